@@ -54,6 +54,8 @@ class Arrivals:
         the ``jobs`` present each is like.
         """
         rate = self.per_second(now)
+        # As they came for so long, they go on for so long: bursts end.
+        horizon = min(horizon, now - self.since) if self.since is not None else 0.0
         most = min(MOST, int(np.ceil(rate * horizon * 1.5)) + 1) if rate and jobs else 0
         gaps = rng.exponential(1.0 / rate if rate else np.inf, (samples, most))
         times = np.cumsum(gaps, axis=1)

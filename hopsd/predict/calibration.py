@@ -110,29 +110,42 @@ class Calibration:
     prior: Mapping[Class, Sequence[float]] = field(default_factory=dict)
     level: dict[Kind, float] = field(default_factory=lambda: dict.fromkeys(Kind, NOMINAL))
     _said: dict[Class, deque[Said]] = field(default_factory=dict)
+    _sorted: dict[Class, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
     _quantiles: dict[Class, tuple[float, float, float]] = field(default_factory=dict)
     _taken: dict[Class, int] = field(default_factory=dict)
 
     def begin(self) -> None:
         """A new set of predictions: quantiles are computed anew, at the new moment."""
+        self._sorted.clear()
         self._quantiles.clear()
         self._taken.clear()
 
-    def quantiles(self, of: Class, now: float) -> tuple[float, float, float]:
-        """Residuals: the low end, the median and the high end of the interval."""
-        if of not in self._quantiles:
-            values, weights, true = self._residuals(of, now)
-            share = (1.0 - self.level[Kind(of[0])]) / 2.0
-            low, mid, high = kaplan_meier(values, weights, true, (share, 0.5, 1.0 - share))
-            self._quantiles[of] = low, mid, high
-        return self._quantiles[of]
+    def quantiles(self, of: Class, now: float, played: Floats) -> tuple[float, float, float]:
+        """Residuals: the low end, the median and the high end of the interval. ``played``: those
+        of the playouts, which count where a class has too few of its own.
+        """
+        if of not in self._sorted:
+            self._sorted[of] = self._residuals(of, now)
+        values, weights, true = self._sorted[of]
+        missing = ENOUGH - float((weights * true).sum())
+        if missing > 0.0:
+            values = np.concatenate([values, played])
+            each = min(PRIOR_WEIGHT, missing) / len(played)
+            weights = np.concatenate([weights, np.full(len(played), each)])
+            true = np.concatenate([true, np.ones(len(played))])
+        elif of in self._quantiles:
+            return self._quantiles[of]
+        share = (1.0 - self.level[Kind(of[0])]) / 2.0
+        low, mid, high = kaplan_meier(values, weights, true, (share, 0.5, 1.0 - share))
+        self._quantiles[of] = low, mid, high
+        return low, mid, high
 
     def _residuals(self, of: Class, now: float) -> tuple[Floats, Floats, Floats]:
         values: list[float] = []
         weights: list[float] = []
         true: list[float] = []
         have = 0.0
-        for depth in range(len(of), 0, -1):
+        for depth in range(len(of), 1, -1):
             key = of[:depth]
             if have >= ENOUGH:
                 break
@@ -157,7 +170,7 @@ class Calibration:
 
     def say(self, of: Class, said: Said) -> None:
         """Keep it to learn from, in its class and the coarser ones, unless these have enough."""
-        for depth in range(len(of), 0, -1):
+        for depth in range(len(of), 1, -1):
             key = of[:depth]
             if self._taken.get(key, 0) < PER_ROUND:
                 self._taken[key] = self._taken.get(key, 0) + 1

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopsd.model.arrays import Bools, Floats, Ints
-from hopsd.predict.situation import COUNTS_MAX, Situation
+from hopsd.predict.limit_share import LimitShares
+from hopsd.predict.situation import COUNTS_MAX, Situation, Source
 from hopsd.predict.traits import Order, Traits
 
 HORIZON_SECONDS = 14 * 86400.0
@@ -30,6 +31,9 @@ LEAST_EARLY = 60.0, 1 / 6
 """A round that may end early lasts so many seconds, and such a share of its length."""
 
 STEPS_MAX = 4000
+
+COMMON_ERROR = 0.2
+"""Standard deviation of the error of ln(work) that all jobs have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,28 @@ class Played:
 
 
 def drawn(
-    of: Situation, samples: int, arrivals: Floats, like: Ints, rng: np.random.Generator
+    of: Situation,
+    samples: int,
+    arrivals: Floats,
+    like: Ints,
+    rng: np.random.Generator,
+    limits: LimitShares,
 ) -> Drawn:
-    """Work left by each job's distribution, never more than what it may take."""
+    """Work left by each job's distribution, never more than what it may take.
+
+    Each playout has a factor of its own for all jobs whose run time past runs tell: these may be
+    wrong for all together. Jobs of which only a time limit is known use the share of it that
+    ``limits`` has seen.
+    """
     z = rng.standard_normal((samples, len(of.ids)))
-    left = np.minimum(of.left * np.exp(of.spread * z), np.maximum(of.most, 1e-6))
-    return Drawn(left, arrivals, like)
+    common = COMMON_ERROR * rng.standard_normal((samples, 1)) * (of.spread > 0.0)
+    left = of.left * np.exp(of.spread * z + common)
+    by_limit = np.array([source is Source.TIME_LIMIT for source in of.sources], dtype=bool)
+    if by_limit.any():
+        limit = (of.most + of.ran)[by_limit]
+        share = limits.drawn((of.ran[by_limit] / np.maximum(limit, 1e-6)), samples, rng)
+        left[:, by_limit] = share * limit - of.ran[by_limit]
+    return Drawn(np.clip(left, 1e-6, np.maximum(of.most, 1e-6)), arrivals, like)
 
 
 class Playout:

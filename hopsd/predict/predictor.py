@@ -10,20 +10,33 @@ import numpy as np
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId
 from hopsd.predict.arrivals import Arrivals
-from hopsd.predict.calibration import Calibration, Kind, Said, class_of, scale, unscale
-from hopsd.predict.playout import HORIZON_SECONDS, Playout, drawn
+from hopsd.predict.calibration import (
+    UNIT_SECONDS,
+    Calibration,
+    Kind,
+    Said,
+    class_of,
+    scale,
+    unscale,
+)
+from hopsd.predict.limit_share import LimitShares
+from hopsd.predict.playout import HORIZON_SECONDS, Drawn, Played, Playout, drawn
+from hopsd.predict.schedule import listed
 from hopsd.predict.situation import Situation, Source
 from hopsd.predict.traits import Traits
 
 PLAYOUTS = 16
 
-AHEAD_SECONDS = 86400.0
+AHEAD_SECONDS = 2 * 3600.0
 """For so long jobs to come are drawn."""
 
 BEYOND_MOST = 0.2
 """Of the playouts, the most in which a job may not start or end within the horizon: else nothing
 is said.
 """
+
+TIMETABLE_MOST = 400_000
+"""Jobs times servers of which timetables are made; above, servers are left out."""
 
 LEAST_SECONDS = 1.0
 """An interval reaches at least this far to each side of what is expected."""
@@ -57,9 +70,9 @@ class Predictor:
     playouts: int = PLAYOUTS
     calibration: Calibration = field(default_factory=Calibration)
     arrivals: Arrivals = field(default_factory=Arrivals)
-    _open: dict[tuple[JobId, Kind], list[Said]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    limits: LimitShares = field(default_factory=LimitShares)
+    _used: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
+    _open: dict[tuple[JobId, Kind], list[Said]] = field(default_factory=lambda: defaultdict(list))
     _calls: int = 0
 
     def start_of(self, of: Situation, job: JobId) -> Prediction | None:
@@ -88,11 +101,15 @@ class Predictor:
 
     def happened(self, job: JobId, kind: Kind, when: float) -> None:
         """What was predicted came true."""
+        if kind is Kind.END and (used := self._used.pop(job, None)) is not None:
+            limit, ran, at = used
+            self.limits.note((ran + when - at) / limit)
         for said in self._open.pop((job, kind), ()):
             self.calibration.heard(said, when)
 
     def forget(self, job: JobId) -> None:
         """The job is gone without what was predicted, as one that was cancelled."""
+        self._used.pop(job, None)
         for kind in Kind:
             self._open.pop((job, kind), None)
 
@@ -100,16 +117,24 @@ class Predictor:
         self._calls += 1
         rng = np.random.default_rng((self.seed, self._calls))
         self.arrivals.watch(of.now)
-        times, like = self.arrivals.drawn(
-            of.now, AHEAD_SECONDS, len(of.ids), self.playouts, rng
-        )
-        draw = drawn(of, self.playouts, times, like, rng)
+        times, like = self.arrivals.drawn(of.now, AHEAD_SECONDS, len(of.ids), self.playouts, rng)
+        for at in np.flatnonzero((of.held > 0.0) & np.isfinite(of.most)).tolist():
+            limit = float(of.most[at] + of.ran[at])
+            self._used[of.ids[at]] = limit, float(of.ran[at]), of.now
+        draw = drawn(of, self.playouts, times, like, rng, self.limits)
+        if (table := self._timetable(of, draw)) is not None:
+            return table.starts, table.ends
         played = Playout(of, self.traits, draw).run(only)
         return played.starts, played.ends
 
-    def _prediction(
-        self, of: Situation, at: int, kind: Kind, when: Floats
-    ) -> Prediction | None:
+    def _timetable(self, of: Situation, draw: Drawn) -> Played | None:
+        """By a timetable of servers, where the policy keeps to one and it is not too large."""
+        traits = self.traits
+        if traits.preempts or traits.elastic or len(of.ids) * len(of.nodes) > TIMETABLE_MOST:
+            return None
+        return listed(of, traits, draw)
+
+    def _prediction(self, of: Situation, at: int, kind: Kind, when: Floats) -> Prediction | None:
         when = np.where(np.isfinite(when), when, HORIZON_SECONDS)
         if (when >= HORIZON_SECONDS).mean() > BEYOND_MOST:
             return None
@@ -118,7 +143,8 @@ class Predictor:
             kind, mid, scale(high) - scale(low), of.sources[at], of.round_left, of.round_seconds
         )
         centre = scale(mid)
-        ends = [centre + q for q in self.calibration.quantiles(key, of.now)]
+        spread = np.log1p(when / UNIT_SECONDS) - centre
+        ends = [centre + q for q in self.calibration.quantiles(key, of.now, spread)]
         expected = unscale(ends[1])
         first = max(0.0, min(unscale(ends[0]), expected - LEAST_SECONDS))
         last = max(unscale(ends[2]), expected + LEAST_SECONDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median_low
 
@@ -13,17 +13,15 @@ from hopsd.core.placement.pools import Pool, Pools, pools_of
 from hopsd.core.queue.priority import ages, mean_count
 from hopsd.core.queue.run_time import Expectation
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
+from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Bools, Floats
-from hopsd.model.ids import GpuType, JobId
-from hopsd.model.job import Job, JobState
+from hopsd.model.ids import GpuType, JobId, NodeName
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.plan import Snapshot
+from hopsd.predict.limit_share import USUAL_SHARE, USUAL_SPREAD
 
 COUNTS_MAX = 8
 """GPU counts of a job that are told apart; of more, as many at equal distance."""
-
-USUAL_SHARE = 0.45, 0.6
-"""Median and standard deviation of ln(run time / time limit) of jobs of which only the limit is
-known: users ask for two to three times what they need."""
 
 Z80 = 1.2815515655446004
 """Of a standard normal: 80 % are between minus this and this."""
@@ -47,7 +45,8 @@ class Situation:
     ``left``: median of the work left, ``spread``: standard deviation of its logarithm; ``most``:
     work at which the job is ended, infinity: never.
     ``held``: GPUs that it has, ``rate`` with them. ``competes``: whether it may be started or moved.
-    ``round_left``: until the round ends.
+    ``rigid_by_type``: work per second with the rigid count, by GPU type. ``round_left``: until the
+    round ends. ``running``: where each job runs.
     """
 
     now: float
@@ -76,9 +75,9 @@ class Situation:
     pinned: Bools
     sources: tuple[Source, ...]
     progress: tuple[float | None, ...]
-
-    def index(self, job: JobId) -> int:
-        return self.ids.index(job)
+    nodes: tuple[Node, ...]
+    running: tuple[Allocation, ...]
+    rigid_by_type: tuple[Mapping[GpuType, float], ...]
 
 
 def situation_of(
@@ -95,16 +94,13 @@ def situation_of(
     pools = pools_of(snapshot.nodes)
     types = {node.name: node.gpu_type for node in snapshot.nodes}
     age = ages(jobs, snapshot.nodes)
-    known: dict[object, tuple[list[float], list[float], float, float]] = {}
+    known: dict[object, _Speeds] = {}
     rows = []
     for job in jobs:
         key = id(job.throughput), job.reqs, job.rules.min_gpus
         if key not in known:
             known[key] = _speeds(job, pools)
-        counts, rates, rigid, rigid_rate = known[key]
-        rows.append(
-            _row(job, counts, rates, (rigid, rigid_rate), age[job.id], expected.get(job.id), types)
-        )
+        rows.append(_row(job, known[key], age[job.id], expected.get(job.id), types))
     can_move = [
         job.preemptible and (movable is None or not job.running or job.id in movable)
         for job in jobs
@@ -149,6 +145,9 @@ def situation_of(
         pinned=~np.array(can_move, dtype=bool),
         sources=tuple(row.source for row in rows),
         progress=tuple(row.progress for row in rows),
+        nodes=snapshot.nodes,
+        running=tuple(job.running for job in jobs),
+        rigid_by_type=tuple(row.by_type for row in rows),
     )
 
 
@@ -161,10 +160,23 @@ class _Row:
     rates: Sequence[float]
     source: Source
     progress: float | None
+    by_type: Mapping[GpuType, float]
 
 
-def _speeds(job: Job, pools: Pools) -> tuple[list[float], list[float], float, float]:
-    """Counts, samples per second with each on the mean type, the rigid count and its speed."""
+@dataclass(frozen=True, slots=True)
+class _Speeds:
+    """Counts and samples per second with each on the mean type; the rigid count, with that by
+    type.
+    """
+
+    counts: Sequence[float]
+    speeds: Sequence[float]
+    rigid: float = 0.0
+    rigid_speed: float = 0.0
+    by_type: Mapping[GpuType, float] = field(default_factory=dict)
+
+
+def _speeds(job: Job, pools: Pools) -> _Speeds:
     able: dict[int, float] = {}
     for count in job.reqs:
         speeds = [
@@ -175,14 +187,20 @@ def _speeds(job: Job, pools: Pools) -> tuple[list[float], list[float], float, fl
         if speeds:
             able[count] = sum(gpus * speed for gpus, speed in speeds) / sum(g for g, _ in speeds)
     if not able:
-        return [0.0] * COUNTS_MAX, [0.0] * COUNTS_MAX, 0.0, 0.0
+        return _Speeds([0.0] * COUNTS_MAX, [0.0] * COUNTS_MAX)
     counts = sorted(able)
     if len(counts) > COUNTS_MAX:
         at = np.linspace(0, len(counts) - 1, COUNTS_MAX).round().astype(int)
         counts = [counts[i] for i in at.tolist()]
     counts += counts[-1:] * (COUNTS_MAX - len(counts))
     rigid = median_low(sorted(able))
-    return [float(c) for c in counts], [able[c] for c in counts], float(rigid), able[rigid]
+    return _Speeds(
+        [float(c) for c in counts],
+        [able[c] for c in counts],
+        float(rigid),
+        able[rigid],
+        {t: speed for t, pool in pools.items() if (speed := _speed_on(job, pool, rigid)) > 0.0},
+    )
 
 
 def _speed_on(job: Job, pool: Pool, count: int) -> float:
@@ -198,17 +216,15 @@ def _speed_on(job: Job, pool: Pool, count: int) -> float:
 
 def _row(
     job: Job,
-    counts: Sequence[float],
-    speeds: Sequence[float],
-    rigid: tuple[float, float],
+    speeds: _Speeds,
     age: float,
     expected: Expectation | None,
-    types: Mapping[object, GpuType],
+    types: Mapping[NodeName, GpuType],
 ) -> _Row:
     """The job's work in seconds with its mean count."""
     mean = mean_count(job.reqs)
-    unit = float(np.interp(mean, counts, speeds)) if counts[0] else 0.0
-    present = configuration_throughput(job, job.running, types) if job.running else 0.0  # type: ignore[arg-type]
+    unit = float(np.interp(mean, speeds.counts, speeds.speeds)) if speeds.rigid else 0.0
+    present = configuration_throughput(job, job.running, types) if job.running else 0.0
     unit = unit or present or 1.0
     limit = job.time_limit_seconds
     most = np.inf if limit is None else max(0.0, limit - job.run_seconds)
@@ -222,8 +238,8 @@ def _row(
     elif limit is not None:
         source = Source.TIME_LIMIT
         done = job.run_seconds
-        total = max(limit * USUAL_SHARE[0], done * 1.2)
-        spread = USUAL_SHARE[1]
+        total = max(limit * USUAL_SHARE, done * 1.2)
+        spread = USUAL_SPREAD
     else:
         source, total, done = Source.NOTHING, age, job.run_seconds
         spread = 1.5
@@ -234,11 +250,19 @@ def _row(
         left, spread = float(np.sqrt(low * high)), float(np.log(high / low)) / (2 * Z80)
     asked = most if limit is not None else total - done
     rate = present / unit if present else (1.0 if job.running else 0.0)
-    rates = [speed / unit for speed in speeds]
     return _Row(
-        (rigid[0], rigid[1] / unit, left, spread, float(most), max(asked, 1e-6), rate),
-        counts,
-        rates,
+        (
+            speeds.rigid,
+            speeds.rigid_speed / unit,
+            left,
+            spread,
+            float(most),
+            max(asked, 1e-6),
+            rate,
+        ),
+        speeds.counts,
+        [speed / unit for speed in speeds.speeds],
         source,
         progress,
+        {t: speed / unit for t, speed in speeds.by_type.items()},
     )

@@ -68,9 +68,7 @@ class Watcher:
         self._learn(port)
         of = self._situation(port, store, settings, window)
         self._add(
-            p
-            for p in self.predictor.all_of(of)
-            if p.kind is Kind.END or p.job not in self._started
+            p for p in self.predictor.all_of(of) if p.kind is Kind.END or p.job not in self._started
         )
 
     def _add(self, predictions: Iterable[Prediction | None]) -> None:
