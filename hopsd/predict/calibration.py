@@ -52,6 +52,8 @@ class Kind(StrEnum):
     END = "end"
 
 
+_KINDS = frozenset(kind.value for kind in Kind)
+
 Class = tuple[str, ...]
 """Kind, time ahead, spread of the playouts, knowledge: from the coarsest to the finest."""
 
@@ -195,11 +197,11 @@ class Calibration:
     def restore(self, kept: Mapping[str, Any]) -> None:
         """From :meth:`as_dict`; what is not as it should be is left out."""
         for kind, value in dict(kept.get("level", {})).items():
-            if kind in Kind and isinstance(value, float) and LEVELS[0] <= value <= LEVELS[1]:
+            if kind in _KINDS and isinstance(value, float) and LEVELS[0] <= value <= LEVELS[1]:
                 self.level[Kind(kind)] = value
         for name, residuals in dict(kept.get("residuals", {})).items():
             key = tuple(str(name).split("/"))
-            if key[0] in Kind and isinstance(residuals, list):
+            if key[0] in _KINDS and isinstance(residuals, list):
                 said = self._said.setdefault(key, deque(maxlen=KEPT))
                 said.extend(
                     Said(Kind(key[0]), 0.0, 0.0, 0.0, 0.0, float(r))

@@ -65,4 +65,5 @@ class LimitShares:
         high = np.interp(-mean / spread, _Z, _CDF)
         u = low + rng.random((samples, len(ran))) * np.maximum(high - low, 0.0)
         share = np.exp(mean + spread * np.interp(u, _CDF, _Z))
-        return np.clip(share, np.minimum(ran * 1.001, 1.0), 1.0)
+        drawn: Floats = np.clip(share, np.minimum(ran * 1.001, 1.0), 1.0)
+        return drawn

@@ -192,7 +192,8 @@ class Playout:
     def _present(self) -> Bools:
         """Jobs that have come and not ended, and may compete."""
         here: Bools = (self._arrives <= self._clock[:, None]) & ~np.isfinite(self._end)
-        return here & self._competes
+        here &= self._competes
+        return here
 
     def _advance(self, step: Floats, ends: Floats) -> None:
         running = self._held > 0.0
@@ -229,23 +230,31 @@ class Playout:
         """How urgent each job is: larger comes first."""
         order = self._traits.order
         age = np.maximum(np.maximum(self._age, self._ran), 1e-6)
+        weight: Floats
         if order is Order.SUBMISSION:
-            return self._clock[:, None] - self._submit + 1e-3
-        if order is Order.AGE:
-            return 1.0 / age
-        if order is Order.REMAINING:
-            return 1.0 / np.maximum(self._left, 1e-6)
-        if order is Order.ATTAINED:
-            return 1.0 / (1.0 + self._attained)
-        ratio = self._waited / age
-        if order is Order.LATENCY_RATIO:
-            least = np.where(present, ratio, np.inf).min(axis=1, keepdims=True)
-            return ratio + np.where(least <= 0.0, 0.01, 0.0)
+            weight = self._clock[:, None] - self._submit + 1e-3
+        elif order is Order.AGE:
+            weight = 1.0 / age
+        elif order is Order.REMAINING:
+            weight = 1.0 / np.maximum(self._left, 1e-6)
+        elif order is Order.ATTAINED:
+            weight = 1.0 / (1.0 + self._attained)
+        elif order is Order.LATENCY_RATIO:
+            weight = self._waited / age
+            least = np.where(present, weight, np.inf).min(axis=1, keepdims=True)
+            weight = weight + np.where(least <= 0.0, 0.01, 0.0)
+        else:
+            weight = self._by_work(self._waited / age, present)
+        return weight
+
+    def _by_work(self, ratio: Floats, present: Bools) -> Floats:
+        """The weight of ``hops+``, nearly: the share of jobs with at least as much work left."""
         work = np.where(present, self._left, np.inf)
         rank = np.argsort(np.argsort(work, axis=1), axis=1)
         count = np.maximum(present.sum(axis=1, keepdims=True), 1)
-        share = np.clip((count - rank) / count, 1.0 / count, 1.0)
-        return (1.0 + np.minimum(ratio, 1e3) ** 2) * share
+        weight: Floats = np.clip((count - rank) / count, 1.0 / count, 1.0)
+        weight *= 1.0 + np.minimum(ratio, 1e3) ** 2
+        return weight
 
     def _elastic(self, competing: Bools, free: Floats, present: Bools) -> Ints:
         """The option of each job, -1: none: by value per GPU, as long as there are GPUs."""
@@ -286,7 +295,8 @@ class Playout:
         before = np.cumsum(need, axis=1) - need
         inside = np.zeros(competing.shape, dtype=bool)
         np.put_along_axis(inside, order, before < self._of.gpus, axis=1)
-        return inside & competing
+        inside &= competing
+        return inside
 
     def _rigid(self, competing: Bools, free: Floats) -> Ints:
         weight = self._weight(competing)
@@ -334,7 +344,8 @@ class Playout:
         spare = spare - np.where(filled, price, 0.0).sum(axis=1)
         small = behind & ~short
         more = _fit(np.where(small, price, 0.0), np.minimum(spare, extra)) & small
-        return head | filled | more
+        head |= filled | more
+        return head
 
     def _give(self, competing: Bools, chosen: Ints) -> None:
         gets = chosen >= 0

@@ -9,10 +9,12 @@ import numpy as np
 
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId
+from hopsd.model.plan import PriorityName
 from hopsd.predict.arrivals import Arrivals
 from hopsd.predict.calibration import (
     UNIT_SECONDS,
     Calibration,
+    Class,
     Kind,
     Said,
     class_of,
@@ -21,9 +23,10 @@ from hopsd.predict.calibration import (
 )
 from hopsd.predict.limit_share import LimitShares
 from hopsd.predict.playout import HORIZON_SECONDS, Drawn, Played, Playout, drawn
+from hopsd.predict.prior import prior_of
 from hopsd.predict.schedule import listed
 from hopsd.predict.situation import Situation, Source
-from hopsd.predict.traits import Traits
+from hopsd.predict.traits import Traits, traits_of
 
 PLAYOUTS = 16
 
@@ -45,7 +48,8 @@ LEAST_SECONDS = 1.0
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """Said ``at`` some time: the job starts or ends at ``expected``, in ``low`` to ``high`` with
-    80 %; all in seconds of one clock. ``progress``: of its work, 0 to 1, None: unknown.
+    80 %; all in seconds of one clock. ``progress``: of its work, 0 to 1, None: unknown. ``said``
+    and ``of_class``: what calibration keeps of it.
     """
 
     at: float
@@ -56,6 +60,8 @@ class Prediction:
     high: float
     source: Source
     progress: float | None = None
+    said: Said | None = None
+    of_class: Class = ()
 
 
 @dataclass(slots=True)
@@ -74,6 +80,12 @@ class Predictor:
     _used: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
     _open: dict[tuple[JobId, Kind], list[Said]] = field(default_factory=lambda: defaultdict(list))
     _calls: int = 0
+
+    @staticmethod
+    def of_policy(policy: str, priority: PriorityName, seed: int = 0) -> Predictor:
+        """One with the shipped residuals of the policy's family."""
+        traits = traits_of(policy, priority)
+        return Predictor(traits, seed, calibration=Calibration(prior_of(traits)))
 
     def start_of(self, of: Situation, job: JobId) -> Prediction | None:
         """When a job that waits will start; None: nothing is known."""
@@ -161,4 +173,6 @@ class Predictor:
             of.now + last,
             of.sources[at],
             of.progress[at],
+            said,
+            key,
         )

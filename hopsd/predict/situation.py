@@ -44,7 +44,7 @@ class Situation:
     ``rates``, same shape: work per second with so many. Work is in seconds with the mean count.
     ``left``: median of the work left, ``spread``: standard deviation of its logarithm; ``most``:
     work at which the job is ended, infinity: never.
-    ``held``: GPUs that it has, ``rate`` with them. ``competes``: whether it may be started or moved.
+    ``held``: GPUs that it has, ``rate`` with them. ``competes``: whether it may start or move.
     ``rigid_by_type``: work per second with the rigid count, by GPU type. ``round_left``: until the
     round ends. ``running``: where each job runs.
     """

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from hopsd.core.snapshot.build import build_snapshot
 from hopsd.model.ids import JobId
@@ -121,10 +119,3 @@ def rows(
         (policy, p.at, p.job, p.kind.value, p.expected, p.low, p.high, came.get((p.job, p.kind)))
         for p in said
     ]
-
-
-def write_predictions(path: Path, table: Iterable[Sequence[object]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        writer.writerows(["" if v is None else v for v in row] for row in table)
