@@ -112,6 +112,7 @@ class Playout:
         self._competes = of.competes[which]
         self._overhead = np.zeros(which.shape)
         self._options()
+        self._least = self._sizes[which, 0]
         self._clock = np.zeros(samples)
         self._boundary = np.full(samples, max(of.round_left, 0.0))
         self._began = self._boundary - of.round_seconds
@@ -220,6 +221,10 @@ class Playout:
         if not competing.any():
             return
         free = self._of.gpus - np.where(running & ~competing, self._held, 0.0).sum(axis=1)
+        if self._traits.overtakes and not self._traits.reserves:
+            competing &= self._least <= free[:, None]
+            if not competing.any():
+                return
         if self._traits.elastic:
             chosen = self._elastic(competing, free, present)
         else:
@@ -266,17 +271,20 @@ class Playout:
         # Who stays where he is does not restart: that counts for him.
         stays = (self._held > 0.0) & competing
         bonus = 1.0 + stays * np.minimum(1.0, self._restart / max(self._of.round_seconds, 1.0))
-        density = self._density
+        some = np.flatnonzero(inside.any(axis=0))
+        density = self._density[:, some]
         value = np.where(
-            inside[:, :, None] & (density > 0.0), density * (weight * bonus)[:, :, None], -1.0
+            inside[:, some, None] & (density > 0.0),
+            density * (weight * bonus)[:, some, None],
+            -1.0,
         )
-        cost = self._cost
         playouts, jobs, options = value.shape
-        value, cost = value.reshape(playouts, -1), cost.reshape(playouts, -1)
+        value, cost = value.reshape(playouts, -1), self._cost[:, some].reshape(playouts, -1)
         wanted = int((value > 0.0).sum(axis=1).max(initial=0))
+        chosen: Ints = np.full(competing.shape, -1, dtype=np.int64)
         if not wanted:
-            return np.full((playouts, jobs), -1, dtype=np.int64)
-        order = np.argsort(-value, axis=1, kind="stable")[:, :wanted]
+            return chosen
+        order = np.argsort(-value, axis=1)[:, :wanted]
         price = np.take_along_axis(cost, order, axis=1)
         real = np.take_along_axis(value, order, axis=1) > 0.0
         granted = _fit(np.where(real, price, 0.0), free) & real
@@ -284,14 +292,13 @@ class Playout:
         np.put_along_axis(flat, order, granted, axis=1)
         had = flat.reshape(playouts, jobs, options)
         prefix = np.logical_and.accumulate(had, axis=2)
-        chosen: Ints = prefix.sum(axis=2) - 1
+        chosen[:, some] = prefix.sum(axis=2) - 1
         return chosen
 
     def _inside(self, competing: Bools, weight: Floats) -> Bools:
         """The service window: from the head, until the smallest counts are all GPUs."""
-        least = self._sizes[self._which, 0]
         order = np.argsort(np.where(competing, -weight, np.inf), axis=1, kind="stable")
-        need = np.take_along_axis(np.where(competing, least, 0.0), order, axis=1)
+        need = np.take_along_axis(np.where(competing, self._least, 0.0), order, axis=1)
         before = np.cumsum(need, axis=1) - need
         inside = np.zeros(competing.shape, dtype=bool)
         np.put_along_axis(inside, order, before < self._of.gpus, axis=1)
@@ -300,7 +307,7 @@ class Playout:
 
     def _rigid(self, competing: Bools, free: Floats) -> Ints:
         weight = self._weight(competing)
-        need = self._sizes[self._which, 0]
+        need = self._least
         order = np.argsort(np.where(competing, -weight, np.inf), axis=1, kind="stable")
         some = int(competing.sum(axis=1).max(initial=0))
         order = order[:, :some]
