@@ -56,9 +56,9 @@ class _Rivals(Predictor):
     backfill: dict[tuple[JobId, float], float] = field(default_factory=dict)
     load: dict[float, int] = field(default_factory=dict)
 
-    def start_of(self, of: Situation, job: JobId) -> Prediction | None:
+    def start_of(self, of: Situation, job: JobId, *, keep: bool = True) -> Prediction | None:
         self._note(of)
-        return Predictor.start_of(self, of, job)
+        return Predictor.start_of(self, of, job, keep=keep)
 
     def all_of(self, of: Situation) -> list[Prediction]:
         self._note(of)

@@ -87,14 +87,14 @@ class Predictor:
         traits = traits_of(policy, priority)
         return Predictor(traits, seed, calibration=Calibration(prior_of(traits)))
 
-    def start_of(self, of: Situation, job: JobId) -> Prediction | None:
-        """When a job that waits will start; None: nothing is known."""
+    def start_of(self, of: Situation, job: JobId, *, keep: bool = True) -> Prediction | None:
+        """When a job that waits will start; None: nothing is known. ``keep``: to learn from it."""
         self.calibration.begin()
         at = of.ids.index(job)
         if not of.competes[at]:
             return None
         played = self._played(of, at)
-        return self._prediction(of, at, Kind.START, played[0][:, at])
+        return self._prediction(of, at, Kind.START, played[0][:, at], keep=keep)
 
     def all_of(self, of: Situation) -> list[Prediction]:
         """Starts of the waiting jobs, ends of the running ones, where something is known."""
@@ -146,7 +146,9 @@ class Predictor:
             return None
         return listed(of, traits, draw)
 
-    def _prediction(self, of: Situation, at: int, kind: Kind, when: Floats) -> Prediction | None:
+    def _prediction(
+        self, of: Situation, at: int, kind: Kind, when: Floats, *, keep: bool = True
+    ) -> Prediction | None:
         when = np.where(np.isfinite(when), when, HORIZON_SECONDS)
         if (when >= HORIZON_SECONDS).mean() > BEYOND_MOST:
             return None
@@ -161,9 +163,10 @@ class Predictor:
         first = max(0.0, min(unscale(ends[0]), expected - LEAST_SECONDS))
         last = max(unscale(ends[2]), expected + LEAST_SECONDS)
         said = Said(kind, of.now, centre, scale(first), scale(last))
-        self.calibration.say(key, said)
         job = of.ids[at]
-        self._open[job, kind].append(said)
+        if keep:
+            self.calibration.say(key, said)
+            self._open[job, kind].append(said)
         return Prediction(
             of.now,
             job,

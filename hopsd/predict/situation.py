@@ -114,7 +114,8 @@ def situation_of(
 
     return Situation(
         now=snapshot.now,
-        gpus=sum(node.gpus for node in snapshot.nodes),
+        gpus=sum(node.idle for node in snapshot.nodes)
+        + sum(gpus for job in jobs for node, gpus in job.running if node in types),
         round_left=max(0.0, round_end - snapshot.now),
         round_seconds=round_seconds,
         ids=tuple(job.id for job in jobs),
