@@ -17,7 +17,7 @@ from hopsd.predict.situation import Situation
 from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.metrics import JobOutcome
-from hopsd.sim.predictions import Watcher
+from hopsd.sim.prediction.watcher import Watcher
 from hopsd.sim.study import result_of
 
 

@@ -104,7 +104,8 @@ class Outlook:
     """Makes predictions in the background; :meth:`close` ends its thread."""
 
     def __init__(self, policy: str, priority: PriorityName, kept: Document | None = None) -> None:
-        """``kept``: of an earlier :meth:`state`."""
+        """``kept``: of an earlier :meth:`state`. The thread starts with the first offer."""
+        self.of = policy, priority
         self._predictor = Predictor.of_policy(policy, priority)
         if kept:
             self._predictor.calibration.restore(kept)
@@ -113,18 +114,20 @@ class Outlook:
         self._present: dict[JobId, bool] = {}
         self._errors = Errors()
         self._next: Left | None = None
-        self._of: Situation | None = None
+        self._situation: Situation | None = None
         self._snapshot: tuple[Left, Snapshot] | None = None
         self._seconds = 0.0
         self._lock = threading.Lock()
         self._wake = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="outlook", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def offer(self, left: Left) -> None:
         """What a round left; replaces an earlier one that was not begun."""
         with self._wake:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="outlook", daemon=True)
+                self._thread.start()
             self._next = left
             self._wake.notify()
 
@@ -132,18 +135,19 @@ class Outlook:
         with self._wake:
             self._closed = True
             self._wake.notify()
-        self._thread.join(timeout=5.0)
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
 
     @property
     def document(self) -> Document | None:
         """When the newest set was made, in what time, and how far earlier ones were off; None:
         there is none yet.
         """
-        if self._of is None:
+        if self._situation is None:
             return None
-        rate = self._predictor.arrivals.per_second(self._of.now) * 3600.0
+        rate = self._predictor.arrivals.per_second(self._situation.now) * 3600.0
         return {
-            "at": self._of.now,
+            "at": self._situation.now,
             "seconds": self._seconds,
             "arrivals_per_hour": rate,
             "errors": self._errors.as_dict(),
@@ -161,8 +165,7 @@ class Outlook:
 
     def when(self, job: Job) -> Document | None:
         """When ``job`` would start if it were submitted now; None: nothing is known yet."""
-        of = self._of
-        if of is None or self._snapshot is None:
+        if self._snapshot is None:
             return None
         left, snapshot = self._snapshot
         snapshot = replace(snapshot, jobs=(*snapshot.jobs, job))
@@ -196,7 +199,7 @@ class Outlook:
         for prediction in found:
             self._first.setdefault((prediction.job, prediction.kind), prediction)
         self._latest = {prediction.job: prediction for prediction in found}
-        self._snapshot, self._of = (left, snapshot), of
+        self._snapshot, self._situation = (left, snapshot), of
         self._seconds = time.perf_counter() - began
 
     def _learn(self, left: Left, snapshot: Snapshot) -> None:

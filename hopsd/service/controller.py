@@ -29,6 +29,7 @@ from hopsd.model.isolation import PASS_THROUGH_ERRORS, describe_error
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.registry import get as get_policy
+from hopsd.predict.outlook import Left, Outlook
 from hopsd.round.observation import SET_ASIDE, Observation
 from hopsd.round.observe import observe
 from hopsd.round.recover import recover
@@ -120,6 +121,7 @@ class Controller:
         self._config = self._wanted = config
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
+        self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
         self.document = self._document("standby", "starting", None)
 
@@ -136,6 +138,9 @@ class Controller:
         if config.plan.policy != self._config.plan.policy:
             self._policy.close()
             self._policy = WithDeadline(get_policy(config.plan.policy))
+        if (config.plan.policy, config.plan.priority) != self.outlook.of:
+            self.outlook.close()
+            self.outlook = Outlook(config.plan.policy, config.plan.priority)
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
             self._learner.use_folder(config.knowledge.report_dir)
         self._config = config
@@ -277,7 +282,24 @@ class Controller:
         self._whatever_happens(lambda: self._note_asides(result))
         if shadow:
             self._whatever_happens(lambda: self._diary.note(result))
+        else:
+            self._whatever_happens(lambda: self._predict(result))
         return status.sentence_of(result)
+
+    def _predict(self, result: RoundResult) -> None:
+        """Have starts and ends predicted from what the round left, in the background."""
+        records = self._seen.records if self._seen is not None else result.seen.records
+        built, end = result.built, result.window.end
+        self.outlook.offer(
+            Left(
+                built.snapshot,
+                result.outcomes,
+                built.expected,
+                records,
+                end,
+                self._settings.seconds,
+            )
+        )
 
     def _observe(self) -> Observation:
         return observe(self._port, self._store, self._settings.requirements_max)
@@ -381,7 +403,7 @@ class Controller:
             needless_restarts=self._needless,
         )
         try:
-            return status.document(service, self._seen, self._result)
+            return status.document(service, self._seen, self._result, self.outlook)
         except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")
             return status.document(replace(service, error=describe_error(defect)), None, None)

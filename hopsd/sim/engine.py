@@ -25,7 +25,7 @@ from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, Virtual
 from hopsd.sim.information.knowledge import KnowledgeSettings, Told
 from hopsd.sim.information.knowledge import told as what_is_told
 from hopsd.sim.metrics import Change
-from hopsd.sim.predictions import Watcher
+from hopsd.sim.prediction.watcher import Watcher
 from hopsd.sim.speed import Speeds
 from hopsd.sim.store import MemoryStore
 

@@ -29,9 +29,9 @@ from hopsd.sim.metrics import (
     round_states,
     summarise,
 )
-from hopsd.sim.predictions import COLUMNS as PREDICTION_COLUMNS
-from hopsd.sim.predictions import Watcher
-from hopsd.sim.predictions import rows as prediction_rows
+from hopsd.sim.prediction.watcher import COLUMNS as PREDICTION_COLUMNS
+from hopsd.sim.prediction.watcher import Watcher
+from hopsd.sim.prediction.watcher import rows as prediction_rows
 
 JOB_COLUMNS = ("policy", "id", "submit", "first_start", "end", "wait", "age", "latency_ratio",
                "ftf", "restarts")  # fmt: skip

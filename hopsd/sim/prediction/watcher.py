@@ -1,4 +1,4 @@
-"""What a daemon would predict during a simulation, beside what comes true."""
+"""Looks at a simulation as the daemon would, and predicts starts and ends."""
 
 from __future__ import annotations
 
