@@ -20,10 +20,10 @@ from hopsd.core.queue.run_time import Expectation
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
-from hopsd.model.job import Job
 from hopsd.model.plan import PriorityName, Snapshot
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
 from hopsd.predict.calibration import Kind
+from hopsd.predict.hypothetical import ID, Asked, with_job
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation, situation_of
 
@@ -163,15 +163,16 @@ class Outlook:
         with self._lock:
             return self._predictor.calibration.as_dict()
 
-    def when(self, job: Job) -> Document | None:
-        """When ``job`` would start if it were submitted now; None: nothing is known yet."""
+    def when(self, asked: Asked) -> Document | None:
+        """When such a job would start if it were submitted now; None: that is not known."""
         if self._snapshot is None:
             return None
         left, snapshot = self._snapshot
-        snapshot = replace(snapshot, jobs=(*snapshot.jobs, job))
+        workloads = {job: record.workload for job, record in left.records.items()}
+        snapshot = with_job(snapshot, asked, workloads)
         of = situation_of(snapshot, left.expected, left.round_end, left.round_seconds)
         with self._lock:
-            found = self._predictor.start_of(of, job.id, keep=False)
+            found = self._predictor.start_of(of, ID, keep=False)
         return None if found is None else _row(found)
 
     def _work(self) -> None:

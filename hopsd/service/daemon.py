@@ -25,11 +25,12 @@ from hopsd.config import Config, SlurmConfig, WebConfig, load
 from hopsd.ctl.terminal import printable
 from hopsd.errors import HopsError, InputError
 from hopsd.metrics import Metrics
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, UserName
 from hopsd.model.privacy import Viewer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import LocalServer, Request
+from hopsd.serve.when import when
 from hopsd.service import logs
 from hopsd.service.controller import Controller
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
@@ -212,6 +213,7 @@ class Daemon:
                 self._viewer(r), str(r.arguments.get("job", ""))
             ),
             "throughput": self._throughput,
+            "when": lambda r: when(self._controller.outlook, UserName(_user(r.uid)), r.arguments),
             "diary": lambda r: self._answers.diary(self._viewer(r), r.arguments, self._store),
             "report": lambda r: self._answers.report(self._viewer(r), r.arguments, self._store),
             "pause": lambda r: self._control(r, paused=True),
