@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import click
@@ -23,9 +25,9 @@ from hopsd.formats.source import read_text
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.scenario import Cluster, Server
-from hopsd.predict.calibration import Kind
+from hopsd.predict.calibration import Class, Kind
 from hopsd.predict.prior import FILE, learnt
-from hopsd.predict.traits import traits_of
+from hopsd.predict.traits import Traits, traits_of
 from hopsd.sim.information.knowledge import Knows
 from hopsd.sim.logs.importers import IMPORTERS, workload_of
 from hopsd.sim.presets import preset
@@ -54,21 +56,28 @@ LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 
 
-def learn(jobs: int) -> None:
+Residual = tuple[Traits, Class, float]
+
+
+def learn(jobs: int, workers: int) -> None:
     """Write the prior."""
-    said = []
-    for number, (policy, knows, rate) in enumerate(LEARN):
-        seed = LEARN_SEED + number
-        made = preset("paper-64")
-        workload = made.workload(seed, jobs=jobs, rate_per_hour=rate)
-        result = replay(Case("learn", made.cluster(), workload, policy, knows, seed))
-        said += [
-            (traits_of(policy), p.of_class, p.said.residual)
-            for p in result.said
-            if p.said is not None and p.said.residual is not None
-        ]
-        print(policy, knows, rate, f"{result.seconds:.0f} s", len(said), flush=True)
-        PRIOR.write_text(json.dumps(learnt(said), indent=0) + "\n")
+    with ProcessPoolExecutor(workers) as pool:
+        said = [r for part in pool.map(partial(_residuals, jobs), range(len(LEARN))) for r in part]
+    PRIOR.write_text(json.dumps(learnt(said), indent=0) + "\n")
+
+
+def _residuals(jobs: int, number: int) -> list[Residual]:
+    """Of one workload to learn from."""
+    policy, knows, rate = LEARN[number]
+    seed, made = LEARN_SEED + number, preset("paper-64")
+    workload = made.workload(seed, jobs=jobs, rate_per_hour=rate)
+    result = replay(Case("learn", made.cluster(), workload, policy, knows, seed))
+    print(policy, knows, rate, f"{result.seconds:.0f} s", flush=True)
+    return [
+        (traits_of(policy), p.of_class, p.said.residual)
+        for p in result.said
+        if p.said is not None and p.said.residual is not None
+    ]
 
 
 def cases(philly: str | None, *, small: bool) -> Iterator[Case]:
@@ -173,16 +182,16 @@ def tables(results: Sequence[Replay]) -> Iterable[str]:
 @click.option("--small", is_flag=True, help="Without paper-512.")
 @click.option("--learn", "learning", is_flag=True, help="Write the prior instead.")
 @click.option("--jobs", type=click.IntRange(min=1), default=60, help="Of a workload to learn from.")
-def main(philly: str | None, small: bool, learning: bool, jobs: int) -> None:
+@click.option("--workers", type=click.IntRange(min=1), default=2, help="Processes.")
+def main(philly: str | None, small: bool, learning: bool, jobs: int, workers: int) -> None:
     if learning:
-        learn(jobs)
+        learn(jobs, workers)
         return
-    results = []
-    for case in cases(philly, small=small):
-        results.append(replay(case))
-        print(
-            f"{case.name} {case.policy} {case.knows.value}: {results[-1].seconds:.0f} s", flush=True
-        )
+    with ProcessPoolExecutor(workers) as pool:
+        results = list(pool.map(replay, cases(philly, small=small)))
+    for result in results:
+        case = result.case
+        print(f"{case.name} {case.policy} {case.knows.value}: {result.seconds:.0f} s")
     for text in tables(results):
         print(text)
 

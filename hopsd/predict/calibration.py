@@ -37,6 +37,9 @@ UNIT_SECONDS = 30.0
 KEPT = 2000
 """Residuals of a class."""
 
+STORED = 500
+"""Of these, the newest outcomes that survive a restart."""
+
 PER_ROUND = 20
 """New ones of a class at a time: neighbours are alike, and many rounds are to be remembered."""
 
@@ -189,7 +192,9 @@ class Calibration:
         return {
             "level": {kind.value: value for kind, value in self.level.items()},
             "residuals": {
-                "/".join(key): [round(s.residual, 4) for s in said if s.residual is not None]
+                "/".join(key): [round(s.residual, 4) for s in said if s.residual is not None][
+                    -STORED:
+                ]
                 for key, said in self._said.items()
             },
         }

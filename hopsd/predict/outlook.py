@@ -103,12 +103,12 @@ def after(snapshot: Snapshot, outcomes: Sequence[StepOutcome]) -> Snapshot:
 class Outlook:
     """Makes predictions in the background; :meth:`close` ends its thread."""
 
-    def __init__(self, policy: str, priority: PriorityName, kept: Document | None = None) -> None:
-        """``kept``: of an earlier :meth:`state`. The thread starts with the first offer."""
+    def __init__(self, policy: str, priority: PriorityName) -> None:
+        """The thread starts with the first offer."""
         self.of = policy, priority
         self._predictor = Predictor.of_policy(policy, priority)
-        if kept:
-            self._predictor.calibration.restore(kept)
+        self._restored = False
+        self._state: Document = self._predictor.calibration.as_dict()
         self._latest: dict[JobId, Prediction] = {}
         self._first: dict[tuple[JobId, Kind], Prediction] = {}
         self._present: dict[JobId, bool] = {}
@@ -159,9 +159,16 @@ class Outlook:
         return None if found is None else _row(found)
 
     def state(self) -> Document:
-        """What is to survive a restart."""
+        """What is to survive a restart, as of the newest set; never waits for one under way."""
+        return self._state
+
+    def restore(self, kept: Document | None) -> None:
+        """Go on from an earlier :meth:`state`, unless that was done before."""
         with self._lock:
-            return self._predictor.calibration.as_dict()
+            if kept and not self._restored:
+                self._predictor.calibration.restore(kept)
+                self._state = kept
+            self._restored = True
 
     def when(self, asked: Asked) -> Document | None:
         """When such a job would start if it were submitted now; None: that is not known."""
@@ -197,6 +204,7 @@ class Outlook:
         with self._lock:
             self._learn(left, snapshot)
             found = self._predictor.all_of(of)
+            self._state = self._predictor.calibration.as_dict()
         for prediction in found:
             self._first.setdefault((prediction.job, prediction.kind), prediction)
         self._latest = {prediction.job: prediction for prediction in found}

@@ -1,8 +1,9 @@
 """Plays jobs on from the present, many times at once, with a coarse model of planning.
 
 Each playout draws the work that every job has left, and jobs to come. GPUs are one amount: servers,
-types and racks are left out, but for a job's mean speed. A plan gives them in the order of what the
-policy maximises per GPU (the relaxation of its program), or to rigid jobs in its queue's order.
+types and racks are left out, but for a job's mean speed and for what is idle at first: what no
+waiting job can use then stays idle until running jobs move. A plan gives them in the order of what
+the policy maximises per GPU (the relaxation of its program), or to rigid jobs in its queue's order.
 What that gets wrong on average, calibration corrects (``calibration.py``).
 
 Arrays are (playouts, jobs); every playout has its own clock. A step goes to its next event, and the
@@ -113,6 +114,11 @@ class Playout:
         self._overhead = np.zeros(which.shape)
         self._options()
         self._least = self._sizes[which, 0]
+        self._fits_now = np.where(new, True, of.fits_now[which])
+        idle = max(0.0, of.gpus - float(of.held.sum()))
+        small = of.competes & (of.held == 0.0) & (self._sizes[:, 0] <= idle)
+        self._stranded = idle if (small & ~of.fits_now).any() else 0.0
+        self._begun = False
         self._clock = np.zeros(samples)
         self._boundary = np.full(samples, max(of.round_left, 0.0))
         self._began = self._boundary - of.round_seconds
@@ -221,6 +227,12 @@ class Playout:
         if not competing.any():
             return
         free = self._of.gpus - np.where(running & ~competing, self._held, 0.0).sum(axis=1)
+        if not self._begun:  # what is idle now is known, server by server
+            competing &= self._fits_now
+        elif self._stranded:
+            again = first & self._traits.elastic  # who may move makes room
+            free = np.where(again, free, np.maximum(0.0, free - self._stranded))
+        self._begun = True
         if self._traits.overtakes and not self._traits.reserves:
             competing &= self._least <= free[:, None]
             if not competing.any():

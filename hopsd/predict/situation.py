@@ -46,7 +46,8 @@ class Situation:
     work at which the job is ended, infinity: never.
     ``held``: GPUs that it has, ``rate`` with them. ``competes``: whether it may start or move.
     ``rigid_by_type``: work per second with the rigid count, by GPU type. ``round_left``: until the
-    round ends. ``running``: where each job runs.
+    round ends. ``running``: where each job runs. ``fits_now``: whether what is idle could hold it
+    with its smallest count, server by server.
     """
 
     now: float
@@ -73,6 +74,7 @@ class Situation:
     started: Bools
     competes: Bools
     pinned: Bools
+    fits_now: Bools
     sources: tuple[Source, ...]
     progress: tuple[float | None, ...]
     nodes: tuple[Node, ...]
@@ -94,6 +96,10 @@ def situation_of(
     pools = pools_of(snapshot.nodes)
     types = {node.name: node.gpu_type for node in snapshot.nodes}
     age = ages(jobs, snapshot.nodes)
+    idle: dict[GpuType, tuple[int, int]] = {}
+    for node in snapshot.nodes:
+        most, total = idle.get(node.gpu_type, (0, 0))
+        idle[node.gpu_type] = max(most, node.idle), total + node.idle
     known: dict[object, _Speeds] = {}
     rows = []
     for job in jobs:
@@ -144,11 +150,24 @@ def situation_of(
             dtype=bool,
         ),
         pinned=~np.array(can_move, dtype=bool),
+        fits_now=np.array(
+            [_fits_now(job, row.counts[0], idle) for job, row in zip(jobs, rows, strict=True)],
+            dtype=bool,
+        ),
         sources=tuple(row.source for row in rows),
         progress=tuple(row.progress for row in rows),
         nodes=snapshot.nodes,
         running=tuple(job.running for job in jobs),
         rigid_by_type=tuple(row.by_type for row in rows),
+    )
+
+
+def _fits_now(job: Job, count: float, idle: Mapping[GpuType, tuple[int, int]]) -> bool:
+    """``idle``: of each type, the most idle GPUs of a server, and all."""
+    return count > 0.0 and any(
+        gpu_type in idle
+        and (count <= idle[gpu_type][0] or (bool(table.distributed) and count <= idle[gpu_type][1]))
+        for gpu_type, table in job.throughput.items()
     )
 
 

@@ -224,6 +224,7 @@ class Controller:
         now = self._seen.reading.now
         if not 0.0 <= now - self._pruned < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
+            self._store.save_predictions(self.outlook.state())
             self._pruned = now
 
     def _count_use(self, seen: Observation) -> None:
@@ -307,6 +308,7 @@ class Controller:
     def _take_up(self) -> str:
         """After a start or a failure: finish or undo what was begun, go on with its round."""
         outcomes = recover(self._port, self._store, self._settings.requirements_max)
+        self._whatever_happens(lambda: self.outlook.restore(self._store.predictions()))
         last = self._store.last_plan()
         if last is not None:
             self._window = RoundWindow(last.round_start, last.round_end)

@@ -168,7 +168,9 @@ def test_calibration_survives_a_restart() -> None:
         of.predict(left(now + 200.0, gone=(record(each, now + 200.0, end=now + 150.0),)))
         now += 300.0
     state = json.loads(json.dumps(of.state()))
-    again = Outlook("slurm", PriorityName.LATENCY_RATIO, state)
+    again = outlook()
+    again.restore(state)
+    again.restore(state)
     assert again.state() == state
     again.predict(left(now, job("new", 100.0, 4, runs=True)))
     row = again.row(JobId("new"))

@@ -501,3 +501,10 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     assert [run.job for run in store.profile_runs(0.0)] == [TWO]
     assert store.programs([WorkloadName("old"), WorkloadName("new")]).keys() == {"new"}
     assert not any(store.prune(now=10 * day, retention_days=2.0).values())
+
+
+def test_what_predictions_have_learnt_is_replaced_as_a_whole(store: History) -> None:
+    assert store.predictions() is None
+    for state in ({"level": {"start": 0.8}, "residuals": {"start/1": [0.5, -1.0]}}, {"level": {}}):
+        store.save_predictions(state)
+        assert store.predictions() == state

@@ -95,7 +95,7 @@ def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return answer(Source({"at": 5.0, "arrivals_per_hour": 2.0}), ANN, arguments)
 
     monkeypatch.setattr(module, "ask_daemon", ask)
-    monkeypatch.setattr(module.time, "time", lambda: 0.0)
+    monkeypatch.setattr("time.time", lambda: 0.0)
     script = tmp_path / "train.sh"
     script.write_text(SCRIPT.replace("reqs=4", "reqs=1,2"))
     done = CliRunner().invoke(when, [str(script)], catch_exceptions=False)
