@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.clock import cpu_seconds
 from hopsd.model.plan import PlanSettings
-from hopsd.policies.registry import POLICIES, get
+from hopsd.policies.registry import get, names
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
@@ -66,9 +66,9 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    names = [name for name in arguments if name != "--no-run"] or list(POLICIES)
+    asked = [name for name in arguments if name != "--no-run"] or names()
     found = {}
-    for name in names:
+    for name in asked:
         path = KEPT / f"{name}.json"
         if not path.exists() and "--no-run" not in arguments:
             done = run(name)

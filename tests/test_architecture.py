@@ -203,6 +203,23 @@ def test_the_profiler_imports_nothing_of_the_daemon() -> None:
     assert wrong == []
 
 
+def test_rivals_import_what_policies_may_and_nobody_imports_rivals() -> None:
+    allowed = ("policies", *(ROOMS["policies"] or ()), *OPEN)
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in (ROOT / "rivals").rglob("*.py")
+        for name in imports(path)
+        if name.startswith("hopsd.") and not _within(_path(name), allowed)
+    ]
+    wrong += [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path, _ in named_modules()
+        for name in imports(path)
+        if name.split(".")[0] == "hops_rivals"
+    ]
+    assert wrong == []
+
+
 def test_nothing_is_called_through_a_shell() -> None:
     wrong = []
     for path, _ in modules():
@@ -241,6 +258,8 @@ ACROSS = {
     "packages": "debian/",
     "plugin": "slurm_plugin/",
     "releases": "later releases of Slurm",
+    "rivals": "rivals/",
+    "rivals/gavel": "rivals/gavel",
     "scripts": "the scripts of docs/users.md and what they stand for, live",
     "site": "hopsd on a site with slurmdbd, live",
 }

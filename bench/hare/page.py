@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
+from hops_rivals.hare import BASELINES
+
 from bench.hare.experiments import FIGURES, SEEDS, Figure
 from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
 from bench.hare.rounds import rounds
@@ -35,7 +37,6 @@ from bench.hare.text import (
 from bench.hare.turns import changes
 from bench.hare.workload import Scenario
 from bench.spread import mean_and_spread
-from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.sim.svg import Axis, chart, distribution
 

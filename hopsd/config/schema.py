@@ -239,15 +239,8 @@ class PlanConfig:
     )
     tail_weight: float = option(
         _PLAN.tail_weight,
-        "hops+: weight of the job that will end last. Lower values shorten the mean completion"
-        " time, higher ones the makespan and the tail.",
-        minimum=0,
-        maximum=10,
-    )
-    p99_weight: float = option(
-        _PLAN.p99_weight,
-        "hops+: weight of the jobs whose completion times will be the longest, divided by their"
-        " GPU counts. Higher values shorten the 99th percentile and lengthen the mean.",
+        "hops+: weight of the job that will end last. Above 0 the makespan and the 99 % are"
+        " shorter, but a job can gain by having more to do (docs/policies.md).",
         minimum=0,
         maximum=10,
     )
@@ -260,12 +253,6 @@ class PlanConfig:
         "What becomes of a running job that asks for no warning (--signal, trap) and was not seen"
         " to save: it stays, also where its training is not seen at all; it stays if its PyTorch"
         " training is seen; or it may be moved.",
-    )
-    try_shapes: bool = option(
-        False,
-        "Try a shape once that a workload was never measured in, where its estimate leaves room for"
-        " a clear gain: in one round of four, on a quarter of the GPUs at most, by jobs that lose"
-        " no work. Never with paper_exact.",
     )
     requirements_max: int = option(
         8, "How many GPU counts a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
@@ -288,7 +275,6 @@ class PlanConfig:
             patience_seconds=self.patience_seconds,
             overdue_ratio=self.overdue_ratio,
             tail_weight=self.tail_weight,
-            p99_weight=self.p99_weight,
         )
 
 
@@ -425,7 +411,8 @@ class Config:
     ``throughput``: the operator's tables, samples per second per GPU, final.
     ``bandwidth``: the operator's, instead of what `hopsctl calibrate` found.
     ``racks``: nodes of each rack.
-    ``given``: dotted paths of the keys that the file sets; ``path``: the file.
+    ``given``: dotted paths of the keys that the file sets; ``path``: the file. ``warnings``: lines
+    of the file that have no effect.
     """
 
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
@@ -443,6 +430,11 @@ class Config:
     racks: Mapping[RackName, tuple[NodeName, ...]] = field(default_factory=dict)
     given: frozenset[str] = field(default=frozenset(), compare=False)
     path: Path | None = field(default=None, compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+
+REMOVED = frozenset({"plan.try_shapes"})
+"""Settings of earlier releases without effect now; a file that has one is accepted, and told so."""
 
 
 SECTIONS: Mapping[str, type] = {

@@ -27,6 +27,7 @@ COMMANDS = {
     "config": ("hopsd.ctl.admin.config:config", "Check, show or explain hopsd.toml."),
     "estimate": ("hopsd.ctl.study.estimate:estimate", "Throughput by the paper's equations."),
     "explain": ("hopsd.ctl.user.status:explain", "Why a job runs where it runs, or waits."),
+    "health": ("hopsd.ctl.admin.health:health", "Slow servers, and servers that break jobs."),
     "import-runs": (
         "hopsd.ctl.admin.past_runs:import_runs",
         "Learn run times from Slurm's accounting.",

@@ -109,9 +109,10 @@ class NodeReading:
     counts threads. ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions`` that
     contain it; empty: open to every job. ``reserved_from``: when a reservation begins there, None:
     never; ``reservation``: the name of the current one. ``idle_cores``, ``idle_memory_mb``: free
-    now, None: unknown. ``gres``: counts of other resources than GPUs. ``switch``: its leaf switch,
-    "": unknown. A node with several GPU types is one for each (:func:`hopsd.model.ids.part_of`);
-    ``by_type``: Slurm gives its GPUs only to jobs that ask for the type. ``disk_mb``: TmpDisk.
+    now, None: unknown. ``gres``: counts of other resources than GPUs. ``switches``: those
+    above it, top down; the last is its leaf switch or block. A node with several GPU types is one
+    for each (:func:`hopsd.model.ids.part_of`); ``by_type``: Slurm gives its GPUs only to jobs that
+    ask for the type. ``disk_mb``: TmpDisk.
     """
 
     name: NodeName
@@ -130,7 +131,7 @@ class NodeReading:
     features: frozenset[str] = frozenset()
     gres: Mapping[str, int] = field(default_factory=dict)
     reservation: str = ""
-    switch: str = ""
+    switches: tuple[str, ...] = ()
     by_type: bool = False
     disk_mb: int = 0
 

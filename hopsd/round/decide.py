@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profiling import ClusterView, Profiling, known_pairs, profiling
-from hopsd.core.queue.trials import Trial, begun, hopeful, measured, trials
 from hopsd.core.snapshot.build import SnapshotBuild, build_snapshot
 from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.core.speed.type_speeds import with_type_speeds
@@ -34,7 +33,6 @@ class Decision:
     profiles: Profiling
     plan: Plan
     steps: tuple[Step, ...]
-    trials: tuple[Trial, ...] = ()
     defects: Mapping[JobId, str] = field(default_factory=dict)
 
     @property
@@ -50,7 +48,6 @@ class PlanningInputs:
     knowledge: Knowledge
     profile_runs: Sequence[ProfileRun]
     policy: Policy
-    tried: tuple[Trial, ...] = ()
 
 
 def planning_inputs(
@@ -79,16 +76,11 @@ def decide(
     anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
     expected = ages(anew, nodes)
     profiles = _profile(seen, built.snapshot, known, settings)
-    hopes = _hopes(seen, built, profiles, knowledge, known.tried, settings)
-    plan = known.policy(hopeful(profiles.snapshot, hopes), settings.plan)
-    plan, trying = begun(plan, profiles.snapshot, hopes)
+    plan = known.policy(profiles.snapshot, settings.plan)
     profiles = profiles.beside(plan)
     waiting = {**plan.waiting, **built.refused, **seen.errors}
     plan = replace(plan, waiting=profiles.explained(waiting))
     built = built.with_notes(profiles.unmeasurable)
-    told = measured(knowledge) if known.tried else set()
-    tried = [trial for trial in known.tried if trial.key not in told]
-    built = built.with_notes(_trial_notes(built.snapshot, plan, (*tried, *trying)))
     _check_finite(plan, expected)
     steps = diff(
         seen.reading,
@@ -101,39 +93,7 @@ def decide(
         replace(step, partition=built.partitions.get(step.job, "")) if step.target else step
         for step in (*profiles.steps, *steps)
     )
-    return Decision(seen, built, expected, profiles, plan, wanted, trying)
-
-
-def _hopes(
-    seen: Observation,
-    built: SnapshotBuild,
-    profiles: Profiling,
-    knowledge: Knowledge,
-    tried: Iterable[Trial],
-    settings: RoundSettings,
-) -> tuple[Trial, ...]:
-    """The shapes that this plan may try, of workloads whose speed is reported."""
-    if not settings.trials.enabled:
-        return ()
-    told = {r.workload for r in knowledge.records} | {fit.workload for fit in knowledge.theory}
-    workloads = {job: seen.records[job].workload for job in built.movable}
-    return trials(
-        profiles.snapshot,
-        {job: workload for job, workload in workloads.items() if workload in told},
-        measured(knowledge) | {trial.key for trial in tried},
-        settings.trials,
-        settings.plan.sigma,
-    )
-
-
-def _trial_notes(snapshot: Snapshot, plan: Plan, tried: Iterable[Trial]) -> dict[JobId, str]:
-    """Of the jobs that run in the shape that they try, or will with this plan."""
-    at = {job.id: plan.placements.get(job.id, job.running) for job in snapshot.jobs}
-    return {
-        trial.job: trial.note
-        for trial in tried
-        if (given := at.get(trial.job)) and (given.gpus, len(given.parts)) == trial.shape
-    }
+    return Decision(seen, built, expected, profiles, plan, wanted)
 
 
 def _about(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:

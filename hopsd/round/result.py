@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hopsd.core.queue.trials import Trial
+from hopsd.core.placement.pools import Able, pools_of, remembered
 from hopsd.core.snapshot.build import SnapshotBuild
 from hopsd.model.history import ProfileRun
 from hopsd.model.ids import JobId
@@ -19,8 +19,7 @@ from hopsd.round.window import RoundWindow
 class RoundResult:
     """All that a round saw and did. ``profiled``: profile runs that it began or changed.
 
-    ``defects``: the exceptions of the jobs that were set aside. ``trials``: of shapes, begun by
-    this plan.
+    ``defects``: the exceptions of the jobs that were set aside.
     """
 
     window: RoundWindow
@@ -31,7 +30,14 @@ class RoundResult:
     outcomes: tuple[StepOutcome, ...]
     profiled: tuple[ProfileRun, ...] = ()
     defects: Mapping[JobId, str] = field(default_factory=dict)
-    trials: tuple[Trial, ...] = ()
+
+    @property
+    def never_runnable(self) -> frozenset[JobId]:
+        """Waiting jobs that not even an idle cluster, as it is now, could run."""
+        snapshot = self.built.snapshot
+        could_run = Able(pools_of(snapshot.nodes), remembered=remembered(snapshot.nodes))
+        unable = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
+        return frozenset(unable) | self.built.refused.keys()
 
     @property
     def put_off(self) -> frozenset[JobId]:

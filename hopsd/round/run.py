@@ -5,13 +5,12 @@ The daemon and the simulator run this same code; only their port, store and cloc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
 from hopsd.core.queue.backoff import Backoff, avoided_nodes, backing_off, with_avoided
-from hopsd.core.queue.trials import Trial
 from hopsd.errors import PlanLateError
 from hopsd.model.ids import JobId
 from hopsd.model.plan import RoundInfo
@@ -35,13 +34,12 @@ def run_round(
     settings: RoundSettings,
     window: RoundWindow | None,
     backoffs: Mapping[JobId, Backoff] = MappingProxyType({}),
-    tried: Collection[Trial] = (),
 ) -> RoundResult:
     """Plan and apply once; a new round begins where ``window`` is None or has ended, or ends early
     (:meth:`RoundWindow.ends_early`) under a policy that says so.
 
     Jobs whose back-off is not over are left out of the plan, and so is any job or node that makes
-    planning raise. What ``tried`` has is not tried again.
+    planning raise.
 
     Raises:
         SlurmUnavailableError, StoreUnavailableError: a plan already begun may be half applied;
@@ -53,7 +51,7 @@ def run_round(
     observation = observation.without(backing_off(backoffs, now))
     observation = observation.avoiding(avoided_nodes(backoffs, now))
     window, first = current_window(window, now, settings.seconds)
-    inputs = replace(planning_inputs(store, policy, now, settings), tried=tuple(tried))
+    inputs = planning_inputs(store, policy, now, settings)
     info = RoundInfo(first=first, seconds=window.end - now)
     decision = decide_excluding_defective(observation, info, inputs, settings)
     if _may_end_early(port, policy):
@@ -76,7 +74,6 @@ def run_round(
         outcomes,
         profile_runs,
         decision.defects,
-        decision.trials,
     )
 
 

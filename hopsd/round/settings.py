@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from hopsd.config import Config, PortName
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.trials import TrialSettings
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel
@@ -21,7 +20,6 @@ class RoundSettings:
     plan: PlanSettings = field(default_factory=PlanSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     profiling: ProfilingSettings = field(default_factory=ProfilingSettings)
-    trials: TrialSettings = field(default_factory=TrialSettings)
     requirements_max: int = 8
 
 
@@ -60,6 +58,5 @@ def round_settings(config: Config) -> RoundSettings:
             enabled=config.profiling.enabled and config.slurm.port is not PortName.SHADOW,
             new_workloads=config.profiling.new_workloads or config.plan.paper_exact,
         ),
-        trials=TrialSettings(enabled=config.plan.try_shapes and not config.plan.paper_exact),
         requirements_max=config.plan.requirements_max,
     )

@@ -5,7 +5,6 @@ There is no clock, signal or thread here: `daemon.py` calls :meth:`Controller.ti
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +17,6 @@ from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, bac
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
-from hopsd.core.queue.trials import Trial
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
 from hopsd.learning.learner import Learner
@@ -50,11 +48,6 @@ log = structlog.get_logger()
 
 UNSEEN_SECONDS = 900.0
 """What became of the GPUs in a longer time without a look, as while hopsd was off, is not known."""
-
-
-TRIALS_KEPT = 10_000
-"""Shapes that were tried and are not tried again. A workload that never reports leaves one for each
-shape and type; the oldest may be tried once more."""
 
 
 def _give_back(job: JobReading, comment: Comment, seen: Observation) -> Step:
@@ -112,7 +105,6 @@ class Controller:
         self._result: RoundResult | None = None
         self._needless = 0
         self._backoffs: dict[JobId, Backoff] = {}
-        self._trials: deque[Trial] = deque(maxlen=TRIALS_KEPT)
         self._told_aside: set[str] = set()
         self._defects = _Defects()
         self._pruned = -inf
@@ -228,12 +220,18 @@ class Controller:
             self._pruned = now
 
     def _count_use(self, seen: Observation) -> None:
-        """What became of the GPUs since the last look."""
+        """What became of the GPUs since the last look.
+
+        None is idle for want of a placement because of a job that even an idle cluster could not
+        run, such as one that asks for more GPUs than there are.
+        """
         now = seen.reading.now
+        impossible = self._result.never_runnable if self._result is not None else frozenset()
         waiting = [
             seen.comments[job.id]
             for job in seen.reading.jobs
             if job.id in seen.comments and job.state is SlurmState.PENDING and eligible(job, now)
+            if job.id not in impossible
         ]
         use = self._meter.look(
             seen.reading,
@@ -259,14 +257,12 @@ class Controller:
                 self._settings,
                 self._window,
                 self._backoffs,
-                self._trials,
             )
         except PlanLateError as late:
             self._seen = self._observe()
             return str(late)
         before = self._seen.reading.now if self._seen is not None else -inf
         self._window, self._result = result.window, result
-        self._trials += [trial for trial in result.trials if trial.job not in result.put_off]
         shadow = self._config.slurm.port is PortName.SHADOW
         acted = bool(result.outcomes) and not shadow
         if acted:

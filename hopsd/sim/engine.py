@@ -9,7 +9,6 @@ from time import perf_counter
 from types import MappingProxyType
 
 from hopsd.core.queue.restarts import needless_restarts
-from hopsd.core.queue.trials import Trial, TrialSettings
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.knowledge import Knowledge
@@ -61,7 +60,6 @@ class SimulationSettings:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     knowledge: KnowledgeSettings = field(default_factory=KnowledgeSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
-    trials: TrialSettings = field(default_factory=TrialSettings)
     idle_rounds: int = 50
     horizon: float = math.inf
     count_planning: bool = False
@@ -83,7 +81,7 @@ class PlanMade:
 class Run:
     """What a simulation leaves behind. ``rounds``: the times at which rounds started;
     ``unfinished``: jobs submitted and not ended. ``needless_restarts``: moves and stops by which
-    no job gained. ``trials``: of shapes never measured.
+    no job gained.
     """
 
     changes: tuple[Change, ...]
@@ -93,7 +91,6 @@ class Run:
     unfinished: frozenset[JobId]
     wall_seconds: float
     needless_restarts: int = 0
-    trials: tuple[Trial, ...] = ()
 
 
 Progress = Callable[[float, int, int], None]
@@ -147,12 +144,10 @@ class Simulation:
             known.past_runs,
         )
         self._learns = learns is not None
-        self._trials: list[Trial] = []
         self._round = RoundSettings(
             settings.round_seconds,
             settings.plan,
             snapshot=settings.snapshot,
-            trials=settings.trials,
         )
         self._plans: list[PlanMade] = []
         self._needless = 0
@@ -196,7 +191,6 @@ class Simulation:
             self.port.unfinished,
             perf_counter() - began,
             self._needless,
-            tuple(self._trials),
         )
 
     def _counted(self, policy: Policy) -> Policy:
@@ -318,12 +312,9 @@ class Simulation:
         began = perf_counter()
         if self._learns:
             self._learn()
-        result = run_round(
-            self.port, self._store, self._policy, self._round, window, tried=self._trials
-        )
+        result = run_round(self.port, self._store, self._policy, self._round, window)
         if self._ends_early:
             self._note_window(result.window)
-        self._trials += result.trials
         for job, defect in result.defects.items():
             raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")
         self._needless += len(needless_restarts(result.built.snapshot, result.plan))

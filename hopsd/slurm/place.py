@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 
 from hopsd.core.submission.rules import RulesOnNodes
 from hopsd.model.allocation import Allocation
@@ -407,6 +407,7 @@ class Requests:
             asked=asked,
             memory_mb_per_gpu=share if by_gpu else None,
             memory_mb_per_node=each,
+            memory_mb_per_core=_memory_per_core(asked, cores),
         )
 
     def partitions(self, job: JobReading, target: Allocation, counted: str = "") -> str:
@@ -424,6 +425,13 @@ class Requests:
         nodes = self._nodes(target)
         hold = [name for name in asked if all(name in node.partitions for node in nodes)]
         return ",".join(hold or asked)
+
+
+def _memory_per_core(asked: Asked, cores: Fraction) -> int | None:
+    """Megabytes for each of ``cores`` per GPU that come to what ``--mem-per-cpu`` asks for."""
+    if asked.memory_mb_per_core is None or asked.cores_per_gpu is None:
+        return None
+    return ceil(asked.memory_mb_per_core * max(Fraction(1), asked.cores_per_gpu / cores))
 
 
 def _by_gpu(asked: Asked, site: SiteMemory) -> bool:

@@ -34,8 +34,8 @@ from hopsd.slurm.parse import (
     isolated_reading,
     job_allocation,
     known_jobs,
-    leaf_switches,
     node_readings,
+    node_switches,
     records,
     task_reading,
 )
@@ -101,7 +101,7 @@ class ScontrolAdapter:
         self._unheard_since: float | None = None
         self._known_release: Release | None = None
         self._known_config = ""
-        self._known_switches: Mapping[NodeName, str] | None = None
+        self._known_switches: Mapping[NodeName, tuple[str, ...]] | None = None
         self._site_memory: SiteMemory | None = None
 
     def read(self) -> Reading:
@@ -131,7 +131,7 @@ class ScontrolAdapter:
                     node,
                     reserved_from=reserved.get(host),
                     reservation=inside.get(host, node.reservation),
-                    switch=self._switches().get(host, ""),
+                    switches=self._switches().get(host, ()),
                     by_type=node.mixed and self._release() < OTHER_TYPE_SINCE,
                 )
                 for node in with_idle_shares(nodes, free_gpus(nodes, jobs))
@@ -259,13 +259,13 @@ class ScontrolAdapter:
             self._known_config = self._commands.run("scontrol", "show", "config")
         return self._known_config
 
-    def _switches(self) -> Mapping[NodeName, str]:
+    def _switches(self) -> Mapping[NodeName, tuple[str, ...]]:
         """Asked once, as :meth:`_memory`."""
         if self._known_switches is None:
             self._known_switches = {}
-            if re.search(r"^TopologyPlugin\s*=\s*topology/(?:tree|topology)", self._config(), re.M):
+            if re.search(r"^TopologyPlugin\s*=\s*topology/(?:tree|block)", self._config(), re.M):
                 said = self._commands.run("scontrol", "show", "topology")
-                self._known_switches = leaf_switches(records(said))
+                self._known_switches = node_switches(records(said))
         return self._known_switches
 
     def _has_slurmdbd(self) -> bool:

@@ -111,8 +111,8 @@ def test_a_bad_job_is_refused_by_path(job: Json, said: str) -> None:
         ),
         ({"time_limit": 0}, "settings.time_limit: 0, but it must be a finite number, above 0"),
         (
-            {"p99_weight": 11},
-            "settings.p99_weight: 11, but it must be a finite number, 0 or more and at most 10",
+            {"tail_weight": 11},
+            "settings.tail_weight: 11, but it must be a finite number, 0 or more and at most 10",
         ),
         ({"priority": "lifo"}, "settings.priority: 'lifo', but it must be one of latency_ratio"),
         ({"lamda": 1}, "settings.lamda: unknown key; accepted are lambda, sigma"),

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from memory_store import MemoryStore
 
 from hopsd.config import Config
 from hopsd.core.queue.backoff import Backoff
-from hopsd.core.queue.trials import Trial
 from hopsd.errors import NotLeaderError, SlurmUnavailableError
 from hopsd.learning.learner import MAX_EVENTS
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import (
     RELEASED_MARK,
     Hold,
@@ -27,8 +24,6 @@ from hopsd.model.reading import (
     SlurmState,
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.round.result import RoundResult
-from hopsd.round.run import run_round
 from hopsd.service.controller import Controller
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
@@ -130,30 +125,6 @@ def test_a_start_that_was_put_off_is_told_and_comes_with_the_next_plan(rig: Rig)
     assert (row["code"], row["reason"]) == ("lost_to_others", "Slurm is busy")
     assert not rig.controller.backing_off
     assert "1 start done" in rig.controller.tick()
-
-
-def test_of_trials_the_begun_ones_are_remembered_and_not_without_end(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    numbers = itertools.count()
-
-    def with_trials(*given: Any) -> RoundResult:
-        some = tuple(
-            Trial(JOB.id, WorkloadName(f"w{next(numbers)}"), GpuType("a100"), (2, 1), 1.0, 2.0, 1.0)
-            for _ in range(3)
-        )
-        return replace(run_round(*given), trials=some)
-
-    monkeypatch.setattr("hopsd.service.controller.run_round", with_trials)
-    rig.controller._trials = deque(maxlen=5)
-    carry_out = rig.port.apply
-    rig.port.apply = lambda steps: [StepOutcome(s, OutcomeStatus.PUT_OFF) for s in steps]  # type: ignore[method-assign]
-    rig.controller.tick()
-    assert not rig.controller._trials
-    rig.port.apply = carry_out  # type: ignore[method-assign]
-    rig.controller.tick()
-    rig.controller.tick()
-    assert [trial.workload for trial in rig.controller._trials] == ["w4", "w5", "w6", "w7", "w8"]
 
 
 def test_reports_out_of_reach_are_told_at_every_tick(rig: Rig, tmp_path: Path) -> None:

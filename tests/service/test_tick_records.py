@@ -20,16 +20,27 @@ from hopsd.store.postgres import PostgresStore
 
 
 def test_every_gpu_second_between_ticks_is_counted_once(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, job(1, "hops:reqs=4"), job(2, "hops:reqs=32"))
+    rig = Rig(tmp_path, job(1, "hops:reqs=4;preempt=no"))
     rig.tick()
     assert rig.store.gpu_use(0.0, 2 * NOW) == ()
-    rig.tick(2)
+    rig.port.jobs[JobId("2")] = job(2, "hops:reqs=16")
+    rig.tick(3)
     use = rig.store.gpu_use(0.0, 2 * NOW)
     assert {row.gpu_type for row in use} == {A100}
-    assert sum(row.hops for row in use) == 4 * 60.0
-    # Job 2 asks for more than there is: it waits, and what idles is a fragment.
+    assert sum(row.hops for row in use) == 4 * 90.0
+    # Job 2 comes with the second look and waits for job 1: what idles from then on is a fragment.
     assert sum(row.fragmented for row in use) == 12 * 60.0
-    assert sum(row.idle + row.plain + row.down for row in use) == 0.0
+    assert sum(row.idle for row in use) == 12 * 30.0
+    assert sum(row.plain + row.down for row in use) == 0.0
+
+
+def test_a_job_that_no_idle_cluster_could_run_makes_no_fragments(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, job(1, "hops:reqs=4"), job(2, "hops:reqs=64"))
+    rig.tick(3)
+    use = rig.store.gpu_use(0.0, 2 * NOW)
+    assert sum(row.hops for row in use) == 4 * 60.0
+    assert sum(row.idle for row in use) == 12 * 60.0
+    assert sum(row.fragmented for row in use) == 0.0
 
 
 class Shadow:

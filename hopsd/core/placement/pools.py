@@ -11,9 +11,10 @@ import numpy as np
 
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import form_of, in_one, may_spread, spread
+from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
 from hopsd.core.placement.remembered import Remembered
 from hopsd.core.placement.sensitivity import Sensitivities
-from hopsd.core.placement.shapes import Neighbours
+from hopsd.model.arrays import Ints
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job, Node
 from hopsd.model.plan import PlanSettings
@@ -39,6 +40,10 @@ class Pool:
     def _idle(self) -> AvailableResources:
         return AvailableResources.idle(self.nodes)
 
+    @cached_property
+    def _leaves(self) -> Ints:
+        return leaf_numbers(self.nodes)
+
     def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
         """Whether the job has a configuration in this pool when it is idle."""
         table = job.throughput.get(self.gpu_type)
@@ -57,14 +62,15 @@ class Pool:
         return held
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
-        usable = self._idle.usable_gpus(job.rules)[self._idle.allowed(job.rules)]
+        allowed = self._idle.allowed(job.rules)
+        usable = self._idle.usable_gpus(job.rules)[allowed]
         largest = int(usable.max(initial=0))
         sizes = [size for size in job.reqs if job.rules.enough(self.gpu_type, size)]
         if any(size <= largest and in_one(job.rules, size) for size in sizes):
             return True
-        neighbours = Neighbours(np.arange(len(usable)), usable)
+        there = LeafServers(np.arange(len(usable)), usable, self._leaves[allowed])
         form = form_of(job.rules)
-        return spreads and any(len(spread(neighbours, size, form)) for size in sizes)
+        return spreads and any(len(spread(there, size, form).shapes) for size in sizes)
 
 
 Pools = Mapping[GpuType, Pool]

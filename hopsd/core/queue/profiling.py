@@ -109,7 +109,15 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
         return (
             f"its script starts {reading.asked.ranks} ranks on each node, and the run has one GPU"
         )
-    return ""
+    repeated = [words for effect, words in _REPEATS.items() if effect in reading.asked.repeats]
+    return f"its script {repeated[0]}, and a run would do so once more" if repeated else ""
+
+
+_REPEATS = {
+    "submits": "submits jobs",
+    "requeues": "requeues itself",
+    "counts": "reads SLURM_RESTART_COUNT",
+}
 
 
 @dataclass(frozen=True, slots=True)

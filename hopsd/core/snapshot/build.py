@@ -10,7 +10,6 @@ from hopsd.core.placement.pools import Able, could_run, pools_of, remembered
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
-from hopsd.core.queue.switches import on_switches
 from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.site.room import Room
@@ -20,7 +19,7 @@ from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import RulesOnNodes, TypesNotes, switches_wanted
+from hopsd.core.submission.rules import RulesOnNodes, TypesNotes
 from hopsd.model.devices import is_cpu
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, RackName, host_of
@@ -38,9 +37,8 @@ class SnapshotBuild:
 
     ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
     should know about how it is planned. ``refused``: waiting jobs that Slurm would never start;
-    they are not in the snapshot. ``expected``: run times that users did not tell. ``movable``: jobs
-    that lose no work if a later plan moves them. ``partitions``: of jobs that are counted in a part
-    of those that they ask for.
+    they are not in the snapshot. ``expected``: run times that users did not tell.
+    ``partitions``: of jobs that are counted in a part of those that they ask for.
     """
 
     snapshot: Snapshot
@@ -48,7 +46,6 @@ class SnapshotBuild:
     notes: Mapping[JobId, str] = field(default_factory=dict)
     refused: Mapping[JobId, Reason] = field(default_factory=dict)
     expected: Mapping[JobId, Expectation] = field(default_factory=dict)
-    movable: frozenset[JobId] = frozenset()
     partitions: Mapping[JobId, str] = field(default_factory=dict)
 
     def with_notes(self, more: Mapping[JobId, str]) -> SnapshotBuild:
@@ -76,7 +73,6 @@ def build_snapshot(
     notes: dict[JobId, str] = {}
     refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
-    movable: set[JobId] = set()
     reads: list[JobReading] = []
     # At a round's start jobs may leave a partition, and Slurm would start others there.
     leaving = [job for job, comment in comments.items() if info.first and comment.preempt]
@@ -99,8 +95,6 @@ def build_snapshot(
                 found = _on_site(seen.job, read, partitions, reading, largest)
                 if isinstance(found, Job):
                     jobs.append(found)
-                    if pinning.may_restart(read, comment, records[read.id], stay):
-                        movable.add(read.id)
                 else:
                     refused[read.id] = found
             if seen.note:
@@ -112,19 +106,13 @@ def build_snapshot(
     if info.first and (over := over_limits(counted, jobs)):
         jobs = [replace(job, preemptible=False) if job.id in over else job for job in jobs]
     pinned |= {job.id for job in jobs if job.running and not job.preemptible}
-    snapshot = on_switches(
-        Snapshot(reading.now, info, nodes, tuple(jobs), limits=limits),
-        _switches_wanted(reading.jobs, records),
-        {node.name: node.switch for node in reading.nodes},
-    )
+    snapshot = Snapshot(reading.now, info, nodes, tuple(jobs), limits=limits)
     narrowed = {
         read.id: read.partition
         for read, asked in zip(reads, reading.jobs, strict=True)
         if set(read.partition.split(",")) != set(asked.partition.split(","))
     }
-    return SnapshotBuild(
-        snapshot, frozenset(pinned), notes, refused, expected, frozenset(movable), narrowed
-    )
+    return SnapshotBuild(snapshot, frozenset(pinned), notes, refused, expected, narrowed)
 
 
 class _Choice:
@@ -169,18 +157,6 @@ class _Choice:
         return self._found[key]
 
 
-def _switches_wanted(
-    jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]
-) -> dict[JobId, int]:
-    """The most leaf switches for each job that has such a wish."""
-    return {
-        job.id: most
-        for job in jobs
-        if job.asked.switches and job.id in records
-        if (most := switches_wanted(job, records[job.id].wait_seconds)) is not None
-    }
-
-
 def _context(
     reading: Reading,
     nodes: Sequence[Node],
@@ -202,6 +178,7 @@ def _context(
         Shortages(knowledge.shortages, reading.now),
         RulesOnNodes([node for node in reading.nodes if node.gpus], settings.cpus_per_gpu),
         TypesNotes(reading.nodes),
+        any(node.switches for node in nodes),
     )
 
 
@@ -244,12 +221,18 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
             n.gpu_type,
             n.gpus,
             max(0, n.gpus - n.foreign_gpus - used[n.name]),
-            racks.get(host_of(n.name)),
+            switches=_switches(n, racks),
             **_cores_and_memory(n, reading),
         )
         for n in reading.nodes
         if n.usable and n.gpus
     )
+
+
+def _switches(node: NodeReading, racks: Mapping[NodeName, RackName]) -> tuple[str, ...]:
+    """Those that Slurm knows; otherwise the rack that the administrator named."""
+    rack = racks.get(host_of(node.name))
+    return node.switches or ((rack,) if rack else ())
 
 
 def _cores_and_memory(node: NodeReading, reading: Reading) -> dict[str, int | None]:

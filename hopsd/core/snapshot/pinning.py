@@ -63,14 +63,6 @@ class Pinning:
             return Stay.YES
         return Stay.UNTIL_SAVED if _unsaved(job, record, self.unsaved) else Stay.NO
 
-    def may_restart(self, job: JobReading, comment: Comment, record: JobRecord, stay: Stay) -> bool:
-        """Whether the job, running or not, can be moved from where a plan puts it without losing
-        work, whatever the site lets happen to a job that was not seen to save. ``stay``: of it now.
-        """
-        if not (comment.preempt and job.requeue) or _unsaved(job, record, Unsaved.STAYS):
-            return False
-        return stay is Stay.NO
-
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
     """Whether a job that could otherwise be moved stays until it has saved."""

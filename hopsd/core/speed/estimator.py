@@ -30,7 +30,7 @@ from hopsd.core.speed.layers import (
     server_factors,
 )
 from hopsd.core.speed.plausible import plausible_factors, plausible_tables
-from hopsd.core.speed.theory import alone, basic_times, credible, placed
+from hopsd.core.speed.theory import alone, as_fast_as, basic_times, credible, placed
 from hopsd.core.speed.throughput import IterationModel
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName, WorkloadName, script_of
@@ -79,7 +79,8 @@ class _Evidence:
 
     ``theory``: that of an older version of the program if ``outdated``; ``older``: speeds measured
     with that version; ``earlier``: at the batch size before. ``elsewhere``: a GPU's speed inferred
-    from other types.
+    from other types. ``borrowed``: the type whose basic times ``theory`` is, as fast as
+    ``elsewhere``.
     """
 
     measured: Tables
@@ -88,11 +89,12 @@ class _Evidence:
     older: Mapping[Shape, Measured]
     earlier: Mapping[Shape, Measured]
     elsewhere: float
+    borrowed: GpuType | None = None
 
     @property
     def unsure(self) -> float:
         """Standard deviation of the logarithm of a GPU's speed."""
-        if self.theory is None:
+        if self.theory is None or self.borrowed is not None:
             return UNKNOWN_ALONE
         return OLDER if self.outdated else KNOWN_ALONE
 
@@ -102,6 +104,8 @@ class _Evidence:
         if self.theory is None:
             return ASSUMED
         version = "older version's theory" if self.outdated else "theory"
+        if self.borrowed is not None:
+            version = f"theory from {self.borrowed}"
         return f"{version}, {record_count(self.theory.records)}"
 
 
@@ -160,20 +164,24 @@ class Estimator:
         fits = {**outdated, **theories}
         elsewhere = self._elsewhere(measured, fits) or self._elsewhere(earlier, {}) or 1.0
         table = self._paper_table if self._settings.model.paper_exact else self._table
-        tables = {
-            t: table(
-                t,
-                _Evidence(
-                    measured.get(t, Tables()),
-                    theories.get(t, outdated.get(t)),
-                    t not in theories,
-                    older.type[t].answering(least).shapes if t in older.type else {},
-                    earlier[t].shapes if t in earlier else {},
-                    elsewhere * self._worth(t),
-                ),
+        lender = None if self._settings.model.paper_exact else _lender(fits)
+
+        def evidence(t: GpuType) -> _Evidence:
+            speed = elsewhere * self._worth(t)
+            own = _Evidence(
+                measured.get(t, Tables()),
+                theories.get(t, outdated.get(t)),
+                t not in theories,
+                older.type[t].answering(least).shapes if t in older.type else {},
+                earlier[t].shapes if t in earlier else {},
+                speed,
             )
-            for t in sorted(self._largest)
-        }
+            if own.theory is not None or lender is None:
+                return own
+            theory = as_fast_as(lender, t, speed)
+            return replace(own, theory=theory, borrowed=lender.gpu_type)
+
+        tables = {t: table(t, evidence(t)) for t in sorted(self._largest)}
         factors = plausible_factors(server_factors(layers, least))
         if self._settings.model.paper_exact:
             return Estimate(plausible_tables(tables), factors)
@@ -271,6 +279,14 @@ class Estimator:
             aggregated_source={n: answer.source for n, answer in aggregated.items()},
             distributed_source={n: answer.source for n, answer in distributed.items()},
         )
+
+
+def _lender(fits: Mapping[GpuType, Theory]) -> Theory | None:
+    """The basic times that types without any borrow: the newest of a training, of GPUs if any."""
+    training = [fit for fit in fits.values() if not fit.inference]
+    return max(
+        training, key=lambda fit: (not is_cpu(fit.gpu_type), fit.at, fit.gpu_type), default=None
+    )
 
 
 def _carried(

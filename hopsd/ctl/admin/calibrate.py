@@ -1,10 +1,10 @@
-"""`hopsctl calibrate`: measure how fast gradients travel, on the live cluster."""
+"""`hopsctl calibrate`: measure how fast GPUs and the links between them are, live."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.study.progress import Bar
 from hopsd.ctl.terminal import say
 from hopsd.errors import InputError
-from hopsd.model.ids import GpuType
-from hopsd.model.knowledge import Bandwidth
+from hopsd.model.ids import GpuType, NodeName, WorkloadName
+from hopsd.model.knowledge import Bandwidth, ThroughputRecord
 from hopsd.model.reading import Reading
-from hopsd.slurm.calibrate import Site, measure, shapes
+from hopsd.slurm.calibrate import Site, measure, shapes, single_gpu, train
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.postgres import PostgresStore
@@ -32,12 +32,24 @@ SIZES = (1_000_000, 4_000_000, 16_000_000, 64_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The fits of a type; None if the cluster has no such shape."""
+    """The fits of a type, None if the cluster has no such shape; ``speeds``: samples per second of
+    hops' own small networks on one GPU.
+    """
 
     gpu_type: GpuType
     backend: str
     link: Fit | None
     net: Fit | None
+    speeds: Mapping[str, float] = field(default_factory=dict)
+
+    def records(self, node: NodeName, at: float) -> list[ThroughputRecord]:
+        """The speeds as records of workloads of their own, by which types are compared."""
+        return [
+            ThroughputRecord(
+                WorkloadName(f"hops-calibration-{network}"), self.gpu_type, node, 1, 1, speed, at
+            )
+            for network, speed in self.speeds.items()
+        ]
 
     def bandwidth(self, at: float) -> Bandwidth | None:
         """The bandwidths; a measured one stands in for a missing one, which no placement needs."""
@@ -92,10 +104,12 @@ def calibrate(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Measure the bandwidths of equation 2 for each GPU type, fit them and store the fit.
+    """Measure how fast each GPU type and the links between its GPUs are, and store that.
 
     All-reduces of several sizes run as ordinary Slurm jobs of the caller: between GPUs of one
-    server (b_link) and of two (b_net). They take the GPUs that are idle, and wait for others.
+    server (b_link) and of two (b_net), equation 2. Two small networks train for some seconds on one
+    GPU of each type: hops then knows how types compare before it has seen a user's training. The
+    jobs take the GPUs that are idle, and wait for others.
 
     \b
     Examples:
@@ -108,7 +122,8 @@ def calibrate(
     reading = port.read()
     commands = SlurmCommands(patience + 60.0 * site.limit_minutes)
     chosen = _chosen(types, reading)
-    total = sum(len(found) for kind in chosen for found in shapes(reading, kind))
+    single = {kind: where for kind in chosen if (where := single_gpu(reading, kind))}
+    total = sum(len(found) for kind in chosen for found in shapes(reading, kind)) + len(single)
     with Bar("calibrate", "placements") as bar:
         done = count(1)
         bar.at(0, total)
@@ -119,16 +134,32 @@ def calibrate(
             )
             for gpu_type in chosen
         ]  # fmt: skip
+        for index, each in enumerate(found):
+            if (where := single.get(each.gpu_type)) is not None:
+                if not as_json:
+                    say(f"{each.gpu_type}: two networks on {where}")
+                found[index] = replace(each, speeds=train(commands, site, where))
+                bar.at(next(done), total)
     now = time.time()
     measured = [bandwidth for each in found if (bandwidth := each.bandwidth(now))]
     if not dry_run:
         with PostgresStore(config.database.dsn) as store:
             store.save_bandwidth(measured)
+            store.add_throughput(
+                [
+                    record
+                    for each in found
+                    if each.gpu_type in single
+                    for record in each.records(single[each.gpu_type].nodes[0], now)
+                ]
+            )
     if as_json:
         show_json([_document(each) for each in found])
         return
     for each in found:
         show(_table(each))
+    if any(each.speeds for each in found):
+        show(_speed_table(found))
     for line in _summary(measured, config, stored=not dry_run):
         say(line)
 
@@ -166,6 +197,19 @@ def _measure(
             fitted = fit(transfers)
             found = replace(found, link=fitted) if name == "link" else replace(found, net=fitted)
     return found
+
+
+def _speed_table(found: Sequence[Found]) -> Any:
+    """Each network's speed on one GPU of each type, and relative to the slowest type."""
+    rows = []
+    for network in sorted({network for each in found for network in each.speeds}):
+        slowest = min(each.speeds[network] for each in found if each.speeds)
+        rows += [
+            (network, each.gpu_type, f"{speed:,.4g}", f"{speed / slowest:.2f}")
+            for each in found
+            if (speed := each.speeds.get(network)) is not None
+        ]
+    return table("One GPU", ["network", "type", "samples/s", "relative"], rows)
 
 
 def _table(found: Found) -> Any:
@@ -207,6 +251,7 @@ def _document(found: Found) -> dict[str, Any]:
         "backend": found.backend,
         "b_link": _fit_document(found.link),
         "b_net": _fit_document(found.net),
+        "samples_per_second": dict(found.speeds),
     }
 
 

@@ -13,7 +13,7 @@ import click
 
 from hopsd.config import DEFAULT_PATH, Config, load
 from hopsd.config.reference import described, settings, toml, toml_value
-from hopsd.ctl.admin.node_check import Site, problems, read_site
+from hopsd.ctl.admin.node_check import Site, problems, read_site, submit_script_problems
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import InputError, SlurmError
@@ -62,6 +62,8 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     """
     loaded = load(path) if path.exists() or not node else None
     if loaded is not None:
+        for warning in loaded.warnings:
+            complain(warning)
         say(f"{path}: good, {len(loaded.given)} settings given")
     if node:
         _check_node(folder, loaded)
@@ -76,7 +78,9 @@ def _check_rights(account: str) -> None:
     except KeyError:
         return
     try:
-        missing = missing_rights(SlurmCommands(5.0), uid, account)
+        commands = SlurmCommands(5.0)
+        missing = missing_rights(commands, uid, account)
+        missing += submit_script_problems(slurm_conf(commands))
     except SlurmError as error:
         complain(f"rights in Slurm are not looked at: {str(error).splitlines()[0]}")
     else:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from hopsd.config import Config
 from hopsd.errors import InputError
+from hopsd.setup import site_script
+from hopsd.setup.machine import plugin_folder
 from hopsd.setup.machine import shipped as shipped_folder
 
 SCRIPTS = ("prolog.sh", "task_prolog.sh", "epilog.sh")
@@ -202,16 +204,19 @@ def _slurm_conf(site: Site, conf: Mapping[str, str]) -> Iterator[str]:
     if "lua" not in conf.get("JobSubmitPlugins", "").split(","):
         yield "slurm.conf: JobSubmitPlugins without lua; comments are not checked, jobs not held"
     yield from _way_to_tasks(conf)
-    submit = Path(conf.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
-    if submit.is_file() and "slurm_job_submit" in submit.read_text(errors="replace"):
-        yield from _own_submit(submit)
+    yield from submit_script_problems(conf)
 
 
-def _own_submit(path: Path) -> Iterator[str]:
-    """A site's own job_submit.lua calls ours; what is ours has our first line."""
-    first = (shipped() / "job_submit.lua").read_bytes().partition(b"\n")[0]
-    if path.read_bytes().startswith(b"-- hops: ") or path.read_bytes().startswith(first):
+def submit_script_problems(conf: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with job_submit.lua beside slurm.conf: ours, or a site's that calls ours."""
+    path = Path(conf.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
+    if not path.is_file():
+        return
+    text = path.read_text(errors="replace")
+    if site_script.is_ours(text):
         yield from _same(path, shipped() / "job_submit.lua")
+    elif problem := site_script.call_problem(text, plugin_folder() / "job_submit.lua"):
+        yield f"{path}: {problem}"
 
 
 def _in_ranges(code: str, listed: str) -> bool:

@@ -103,8 +103,6 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
               help="allox+: a job that has waited longer comes before shorter ones.")  # fmt: skip
 @click.option("--tail-weight", type=FiniteRange(0.0, 10.0), default=PlanSettings().tail_weight,
               help="hops+: weight of the job that will end last.")  # fmt: skip
-@click.option("--p99-weight", type=FiniteRange(0.0, 10.0), default=PlanSettings().p99_weight,
-              help="hops+: weight of the longest completion times.")  # fmt: skip
 @click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
 @click.option("--knowledge", type=click.Choice([k.value for k in Knows]), default="perfect",
               help="What policies know of speeds and run times: docs/simulator.md.")  # fmt: skip
@@ -144,7 +142,6 @@ def simulate(
     alpha: float,
     patience: float,
     tail_weight: float,
-    p99_weight: float,
     paper_exact: bool,
     knowledge: str,
     speed_error: float | None,
@@ -187,8 +184,7 @@ def simulate(
     plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
                         priority=PriorityName(priority), seed=seed, effort=effort,
                         filter_share=filter_share, lease_seconds=lease, alpha=alpha,
-                        patience_seconds=patience, tail_weight=tail_weight,
-                        p99_weight=p99_weight)  # fmt: skip
+                        patience_seconds=patience, tail_weight=tail_weight)  # fmt: skip
     settings = SimulationSettings(
         round_seconds,
         refresh,

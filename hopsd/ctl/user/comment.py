@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from hopsd.core.submission.comment import Comment, NotOursError, learning_rate, parse
+from hopsd.core.submission.comment import Comment, NotOursError, learning_rate, parse, remark
 from hopsd.ctl.terminal import complain
 from hopsd.errors import CommentError
 
@@ -30,9 +30,14 @@ def comment(text: str, as_json: bool) -> None:
     """
     try:
         understood = parse(text)
-    except (CommentError, NotOursError) as error:
+    except NotOursError as error:
+        complain("; ".join(filter(None, (str(error), remark(text)))))
+        sys.exit(NOT_OURS)
+    except CommentError as error:
         complain(error)
-        sys.exit(NOT_OURS if isinstance(error, NotOursError) else BAD_COMMENT)
+        sys.exit(BAD_COMMENT)
+    if remark(text):
+        complain(remark(text))
     print(json.dumps(json_object(understood)) if as_json else "\n".join(_lines(understood)))
 
 

@@ -22,6 +22,7 @@ from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.render import cell, show, show_json, table
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, printable, say
+from hopsd.ctl.user.terms import TERMS, WAITS
 from hopsd.model.devices import is_cpu
 from hopsd.model.reason import clock, duration
 from hopsd.serve.excerpt import Choice, excerpt, totals
@@ -340,8 +341,24 @@ def _steps(doc: Document, most: int | None) -> Any:
     return table("Last changes", columns, rows, long=("from", "to"), most=most, of=of)
 
 
+def _show_terms(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Print the glossary and end, without asking hopsd."""
+    if wanted and not context.resilient_parsing:
+        show(table("Words", ["word", "meaning"], list(TERMS.items())))
+        show(table("A job waits because", ["code", "what you can do"], list(WAITS.items())))
+        context.exit()
+
+
 @click.command()
 @click.argument("job", shell_complete=complete.jobs)
+@click.option(
+    "--terms",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_terms,
+    help="Explain the words of status and explain instead of a job.",
+)
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 @click.option(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -11,7 +12,9 @@ import numpy as np
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.fill import as_filled
 from hopsd.core.placement.generate import generate
+from hopsd.core.placement.interchange import in_queue_order
 from hopsd.core.placement.program import Program, build
+from hopsd.core.placement.shapes import ShapesOfSize
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.ids import JobId
@@ -20,6 +23,7 @@ from hopsd.model.plan import JobNumbers, Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
 from hopsd.policies.hops.candidates import Candidates, candidates
+from hopsd.solver.racks import solve_with_racks
 from hopsd.solver.solution import Solution
 from hopsd.solver.solve import solve
 
@@ -46,12 +50,14 @@ def place(
 ) -> Plan:
     """`plan` with another objective: the largest sum of ``worth``; rules and reasons are the same.
 
-    ``reach``: as in :func:`candidates`; ``slide``: as in :func:`generate`.
+    ``reach``: as in :func:`candidates`; ``slide``: as in :func:`generate`, and of jobs that could
+    swap their GPUs the first in the queue gets the best.
     """
     clock = _Stages()
     chosen = candidates(snapshot, settings, reach)
     clock.lap("window")
-    configurations = generate(
+    generated = partial(
+        generate,
         chosen.jobs,
         chosen.available,
         chosen.sensitivity,
@@ -60,13 +66,27 @@ def place(
         allowances=chosen.allowances,
         slide=slide,
     )
+    configurations = generated()
     clock.lap("configurations")
     program = worth(chosen, configurations, snapshot.round, settings)
     clock.lap("model")
     left = settings.time_limit_seconds - clock.total()
-    solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
+    if configurations.families:
+
+        def listing(sets: Mapping[Hashable, ShapesOfSize]) -> Program:
+            nonlocal configurations
+            configurations = generated(sets=sets)
+            return worth(chosen, configurations, snapshot.round, settings)
+
+        program, solution = solve_with_racks(
+            program, listing, settings.gap, left, seed=settings.seed, turns=settings.effort
+        )
+    else:
+        solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
     choice = without_needless_moves(program, solution.choice)
-    solution = replace(solution, choice=as_filled(program, choice) if slide else choice)
+    if slide:
+        choice = as_filled(program, in_queue_order(program, choice))
+    solution = replace(solution, choice=choice)
     clock.lap("solve")
     return _plan(snapshot, chosen, configurations, program, solution, clock)
 

@@ -35,7 +35,6 @@ from hopsd.policies.themis.agents import (
 )
 from hopsd.policies.themis.apps import App, divide, grow
 from hopsd.policies.themis.bids import Bids, offer_of
-from hopsd.policies.themis.finish_time import share_seconds
 from hopsd.policies.themis.leases import unleased
 
 
@@ -212,4 +211,3 @@ def _numbers(apps: Sequence[App], rho: Mapping[AppKey, float]) -> dict[JobId, Jo
 
 
 plan = Themis()
-plan_share = Themis(bind(honest, independent=share_seconds))

@@ -492,6 +492,26 @@ def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() ->
     assert starts(world.look(known=known, head=head, limits=(spent,))).keys() == mine
 
 
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [
+        ("submits", "submits jobs"),
+        ("requeues", "requeues itself"),
+        ("counts", "reads SLURM_RESTART_COUNT"),
+    ],
+)
+def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(
+    effect: str, words: str
+) -> None:
+    """One that submits its successor submitted one for each start."""
+    world = World()
+    world.add(1, "w", asked=Asked(repeats=frozenset({effect})))
+    world.add(2, "x", asked=Asked())
+    profiling = world.look()
+    assert starts(profiling).keys() == {"2"}
+    assert words in profiling.unmeasurable["1"]
+
+
 def test_a_script_that_starts_several_ranks_whatever_it_gets_is_not_measured_on_one_gpu() -> None:
     world = World()
     world.add(1, "w", asked=Asked(ranks=8))

@@ -18,6 +18,8 @@ from hopsd import ctl
 from hopsd.config import Config
 from hopsd.ctl.admin.node_check import Site, problems, read_site, shipped
 from hopsd.errors import InputError
+from hopsd.setup.machine import plugin_folder
+from hopsd.setup.site_script import with_call
 
 OTHER = 4242
 
@@ -183,8 +185,11 @@ def test_a_report_folder_that_hopsd_cannot_list_is_named(machine: Machine) -> No
         assert machine.wrong() == []
 
 
-def test_a_submit_script_of_the_site_itself_is_left_alone(machine: Machine) -> None:
-    (machine.root / "job_submit.lua").write_text("function slurm_job_submit() end\n")
+def test_a_submit_script_of_the_site_itself_calls_ours(machine: Machine) -> None:
+    script = machine.root / "job_submit.lua"
+    script.write_text("function slurm_job_submit() end\n")
+    assert any("does not call" in sentence for sentence in machine.wrong())
+    script.write_text(with_call(script.read_text(), plugin_folder() / "job_submit.lua"))
     assert machine.wrong() == []
 
 

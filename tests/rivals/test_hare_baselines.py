@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hops_rivals.hare import BASELINES
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from task_cases import instance, small_instances
@@ -14,7 +15,6 @@ from bench.hare.exhaustive import optimum
 from bench.hare.runs import SCHEMES, run
 from bench.hare.workload import DOMAINS, MODELS, Scenario
 from hopsd.errors import InputError
-from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.tasks import Instance
 

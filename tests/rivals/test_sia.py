@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from hops_rivals.sia import LAMBDA, Option, Sia, choose, restart_factor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_types import A, B, job, snapshot
@@ -15,7 +16,6 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, PlanStatus, RoundInfo, Snapshot
 from hopsd.policies.placing import Servers
-from hopsd.policies.sia import LAMBDA, Option, Sia, choose, restart_factor
 
 
 @st.composite

@@ -17,6 +17,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from hops_rivals.gavel.fractions import (
+    Shares,
+    finish_time_fairness,
+    makespan,
+    max_min,
+    max_sum,
+)
 
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import ages, queue, remaining_seconds
@@ -26,13 +33,6 @@ from hopsd.model.ids import GpuType, JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, PriorityName, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.policies.gavel.fractions import (
-    Shares,
-    finish_time_fairness,
-    makespan,
-    max_min,
-    max_sum,
-)
 from hopsd.policies.placing import Servers
 
 Program = Callable[[Shares], Floats]

@@ -6,6 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hops_rivals.gavel.fractions import (
+    Shares,
+    finish_time_fairness,
+    makespan,
+    max_min,
+    max_sum,
+    worst_rho,
+)
+from hops_rivals.gavel.policy import Gavel, shares_of
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -15,15 +24,6 @@ from sim_cases import cluster, job, workload
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import GpuType
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
-from hopsd.policies.gavel.fractions import (
-    Shares,
-    finish_time_fairness,
-    makespan,
-    max_min,
-    max_sum,
-    worst_rho,
-)
-from hopsd.policies.gavel.policy import Gavel, shares_of
 from hopsd.policies.placing import Servers
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
