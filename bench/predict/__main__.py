@@ -21,6 +21,7 @@ import click
 import numpy as np
 
 from bench.predict.replay import Case, Replay, replay, true_of
+from bench.result_file import write_result
 from hopsd.formats.source import read_text
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import GpuType, NodeName
@@ -192,8 +193,9 @@ def main(philly: str | None, small: bool, learning: bool, jobs: int, workers: in
     for result in results:
         case = result.case
         print(f"{case.name} {case.policy} {case.knows.value}: {result.seconds:.0f} s")
-    for text in tables(results):
-        print(text)
+    text = "\n".join(tables(results))
+    print(text)
+    write_result("predict", "Predicted starts and ends", text)
 
 
 if __name__ == "__main__":
