@@ -31,12 +31,13 @@ from hopsd.errors import (
 )
 from hopsd.formats.health import health_json
 from hopsd.metrics import Metrics
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, UserName
 from hopsd.model.privacy import Private, Viewer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
 from hopsd.serve.health import HealthService
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import LocalServer, Request
+from hopsd.serve.when import when
 from hopsd.service import logs
 from hopsd.service.controller import Controller
 from hopsd.service.signals import SignalInbox
@@ -236,6 +237,7 @@ class Daemon:
                 self._viewer(r), str(r.arguments.get("job", ""))
             ),
             "throughput": self._throughput,
+            "when": lambda r: when(self._controller.outlook, UserName(_user(r.uid)), r.arguments),
             "diary": lambda r: self._answers.diary(self._viewer(r), r.arguments, self._store),
             "report": lambda r: self._answers.report(self._viewer(r), r.arguments, self._store),
             "health": self._health_of_nodes,

@@ -316,6 +316,14 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return figures.figures(connection, since, until, restart, user)
 
+    def predictions(self) -> dict[str, Any] | None:
+        with self._database.transaction() as connection:
+            return journal.predictions(connection)
+
+    def save_predictions(self, state: Mapping[str, Any]) -> None:
+        with self._writing() as connection:
+            journal.save_predictions(connection, state)
+
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
         with self._writing() as connection:
             diary.save(connection, entries)
