@@ -73,6 +73,7 @@ class MemoryStore(MemoryKnowledge):
         self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
+        self._predictions: dict[str, Any] | None = None
         self.diary: dict[tuple[JobId, float], DiaryEntry] = {}
         self._gpu_use: dict[tuple[float, GpuType], GpuUse] = {}
         self._release_requests: dict[int, ReleaseRequest] = {}
@@ -268,6 +269,12 @@ class MemoryStore(MemoryKnowledge):
         kept = [row for row in self._gpu_use.values() if since - HOUR < row.hour < until]
         found = added([], (replace(row, hour=row.hour // seconds * seconds) for row in kept))
         return tuple(row for _, row in sorted(found.items()))
+
+    def predictions(self) -> dict[str, Any] | None:
+        return self._predictions
+
+    def save_predictions(self, state: Mapping[str, Any]) -> None:
+        self._predictions = dict(state)
 
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
         for entry in entries:

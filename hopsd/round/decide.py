@@ -55,9 +55,13 @@ def planning_inputs(
     store: Store, policy: Policy, now: float, settings: RoundSettings
 ) -> PlanningInputs:
     runs = store.profile_runs(now - settings.profiling.retry_seconds)
+    return PlanningInputs(knowledge_now(store, now, settings), runs, policy)
+
+
+def knowledge_now(store: Store, now: float, settings: RoundSettings) -> Knowledge:
+    """What is stored about speeds and run times, with what follows from it."""
     knowledge = with_implied_bandwidths(store.knowledge(), settings.snapshot.estimator, now)
-    knowledge = with_type_speeds(knowledge, settings.snapshot.estimator)
-    return PlanningInputs(knowledge, runs, policy)
+    return with_type_speeds(knowledge, settings.snapshot.estimator)
 
 
 def decide(

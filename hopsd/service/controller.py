@@ -27,6 +27,7 @@ from hopsd.model.isolation import PASS_THROUGH_ERRORS, describe_error
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.registry import get as get_policy
+from hopsd.predict.outlook import Left, Outlook
 from hopsd.round.intervention import intervention
 from hopsd.round.observation import SET_ASIDE, Observation
 from hopsd.round.observe import observe
@@ -124,6 +125,7 @@ class Controller:
         self._config = self._wanted = config
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
+        self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
         self.document = self._document("standby", "starting", None)
 
@@ -140,6 +142,9 @@ class Controller:
         if config.plan.policy != self._config.plan.policy:
             self._policy.close()
             self._policy = WithDeadline(get_policy(config.plan.policy))
+        if (config.plan.policy, config.plan.priority) != self.outlook.of:
+            self.outlook.close()
+            self.outlook = Outlook(config.plan.policy, config.plan.priority)
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
             self._learner.use_folder(config.knowledge.report_dir)
         self._config = config
@@ -247,6 +252,7 @@ class Controller:
         now = self._seen.reading.now
         if not 0.0 <= now - self._pruned < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
+            self._store.save_predictions(self.outlook.state())
             self._pruned = now
 
     def _count_use(self, seen: Observation) -> None:
@@ -309,7 +315,24 @@ class Controller:
         self._whatever_happens(lambda: self._note_asides(result))
         if shadow:
             self._whatever_happens(lambda: self._diary.note(result))
+        else:
+            self._whatever_happens(lambda: self._predict(result))
         return status.sentence_of(result)
+
+    def _predict(self, result: RoundResult) -> None:
+        """Have starts and ends predicted from what the round left, in the background."""
+        records = self._seen.records if self._seen is not None else result.seen.records
+        built, end = result.built, result.window.end
+        self.outlook.offer(
+            Left(
+                built.snapshot,
+                result.outcomes,
+                built.expected,
+                records,
+                end,
+                self._settings.seconds,
+            )
+        )
 
     def _observe(self) -> Observation:
         reading, outcomes = read_settled(self._port, self._store)
@@ -321,6 +344,7 @@ class Controller:
     def _take_up(self) -> str:
         """After a start or a failure: finish or undo what was begun, go on with its round."""
         outcomes = recover(self._port, self._store, self._settings.requirements_max)
+        self._whatever_happens(lambda: self.outlook.restore(self._store.predictions()))
         last = self._store.last_plan()
         if last is not None:
             self._window = RoundWindow(last.round_start, last.round_end)
@@ -427,7 +451,7 @@ class Controller:
             needless_restarts=self._needless,
         )
         try:
-            return status.document(service, self._seen, self._result)
+            return status.document(service, self._seen, self._result, self.outlook)
         except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")
             return status.document(replace(service, error=describe_error(defect)), None, None)

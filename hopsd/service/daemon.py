@@ -29,12 +29,15 @@ from hopsd.errors import (
     SlurmUnavailableError,
     StoreUnavailableError,
 )
+from hopsd.formats.health import health_json
 from hopsd.metrics import Metrics
-from hopsd.model.ids import JobId
-from hopsd.model.privacy import Viewer
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.privacy import Private, Viewer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
+from hopsd.serve.health import HealthService
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import LocalServer, Request
+from hopsd.serve.when import when
 from hopsd.service import logs
 from hopsd.service.controller import Controller
 from hopsd.service.signals import SignalInbox
@@ -104,6 +107,7 @@ class Daemon:
                 claim()  # else the first tick that reaches both does
             self._controller = Controller(config, port, why, store, leader, claim)
             self._answers = QueryService(self._controller, store, self._privacy, config)
+            self._health = HealthService(store)
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
@@ -233,8 +237,10 @@ class Daemon:
                 self._viewer(r), str(r.arguments.get("job", ""))
             ),
             "throughput": self._throughput,
+            "when": lambda r: when(self._controller.outlook, UserName(_user(r.uid)), r.arguments),
             "diary": lambda r: self._answers.diary(self._viewer(r), r.arguments, self._store),
             "report": lambda r: self._answers.report(self._viewer(r), r.arguments, self._store),
+            "health": self._health_of_nodes,
             "pause": lambda r: self._control(r, paused=True),
             "resume": lambda r: self._control(r, paused=False),
             "release": self._release,
@@ -251,6 +257,11 @@ class Daemon:
         return self._answers.throughput(
             self._viewer(request), None if workload is None else str(workload)
         )
+
+    def _health_of_nodes(self, request: Request) -> Any:
+        if self._viewer(request).hides(Private.NODES):
+            raise HopsError("what nodes are like is private here: ask root or Slurm's operators")
+        return health_json(self._health.health(self._answers.document["nodes"]))
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)

@@ -207,6 +207,11 @@ class VirtualCluster:
         return frozenset(self._jobs)
 
     @property
+    def unfinished_in_order(self) -> tuple[JobId, ...]:
+        """The same in order of submission."""
+        return tuple(self._jobs)
+
+    @property
     def present(self) -> int:
         """The number of unfinished jobs."""
         return len(self._jobs)
@@ -255,8 +260,13 @@ class VirtualCluster:
 
     def read(self) -> Reading:
         """A reading of the cluster; ended jobs are in it once."""
-        ended, self._ended, self._final = self._ended, [], {}
-        jobs = (*ended, *(job.reading for job in self._jobs.values()))
+        reading = self.glance()
+        self._ended, self._final = [], {}
+        return reading
+
+    def glance(self) -> Reading:
+        """The next reading, without reading it: ended jobs will be in it again."""
+        jobs = (*self._ended, *(job.reading for job in self._jobs.values()))
         return Reading(
             self.now, tuple(self._nodes.values()), jobs, site=self._usage.rules(self.now)
         )

@@ -29,6 +29,10 @@ class MemoryStore:
     _last: PlanRecord | None = None
     _plans: int = 0
 
+    def copy(self) -> MemoryStore:
+        """A copy to try things on."""
+        return replace(self, _ended=list(self._ended), _jobs=dict(self._jobs))
+
     def jobs(self) -> Mapping[JobId, JobRecord]:
         return self._jobs
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from hopsd.errors import ConfigError
 from hopsd.model.ids import JobId
@@ -56,6 +58,19 @@ def set_paused(connection: Connection, paused: bool, by: str, at: float) -> None
         " DO UPDATE SET paused = excluded.paused, by_whom = excluded.by_whom,"
         " since = excluded.since",
         [paused, clean(by), at],
+    )
+
+
+def predictions(connection: Connection) -> dict[str, Any] | None:
+    row = connection.execute("SELECT state FROM predictions").fetchone()
+    return None if row is None else dict(row[0])
+
+
+def save_predictions(connection: Connection, state: Mapping[str, Any]) -> None:
+    connection.execute(
+        "INSERT INTO predictions (state) VALUES (%s) ON CONFLICT (singleton)"
+        " DO UPDATE SET state = excluded.state",
+        [json.dumps(state)],
     )
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
@@ -31,11 +31,13 @@ from hopsd.model.knowledge import (
     ThroughputRecord,
 )
 from hopsd.model.step import StepOutcome, Transition
-from hopsd.store import diary, figures, jobs, journal, plans, profiling, throughput
+from hopsd.store import diary, figures, jobs, journal, past_runs, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
 from hopsd.store.port import PlanId, PlanRecord
+
+StoredHealth: TypeAlias = tuple[list[throughput.ReportedSpeed], list[past_runs.EndedRun]]
 
 
 class PostgresStore:
@@ -314,6 +316,14 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return figures.figures(connection, since, until, restart, user)
 
+    def predictions(self) -> dict[str, Any] | None:
+        with self._database.transaction() as connection:
+            return journal.predictions(connection)
+
+    def save_predictions(self, state: Mapping[str, Any]) -> None:
+        with self._writing() as connection:
+            journal.save_predictions(connection, state)
+
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
         with self._writing() as connection:
             diary.save(connection, entries)
@@ -324,6 +334,16 @@ class PostgresStore:
         """The newest jobs of a period, of those before ``before``, with what a shadow noted."""
         with self._database.transaction() as connection:
             return diary.jobs(connection, since, until, most, before)
+
+    def health(
+        self, since: float
+    ) -> tuple[list[throughput.ReportedSpeed], list[past_runs.EndedRun]]:
+        """What trainings reported, and how jobs ended, from ``since`` on."""
+        with self._database.transaction() as connection:
+            return (
+                throughput.reported_speeds(connection, since),
+                past_runs.ended_runs(connection, since),
+            )
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         with self._writing() as connection:

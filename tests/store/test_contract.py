@@ -511,3 +511,10 @@ def test_a_database_is_of_one_cluster(database: str) -> None:
             store.claim_cluster("east")
         with pytest.raises(ConfigError, match="this database is cluster east's"):
             store.claim_cluster("west")
+
+
+def test_what_predictions_have_learnt_is_replaced_as_a_whole(store: History) -> None:
+    assert store.predictions() is None
+    for state in ({"level": {"start": 0.8}, "residuals": {"start/1": [0.5, -1.0]}}, {"level": {}}):
+        store.save_predictions(state)
+        assert store.predictions() == state
