@@ -190,7 +190,7 @@ class Controller:
             sentence = f"standing by: {refusal}"
         except HopsError as failure:
             self._recovered = False
-            sentence = error = f"{type(failure).__name__}: {failure}"
+            sentence = error = str(failure)
         except Exception as raised:  # the round's edge: jobs run on, and status says so
             self._recovered, defect = False, raised
             sentence = error = f"a defect of hops, {type(raised).__name__}: {raised}"

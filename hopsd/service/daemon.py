@@ -133,10 +133,10 @@ class Daemon:
         self._notify.notify("READY=1")
         watchdog = watchdog_seconds()
         ahead = _wall_ahead()
-        while True:
+        stopping = False
+        while not stopping:
             signals = inbox.wait(min(watchdog or 60.0, 1.0))
-            if signal.SIGTERM in signals or signal.SIGINT in signals:
-                break
+            stopping = signal.SIGTERM in signals or signal.SIGINT in signals
             before, ahead = ahead, _wall_ahead()
             if abs(ahead - before) > CLOCK_STEP_SECONDS:
                 log.warning("clock", set_by_seconds=round(ahead - before, 1))

@@ -140,7 +140,7 @@ def test_reports_out_of_reach_are_told_at_every_tick(rig: Rig, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
-        (SlurmUnavailableError("no answer"), "SlurmUnavailableError: no answer"),
+        (SlurmUnavailableError("no answer"), "no answer"),
         (KeyError("who"), "a defect of hops, KeyError"),
     ],
 )
