@@ -54,7 +54,7 @@ def main() -> None:
     print(f"largest loss difference    {difference.loss:.1e}")
     print(f"largest weight difference  {difference.weight:.1e}")
     cost = measure()
-    print(f"a step of {GLOBAL_BATCH} samples, DataLoader {1e6 * cost.plain:.0f} us")
+    print(f"a step of {GLOBAL_BATCH} samples, DataLoader {1e6 * cost.plain:.0f} us of a core")
     print(f"  added by ElasticLoader       {1e6 * cost.added:.0f} us")
     print(f"  share of 50 ms               {100 * cost.added / 0.05:.2f} %")
     print(f"resuming at the first step     {1e3 * cost.resume_first:.1f} ms")

@@ -30,8 +30,8 @@ class Zeros(Dataset[torch.Tensor]):
 
 @dataclass(frozen=True)
 class Cost:
-    """In seconds: of a step by a plain DataLoader, what the order adds, and from a loaded state to
-    the first batch, at the beginning of a long epoch and near its end.
+    """In seconds of processor time, of a step by a plain DataLoader, and what the order adds; in
+    seconds, from a loaded state to the first batch, at the beginning of a long epoch and its end.
     """
 
     plain: float
@@ -63,10 +63,10 @@ def _elastic(samples: int) -> Any:
 
 def _seconds(steps: Any, count: int) -> float:
     next(steps)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in itertools.islice(steps, count):
         pass
-    return (time.perf_counter() - began) / count
+    return (time.thread_time() - began) / count
 
 
 def _resume(samples: int, step: int) -> float:

@@ -13,7 +13,7 @@ from hops_profiler.data.order import Order, Share, sample_seed
 from hops_profiler.data.source import Batches, Position, Source
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-_PLACES_AHEAD = 2048
+_PLACES_AHEAD = 8192
 """About how many samples' numbers are computed at a time: a call takes as long for one."""
 
 
