@@ -52,8 +52,8 @@ lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	mkdir -p build/types && ln -sfn ../../profiler build/types/hops_profiler
-	MYPYPATH=build/types $(VENV)/bin/mypy --package hops_profiler
+	mkdir -p build/types && ln -sfn ../../profiler build/types/hops_profiler && ln -sfn ../../rivals build/types/hops_rivals
+	MYPYPATH=build/types $(VENV)/bin/mypy --package hops_profiler --package hops_rivals
 
 paper: setup
 	$(VENV)/bin/python -m bench.paper

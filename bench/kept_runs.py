@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from bench.clock import cpu_seconds
-from hopsd.ctl.screen.progress import Bar
+from hopsd.ctl.study.progress import Bar
 
 
 class Named(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 
-from hopsd.answers import DIARY_MOST
+from hopsd.model.bounds import MAX_DIARY_ROWS
 from hopsd.model.journal import HOUR
 from hopsd.slurm.accounting.jobs import parse_logged
 from hopsd.store.embedded import EmbeddedPostgres
@@ -123,7 +123,7 @@ def main() -> None:
         before, pages, size = memory_mib(), 0, 0
         with measured(dsn, f"a shadow's diary of {count:,} jobs") as store:
             place = None
-            while page := store.diary(0.0, now + HOUR, DIARY_MOST, place):
+            while page := store.diary(0.0, now + HOUR, MAX_DIARY_ROWS, place):
                 pages, size = pages + 1, max(size, len(json.dumps(page)))
                 place = page[0]["submit"], page[0]["id"]
         print(f"  {pages} pages of at most {size / 2**20:.1f} MiB,"

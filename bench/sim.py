@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench.clock import cpu_seconds
-from hopsd.policies.registry import POLICIES, get
+from hopsd.policies.registry import get, names
 from hopsd.sim.engine import Simulation, SimulationSettings
 from hopsd.sim.presets import Preset, preset
 
@@ -48,11 +48,11 @@ def measure(scenario: Preset, policies: Sequence[str], refresh: float = 0.0) -> 
 
 
 def main(arguments: Sequence[str]) -> None:
-    names = [a for a in arguments if a != LARGE]
+    asked = [a for a in arguments if a != LARGE]
     if LARGE in arguments:
-        measure(large(), names or ["hops"], refresh=30.0)
+        measure(large(), asked or ["hops"], refresh=30.0)
     else:
-        measure(preset("paper-512"), names or list(POLICIES))
+        measure(preset("paper-512"), asked or names())
 
 
 if __name__ == "__main__":

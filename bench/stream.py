@@ -79,7 +79,7 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|")
     base = SimulationSettings().plan
     played = {
-        f"`hops+`, `p99_weight` {weight:g}": replace(base, policy="hops+", p99_weight=weight)
+        f"`hops+`, `tail_weight` {weight:g}": replace(base, policy="hops+", tail_weight=weight)
         for weight in WEIGHTS
     } | {f"`{policy}`": replace(base, policy=policy) for policy in POLICIES}
     for name, settings in played.items():

@@ -18,7 +18,7 @@ from hopsd.errors import HopsError, InputError
 @click.version_option(__version__, prog_name="hopsd")
 def hopsd(path: Path) -> None:
     """Schedule deep learning jobs on this Slurm cluster."""
-    from hopsd.daemon import Daemon  # noqa: PLC0415 - --help must not wait for numpy
+    from hopsd.service.daemon import Daemon  # noqa: PLC0415 - --help must not wait for numpy
 
     Daemon(path).run()
 

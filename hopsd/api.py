@@ -24,9 +24,8 @@ from hopsd.core.queue.competing import competing_jobs
 from hopsd.errors import HopsError, InputError
 from hopsd.formats.snapshot import read_snapshot as parse_snapshot
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob

@@ -49,3 +49,11 @@ class PlanLateError(HopsError):
 
 class SolverError(HopsError):
     """The program could not be solved, and no feasible plan is in hand."""
+
+
+class UnreachableError(HopsError):
+    """No hopsd answers on the socket."""
+
+
+class RefusedError(HopsError):
+    """hopsd answered with an error."""

@@ -11,15 +11,28 @@ TYPE_CHECKING = False  # not from typing: importing that takes longer than this 
 if TYPE_CHECKING:
     from hops_profiler.checkpoint.kept import Checkpoint
     from hops_profiler.checkpoint.sharded import ShardedCheckpoint
+    from hops_profiler.data.elastic import ElasticLoader
+    from hops_profiler.data.gradients import average_gradients
     from hops_profiler.lr_scaling import learning_rate, scaled
     from hops_profiler.startup import install as start
     from hops_profiler.timing.session import profile
 
-__all__ = ["Checkpoint", "ShardedCheckpoint", "learning_rate", "profile", "scaled", "start"]
+__all__ = [
+    "Checkpoint",
+    "ElasticLoader",
+    "ShardedCheckpoint",
+    "average_gradients",
+    "learning_rate",
+    "profile",
+    "scaled",
+    "start",
+]
 
 _WHERE = {
     "Checkpoint": ("checkpoint.kept", "Checkpoint"),
+    "ElasticLoader": ("data.elastic", "ElasticLoader"),
     "ShardedCheckpoint": ("checkpoint.sharded", "ShardedCheckpoint"),
+    "average_gradients": ("data.gradients", "average_gradients"),
     "learning_rate": ("lr_scaling", "learning_rate"),
     "profile": ("timing.session", "profile"),
     "scaled": ("lr_scaling", "scaled"),

@@ -49,12 +49,21 @@ def job(environ: Mapping[str, str] = os.environ) -> Job | None:
 
 def number(environ: Mapping[str, str] = os.environ) -> str:
     """The number of this process's hops job; "" outside of one."""
-    return environ.get("SLURM_JOB_ID", "") if environ.get("HOPS_JOB") == "1" else ""
+    ours = environ.get("HOPS_JOB") == "1" and not _inherited(environ)
+    return environ.get("SLURM_JOB_ID", "") if ours else ""
+
+
+def _inherited(environ: Mapping[str, str]) -> bool:
+    """Whether the ``HOPS_`` variables are another job's, which has submitted this one: sbatch hands
+    its environment on, and where no task prolog runs nothing takes them back.
+    """
+    return environ.get("HOPS_JOB_ID") not in (None, environ.get("SLURM_JOB_ID"))
 
 
 def restarts(environ: Mapping[str, str] = os.environ) -> int:
     """How often Slurm has started the job again."""
-    return _whole(environ.get("HOPS_RESTART_COUNT") or environ.get("SLURM_RESTART_COUNT")) or 0
+    ours = None if _inherited(environ) else environ.get("HOPS_RESTART_COUNT")
+    return _whole(ours or environ.get("SLURM_RESTART_COUNT")) or 0
 
 
 def step(environ: Mapping[str, str] = os.environ) -> str:
@@ -64,12 +73,17 @@ def step(environ: Mapping[str, str] = os.environ) -> str:
 
 def learning_rate(environ: Mapping[str, str] = os.environ) -> float | None:
     """The learning rate for the current number of GPUs from the comment; None if it has none."""
-    return _positive(environ.get("HOPS_LR"))
+    return None if _inherited(environ) else _positive(environ.get("HOPS_LR"))
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> str:
     """The folder in this node's memory whose files the epilog takes care of; "" without one."""
-    return environ.get("HOPS_STATE_DIR", "") if environ.get("HOPS_JOB") == "1" else ""
+    return environ.get("HOPS_STATE_DIR", "") if number(environ) else ""
+
+
+def run_key(environ: Mapping[str, str] = os.environ) -> str:
+    """What only this user knows of this run: for names in folders where others may write."""
+    return environ.get("HOPS_RUN_KEY", "")
 
 
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
@@ -108,9 +122,11 @@ _OF_A_RUN = {
     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
     "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
     "ZE_AFFINITY_MASK", "OMP_NUM_THREADS", "HOSTNAME", "HOST", "TMPDIR", "TMP", "TEMP", "PWD",
-    "OLDPWD", "SHLVL", "_", "KRB5CCNAME", "TERM", "COLUMNS", "LINES",
+    "OLDPWD", "SHLVL", "_", "KRB5CCNAME", "TERM", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
 }  # fmt: skip
-"""What says where, and as which of several processes, something runs."""
+"""What says where, and as which of several processes, something runs, and where it keeps what it
+could make anew."""
 
 
 def of_the_user(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -127,6 +143,21 @@ def tasks(environ: Mapping[str, str] = os.environ) -> int | None:
     return _whole(environ.get("SLURM_STEP_NUM_TASKS"))
 
 
+def ranks(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many ranks this training has, as launchers say; None: they do not."""
+    return _whole(environ.get("WORLD_SIZE"))
+
+
+def batch(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The comment's samples per GPU; None without one."""
+    return _whole(environ.get("HOPS_BATCH")) or None
+
+
+def lightning_seed(environ: Mapping[str, str] = os.environ) -> int:
+    """What `lightning.seed_everything` was given; 0 without it, as in Lightning's own samplers."""
+    return _whole(environ.get("PL_GLOBAL_SEED")) or 0
+
+
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many ranks of this training run on this node, as launchers tell; None: not told."""
     return _whole(environ.get("LOCAL_WORLD_SIZE"))
@@ -134,12 +165,12 @@ def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
 
 def is_trial(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this is one of several trainings of its job, in a lane."""
-    return bool(environ.get("HOPS_TRIAL"))
+    return bool(environ.get("HOPS_TRIAL")) and not _inherited(environ)
 
 
 def requeue_code(environ: Mapping[str, str] = os.environ) -> int | None:
     """The exit code by which a job that has saved is requeued; None outside a hops job."""
-    return _whole(environ.get("HOPS_REQUEUE_EXIT_CODE"))
+    return None if _inherited(environ) else _whole(environ.get("HOPS_REQUEUE_EXIT_CODE"))
 
 
 TRAINS = "HOPS_TRAINS"
@@ -147,7 +178,7 @@ TRAINS = "HOPS_TRAINS"
 
 def is_below_training(environ: Mapping[str, str] = os.environ) -> bool:
     """True in a child of a training process: its inference is not the job's work."""
-    return environ.get(TRAINS) == "1"
+    return environ.get(TRAINS) == "1" and not _inherited(environ)
 
 
 def tell_children(environ: MutableMapping[str, str] = os.environ) -> None:

@@ -76,6 +76,7 @@ BEGIN {
         else rate[smallest] = number(items[i])
     }
     print "HOPS_JOB=1"
+    print "HOPS_JOB_ID=" ENVIRON["SLURM_JOB_ID"] # whose variables these are: a job that this one submits inherits them
     if (reqs != "") print "HOPS_REQS=" reqs
     if (gpus) print "HOPS_GPUS=" gpus
     print "HOPS_NODES=" ENVIRON["NODES"]

@@ -4,7 +4,7 @@
 # left in memory written to the file system, and does not wait: the GPUs are free once this ends.
 # Always exits 0: an Epilog that fails drains its node.
 #
-# `epilog.sh later`: run by itself, in a session of its own; saves, and frees old memory.
+# `epilog.sh later`: run by itself, in a session of its own; saves, frees old memory, removes small files.
 
 case ${SLURM_JOB_COMMENT-} in hops:* | *[\;,[:blank:]]hops:*) ;; *) exit 0 ;; esac
 
@@ -15,6 +15,14 @@ site=${0%/*}/site.sh
 [ -r "$site" ] || site=/etc/hops/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
+
+# Options of setpriv that keep the account's other processes from tracing one and from writing into its
+# memory, by which they would get out of their job's limits: it has a capability that they lack, of no use to
+# it (capabilities(7), ptrace(2)). None where the node does not give it.
+guard=
+keeps_out="--inh-caps=+wake_alarm --ambient-caps=+wake_alarm"
+# shellcheck disable=SC2086
+[ "$(id -u)" != 0 ] || ! timeout 5 setpriv --reuid=65534 --clear-groups $keeps_out --no-new-privs true 2> /dev/null || guard=$keeps_out
 
 # as ACCOUNT SECONDS COMMAND...: with that account's rights and without a job's limits, so for SECONDS
 # at most. What is in a user's folder is that user's: a FIFO, a link, millions of names.
@@ -27,7 +35,8 @@ as() {
         else # it is gone
             set -- --regid=65534 --clear-groups "$@"
         fi
-        set -- setpriv --reuid="$account" --no-new-privs "$@"
+        # shellcheck disable=SC2086
+        set -- setpriv --reuid="$account" $guard --no-new-privs "$@"
     fi
     timeout -k 10 "$seconds" env -i PATH="$PATH" "$@"
 }
@@ -35,6 +44,13 @@ as() {
 save() {
     [ -n "$(find "$1" -prune -type d -user "$SLURM_JOB_UID")" ] || return 0
     as "$SLURM_JOB_UID" 3600 /bin/sh "$scripts/save.sh" "$1"
+}
+
+# The job's small files in /tmp, of task_prolog.sh and of frameworks/request.py, but not those of a run that has
+# begun since. Users may have made any number of names there: find keeps none of them.
+clean() {
+    as "$SLURM_JOB_UID" 60 find "${TMPDIR:-/tmp}" -mindepth 1 -maxdepth 1 -user "$SLURM_JOB_UID" ! -newer "$file.left" \
+        \( -name "hops-hosts.$SLURM_JOB_ID.*" -o -name "hops-training.$SLURM_JOB_ID.*" \) -delete
 }
 
 # Folders of jobs that are no longer here, to which nothing was added for a day. Only root can have
@@ -58,14 +74,13 @@ if [ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN
         # A job that came back without a Prolog has nothing else here, for as long as it runs.
         find "$HOPS_RUN_DIR" -name '*.left' -mtime +30 -delete
         touch "$file.left"
-        rm -f "${TMPDIR:-/tmp}/hops-hosts.$SLURM_JOB_ID".* # of task_prolog.sh
-        rm -f "${TMPDIR:-/tmp}/hops-training.$SLURM_JOB_ID".* # of frameworks/request.py
     fi
-    case $HOPS_STATE_DIR:${SLURM_JOB_UID-} in :* | *: | *:*[!0-9]*) exit 0 ;; esac
-    only_ours "$HOPS_STATE_DIR" || exit 0
+    case ${SLURM_JOB_UID-} in "" | *[!0-9]*) exit 0 ;; esac
     if [ "${1-}" = later ]; then
-        save "$HOPS_STATE_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}"
-        sweep
+        [ -n "$HOPS_STATE_DIR" ] && only_ours "$HOPS_STATE_DIR" || HOPS_STATE_DIR=
+        [ -z "$HOPS_STATE_DIR" ] || save "$HOPS_STATE_DIR/$SLURM_JOB_ID.${SLURMD_NODENAME-}"
+        clean
+        [ -z "$HOPS_STATE_DIR" ] || sweep
     else
         # slurmd ends an Epilog's process group with it: this returns once there is a new session.
         # shellcheck disable=SC2016

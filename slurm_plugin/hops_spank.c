@@ -82,7 +82,7 @@ static bool is_wanted(const char *variable)
 {
 	static const char *const ours[] = { "SLURM_JOB_ID=", "SLURM_STEP_ID=", "SLURMD_NODENAME=" };
 	static const char *const read[] = { "PYTHONPATH=", "HOPS_ASKS=", "HOPS_CPUS_PER_TASK=",
-					    "SINGULARITY_BINDPATH=", "APPTAINER_BINDPATH=",
+					    "HOPS_JOB_ID=", "SINGULARITY_BINDPATH=", "APPTAINER_BINDPATH=",
 					    "SINGULARITY_WRITABLE=", "APPTAINER_WRITABLE=" };
 
 	for (int i = 0; i < 3; i++)
@@ -92,6 +92,16 @@ static bool is_wanted(const char *variable)
 		if (!strncmp(variable, read[i], strlen(read[i])))
 			return true;
 	return !strncmp(variable, "SLURM", 5);
+}
+
+/* Whether sbatch handed on the variables of another job, which had submitted this one: the script
+ * takes them back. */
+static bool inherits_variables(char *const *environment, uint32_t job)
+{
+	for (; environment && *environment; environment++)
+		if (!strncmp(*environment, "HOPS_JOB_ID=", 12))
+			return strtoul(*environment + 12, NULL, 10) != job;
+	return false;
 }
 
 /* The script as the job's user for good: slurmstepd only lent this thread the user's rights, and a
@@ -179,7 +189,8 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 	    spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_ENV, &from) != ESPANK_SUCCESS)
 		return 0;
-	if (!is_hops_job(option(ac, av, "run_dir", "/run/hops-node"), job, node))
+	if (!is_hops_job(option(ac, av, "run_dir", "/run/hops-node"), job, node) &&
+	    !inherits_variables(from, job))
 		return 0;
 	snprintf(script, sizeof(script), "%s/task_prolog.sh",
 		 option(ac, av, "scripts", "/etc/hops"));

@@ -1,22 +1,23 @@
--- hops: job_submit/lua plugin for Slurm 22.05 and newer, Lua 5.1 to 5.4.
+-- hops: job_submit/lua plugin for Slurm 22.05 and newer, Lua 5.1 to 5.5.
 --
 -- A job with "hops:" in its comment is checked, freed of what would pin its shape and held: from
 -- then on hopsd alone places it. Every other job passes untouched.
 --
 -- Slurm lets a job through, changed as far as it got, when this script raises an error or
 -- returns no number. So nothing here runs outside pcall once a job is known to be ours, and a
--- failed call refuses. It is one file, so that an update cannot leave half of it behind.
+-- failed call refuses.
 --
--- A site with a job_submit.lua of its own calls this one from it:
---     dofile("/etc/hops/job_submit.lua")
---     local hops_submit = slurm_job_submit
---     function slurm_job_submit(job, partitions, uid)
---       local answer = hops_submit(job, partitions, uid)
---       if answer ~= slurm.SUCCESS then return answer end
---       -- ... the site's own rules ...
---       return slurm.SUCCESS
---     end
--- and slurm_job_modify likewise.
+-- It is one file, and its chapters are no files of their own: Slurm loads it through whatever link or copy a site
+-- puts beside slurm.conf, and Lua does not follow links, so that parts would be looked for where none are; Slurm
+-- loads it again when its own time stamp grows, never for that of a part (22.05 to 26.05); and an update that is cut
+-- short must not join the halves of two releases, since slurmctld does not start on a script that fails to load.
+--
+-- A site with a job_submit.lua of its own calls this one at its end, before its last `return`:
+--     dofile("/usr/share/hops/slurm/job_submit.lua")
+-- The site's functions, which are there by then, go first: they see each job as its user asks for it.
+
+if rawget(_G, "hops_is_loaded") then return slurm.SUCCESS end -- a site's script that calls it twice
+hops_is_loaded = true
 
 local NO_VAL = slurm.NO_VAL or 4294967294 -- Slurm's "not given" of 32-bit fields
 local NO_VAL16 = slurm.NO_VAL16 or 65534
@@ -59,9 +60,9 @@ local HELD_MARK = "#hops-held"
 local RELEASED_MARK = "#hops-released"
 
 ------------------------------------------------------------------------------------------
--- The comment. hopsd/core/submission/comment.py accepts and refuses exactly the same texts.
+-- Text, and what is told.
 
--- In time proportional to the text, as everything here: Slurm waits meanwhile.
+-- Slurm waits for this script: everything here takes time in proportion to the text.
 local function trim(text)
   local first = text:find("[^ \t]")
   return first and text:match("^.*[^ \t]", first) or ""
@@ -83,6 +84,27 @@ local function shown(text)
   return "'" .. short:gsub("[^ -~]", "?") .. "'"
 end
 
+-- Words joined by ",", each once; nil for none.
+local function joined(words)
+  local list, seen = {}, {}
+  for _, word in ipairs(words) do
+    if not seen[word] then list[#list + 1], seen[word] = word, true end
+  end
+  return #list > 0 and table.concat(list, ",") or nil
+end
+
+-- sbatch sends these for options that were not given (22.05 to 26.05).
+local function given(value)
+  return value ~= nil and value ~= "" and value ~= NO_VAL and value ~= NO_VAL16
+end
+
+local function tell(text)
+  pcall(slurm.log_user, "%s", "hops: " .. text)
+end
+
+------------------------------------------------------------------------------------------
+-- The comment. hopsd/core/submission/comment.py accepts and refuses exactly the same texts.
+
 local function within(number, bound)
   return number and number >= bound[1] and number <= bound[2] and number or nil
 end
@@ -99,17 +121,22 @@ local function decimal(text, bound)
   return within(tonumber(digits), bound)
 end
 
-local function choice(...)
+-- Readers of values: nil or false for one that is not valid.
+local function is_one_of(...)
   local words = { ... }
   return function(value)
     for _, word in ipairs(words) do
       if value == word then return true end
     end
     return false
-  end, table.concat(words, " or ")
+  end
 end
 
-local function accepts_reqs(value)
+local function is_whole_from(bound)
+  return function(value) return whole(value, bound) end
+end
+
+local function is_reqs(value)
   local range = split(value, "-")
   if #range == 2 then
     local low, high = whole(range[1], GPUS), whole(range[2], GPUS)
@@ -121,7 +148,7 @@ local function accepts_reqs(value)
   return true
 end
 
-local function accepts_lr(value)
+local function is_lr(value)
   if not value:find(":", 1, true) then
     local rate, gpus = value:match("^(.-)@(.*)$")
     return decimal(rate or value, LEARNING_RATE) and (not gpus or whole(gpus, GPUS))
@@ -136,42 +163,40 @@ local function accepts_lr(value)
   return true
 end
 
-local function accepts_app(value)
-  local name = value:match("^(.*):[1-9]%d?%d?$") or value
-  return #name <= 64 and name:find("^[A-Za-z0-9._-]+$")
+local function is_name(value)
+  return #value <= 64 and value:find("^[A-Za-z0-9._-]+$")
 end
 
-local shape, shape_text = choice("any", "even", "node")
-local yes_or_no, yes_or_no_text = choice("yes", "no")
-local rule, rule_text = choice("linear", "sqrt", "none")
-local name_text = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
+local function is_app(value)
+  return is_name(value:match("^(.*):[1-9]%d?%d?$") or value)
+end
 
--- key -> does it accept this value, and what it accepts
+local NAME_TEXT = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
+
+-- Key, what it accepts (completes "give ..."), and the reader of its values. hopsd's own table is KEYS in
+-- hopsd/core/submission/comment.py; tests/plugin/test_comment.py compares them.
 local KEYS = {
-  reqs = { accepts_reqs,
-    "GPU counts from " .. GPUS[3] .. " joined by ',' or one range min-max such as 1-16" },
-  num = { function(value) return whole(value, RANGE_COUNTS) end,
-    "a whole number from " .. RANGE_COUNTS[3] },
-  samples = { function(value) return decimal(value, SAMPLES) end,
-    "a number from " .. SAMPLES[3] .. ", such as 1.28e9" },
-  batch = { function(value) return whole(value, BATCH) end, "a whole number from " .. BATCH[3] },
-  lr = { accepts_lr,
-    "a rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18, each from "
-      .. LEARNING_RATE[3] },
-  lr_rule = { rule, rule_text },
-  preempt = { yes_or_no, yes_or_no_text },
-  workload = { function(value) return #value <= 64 and value:find("^[A-Za-z0-9._-]+$") end,
-    name_text },
-  cpu = { yes_or_no, yes_or_no_text },
-  app = { accepts_app,
-    name_text .. "; if it has phases, then ':' and 1 to 999, as in lm:2" },
-  shape = { shape, shape_text },
-  per_node = { function(value) return whole(value, GPUS) end, "GPUs on each node, from " .. GPUS[3] },
+  { "reqs", "GPU counts from " .. GPUS[3] .. " joined by ',' or one range such as 1-16", is_reqs },
+  { "num", "a whole number from " .. RANGE_COUNTS[3], is_whole_from(RANGE_COUNTS) },
+  { "samples", "a number from " .. SAMPLES[3] .. ", such as 1.28e9", function(value) return decimal(value, SAMPLES) end },
+  { "batch", "a whole number from " .. BATCH[3], is_whole_from(BATCH) },
+  { "lr", "a rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18, each from " .. LEARNING_RATE[3], is_lr },
+  { "lr_rule", "linear or sqrt or none", is_one_of("linear", "sqrt", "none") },
+  { "preempt", "yes or no", is_one_of("yes", "no") },
+  { "workload", NAME_TEXT, is_name },
+  { "cpu", "yes or no", is_one_of("yes", "no") },
+  { "app", NAME_TEXT .. "; if it has phases, then ':' and 1 to 999, as in lm:2", is_app },
+  { "shape", "any or even or node", is_one_of("any", "even", "node") },
+  { "per_node", "GPUs on each node, from " .. GPUS[3], is_whole_from(GPUS) },
+  { "profile", "yes or no", is_one_of("yes", "no") },
 }
-local KEY_NAMES = "reqs, num, samples, batch, lr, lr_rule, preempt, workload, cpu, app, shape, per_node"
+local KEY_NAMES, KEY_OF = {}, {}
+for position, key in ipairs(KEYS) do
+  KEY_NAMES[position], KEY_OF[key[1]] = key[1], { accepts = key[2], read = key[3] }
+end
 
--- What follows "hops:" in a comment that others may use as well; nil: nothing is ours. Ours begins
--- with the comment or after a blank, ';' or ','; it goes to the end, or to the first blanks that are
+-- Our part of a comment that others may use as well, and where it ends; nil: nothing is ours. It follows
+-- "hops:" at the beginning or after a blank, ';' or ','. It goes to the end, or to the first blanks that are
 -- not next to ';', '=' or ','.
 local function our_part(comment)
   if type(comment) ~= "string" then return nil end
@@ -181,18 +206,46 @@ local function our_part(comment)
     if not first then return nil end
     from = last + 1
   until first == 1 or comment:sub(first - 1, first - 1):find("[ \t;,]")
-  local text = comment:sub(last + 1):gsub("^[ \t]+", "")
-  from = 1
+  local begin = comment:find("[^ \t]", last + 1) or #comment + 1
+  from = begin
   while true do
-    local blank, blank_end = text:find("[ \t]+", from)
-    if not blank or blank_end == #text then return trim(text) end
-    local beside = text:sub(blank - 1, blank - 1) .. text:sub(blank_end + 1, blank_end + 1)
-    if not beside:find("[;=,]") then return text:sub(1, blank - 1) end
+    local blank, blank_end = comment:find("[ \t]+", from)
+    if not blank or blank_end == #comment then return trim(comment:sub(begin)), #comment end
+    local neighbours = comment:sub(blank - 1, blank - 1) .. comment:sub(blank_end + 1, blank_end + 1)
+    if not neighbours:find("[;=,]") then return comment:sub(begin, blank - 1), blank - 1 end
     from = blank_end + 1
   end
 end
 
--- Whether some count of the accepted `reqs` is a multiple of `per_node`.
+-- What follows our part and looks like more of it: "2,4" of "hops:reqs=1 2,4"; nil if nothing does.
+local function unread_part(comment)
+  local part, last = our_part(comment)
+  local rest = trim(comment:sub(last + 1))
+  if rest == "" then return nil end
+  local last_key = trim(part:match("([^;]*)$"):match("^[^=]*"))
+  if last_key == "workload" or last_key == "app" or rest:find("^[-@:]?[ \t]*[0-9]") then return rest end
+  for _, key in ipairs(KEY_NAMES) do
+    if (" " .. rest):find("[ \t;,]" .. key .. "[ \t]*=") then return rest end
+  end
+end
+
+-- What the user should know of a comment that is not refused; nil for nothing.
+local function remark(comment)
+  if type(comment) ~= "string" then return nil end
+  if our_part(comment) then
+    local rest = unread_part(comment)
+    return rest and "not read: " .. shown(rest) .. "; the part for hops ends at the first blank that is not next"
+      .. " to ';', '=' or ','"
+  end
+  local text = comment:lower()
+  if our_part(text) then return "an ordinary job: write hops: in small letters to have hops place it" end
+  text = " " .. text
+  if text:find("[ \t;,]hops?[ \t]*[:=;]") or text:find("[ \t;,:]reqs?[ \t]*=[ \t]*[0-9]") then
+    return "an ordinary job: to have hops place it, begin the comment with hops:reqs="
+  end
+end
+
+-- Whether some count of the valid `reqs` is a multiple of `per_node`.
 local function has_multiple(reqs, per_node)
   local low, high = reqs:match("^[ \t]*(%d+)[ \t]*%-[ \t]*(%d+)[ \t]*$")
   if low then return high - high % per_node >= tonumber(low) end
@@ -202,48 +255,58 @@ local function has_multiple(reqs, per_node)
   return false
 end
 
--- Returns the pairs of an accepted comment, or nil and one line about what is wrong.
-local function read_comment(text)
-  if #text > MAX_CHARACTERS then
-    return nil, "the comment has " .. #text .. " characters; accepted are at most " .. MAX_CHARACTERS
+-- The same for "req" and "reqs", "lr-rule" and "lr_rule", "LR" and "lr".
+local function normal(key)
+  return (key:gsub("[^A-Za-z0-9]", ""):lower():gsub("s+$", ""))
+end
+
+local function unknown_key(key)
+  local hint = ""
+  for _, name in ipairs(KEY_NAMES) do
+    if hint == "" and normal(name) == normal(key) then hint = "did you mean " .. name .. "? " end
   end
-  local part = our_part(text)
-  local pieces, pairs_found = part == "" and {} or split(part, ";"), {}
+  return "unknown key " .. shown(key) .. ": " .. hint .. "The keys are " .. table.concat(KEY_NAMES, ", ")
+end
+
+-- Why values that are valid alone do not go together; nil if they do.
+local function why_not_together(values)
+  local reqs, per_node, shape = values.reqs, values.per_node, values.shape
+  if not reqs then return "reqs is missing: give the GPU counts, as in hops:reqs=1,2,4,8" end
+  if values.num and not reqs:find("-", 1, true) then
+    return "num=" .. shown(values.num) .. " goes with a range only: write reqs=min-max, or leave num out"
+  end
+  if per_node and shape and shape ~= "even" then
+    return "per_node=" .. per_node .. " with shape=" .. shape .. ": leave one out, or write shape=even"
+  end
+  if per_node and not has_multiple(reqs, tonumber(per_node)) then
+    return string.format("reqs=%s has no multiple of per_node=%s: add one, such as %d", shown(reqs), per_node, 2 * per_node)
+  end
+end
+
+-- Returns the values of a comment by key, or nil and one line about what is wrong.
+local function read_comment(comment)
+  if #comment > MAX_CHARACTERS then
+    return nil, "the comment has " .. #comment .. " characters: write at most " .. MAX_CHARACTERS
+  end
+  local part = our_part(comment)
+  local pieces, values = part == "" and {} or split(part, ";"), {}
   if #pieces > 1 and trim(pieces[#pieces]) == "" then
     pieces[#pieces] = nil -- a trailing ';' ends the last pair
   end
   for _, piece in ipairs(pieces) do
     local key, value = piece:match("^(.-)=(.*)$")
-    if not key then
-      return nil, shown(trim(piece)) .. " has no '='; accepted is key=value joined by ';'"
-    end
+    if not key then return nil, shown(trim(piece)) .. " has no '=': write key=value joined by ';'" end
     key, value = trim(key), trim(value)
-    if not KEYS[key] then
-      return nil, "key " .. shown(key) .. " is unknown; accepted are " .. KEY_NAMES
+    if not KEY_OF[key] then return nil, unknown_key(key) end
+    if values[key] then return nil, key .. "=" .. shown(value) .. " is the second " .. key .. ": give one" end
+    if not KEY_OF[key].read(value) then
+      return nil, key .. "=" .. shown(value) .. " is not valid: give " .. KEY_OF[key].accepts
     end
-    if pairs_found[key] then
-      return nil, key .. "=" .. shown(value) .. " is the second " .. key .. "; accepted is one"
-    end
-    if not KEYS[key][1](value) then
-      return nil, key .. "=" .. shown(value) .. " is refused; accepted is " .. KEYS[key][2]
-    end
-    pairs_found[key] = value
+    values[key] = value
   end
-  if not pairs_found.reqs then
-    return nil, "reqs is missing; accepted is a comment such as 'hops:reqs=1,2,4,8'"
-  end
-  if pairs_found.num and not pairs_found.reqs:find("-", 1, true) then
-    return nil, "num=" .. shown(pairs_found.num) .. " goes with a range only; accepted is reqs=min-max with num"
-  end
-  local per_node = pairs_found.per_node
-  if per_node and pairs_found.shape and pairs_found.shape ~= "even" then
-    return nil, "per_node=" .. per_node .. " with shape=" .. pairs_found.shape .. "; accepted is shape=even with it"
-  end
-  if per_node and not has_multiple(pairs_found.reqs, tonumber(per_node)) then
-    return nil, "reqs=" .. shown(pairs_found.reqs) .. " has no multiple of per_node=" .. per_node
-      .. "; accepted is one at least, such as reqs=" .. 2 * per_node
-  end
-  return pairs_found
+  local problem = why_not_together(values)
+  if problem then return nil, problem end
+  return values
 end
 
 local function ours(comment)
@@ -251,21 +314,39 @@ local function ours(comment)
 end
 
 ------------------------------------------------------------------------------------------
--- The site's choices: hops_site.lua in this script's folder, read when this script is loaded
--- (Slurm does that again when job_submit.lua is touched). For example
+-- The site's choices: hops_site.lua beside the job_submit.lua that Slurm loads, read when that is loaded
+-- (Slurm does it again when job_submit.lua is touched). For example
 --     return { partitions = { "hops", "gpu" }, operators = { 997 } }
 -- partitions: where hops jobs may go; the first one for jobs that name none. Without: anywhere.
 -- operators: uids beside root and SlurmUser that may change hops jobs: hopsd's own, for one.
 
-local function script_folder()
-  return (debug.getinfo(1, "S").source:match("^@(.*/)[^/]*$")) or "./"
+-- The folders of the scripts that are running: the first is that of Slurm's own job_submit.lua, which is this
+-- file or a site's that calls it, the last is this file's.
+local function script_folders()
+  local folders = {}
+  for level = 1, 250 do
+    local info = debug.getinfo(level, "S")
+    if not info then break end
+    local folder = info.source:match("^@(.*/)[^/]*$")
+    if folder then table.insert(folders, 1, folder) end
+  end
+  return folders
+end
+
+-- A file beside one of these scripts, and its path; or nil, what went wrong and the number of the error.
+local function open_beside(name)
+  for _, folder in ipairs(script_folders()) do
+    local file, problem, errno = io.open(folder .. name)
+    if file or errno ~= 2 then return file, file and folder .. name or problem, errno end
+  end
+  return nil, nil, 2
 end
 
 local function check_site(site)
   if type(site) ~= "table" then return "must return a table" end
   for key, list in pairs(site) do
     local kind = ({ partitions = "string", operators = "number" })[key]
-    if not kind then return "key " .. tostring(key) .. "; accepted are partitions and operators" end
+    if not kind then return "key " .. tostring(key) .. ": the keys are partitions and operators" end
     if type(list) ~= "table" or #list == 0 then return key .. " must be a list with an entry" end
     for _, entry in ipairs(list) do
       if type(entry) ~= kind then return key .. " must be a list of " .. kind .. "s" end
@@ -276,17 +357,13 @@ end
 -- Returns the choices, or {} and what is wrong with them: then hops jobs are refused, since a
 -- site that meant to confine them must not find them everywhere.
 local function load_site()
-  local path = script_folder() .. "hops_site.lua"
-  local file, problem, errno = io.open(path)
-  if not file then
-    if errno == 2 then return {} end
-    return {}, problem
-  end
+  local file, path, errno = open_beside("hops_site.lua")
+  if not file then return {}, errno ~= 2 and path or nil end
   file:close()
   local chunk, syntax = loadfile(path)
   if not chunk then return {}, syntax end
   local ran, site = pcall(chunk)
-  problem = not ran and tostring(site) or check_site(site)
+  local problem = not ran and tostring(site) or check_site(site)
   if problem then return {}, path .. ": " .. problem end
   return site
 end
@@ -300,52 +377,20 @@ local function own_uid()
   return tonumber(text:match("\nUid:%s+%d+%s+(%d+)"))
 end
 
+-- Whether Slurm keeps what is in a job's output file at a restart: slurm.conf lies beside this script.
+local function appends_output()
+  local file, value = open_beside("slurm.conf"), nil
+  if not file then return false end
+  for line in file:lines() do value = line:lower():match("^%s*jobfileappend%s*=%s*(%d+)") or value end
+  file:close()
+  return value ~= nil and value ~= "0"
+end
+
 local SITE, SITE_PROBLEM = load_site()
+local APPENDS_OUTPUT = appends_output()
 local PRIVILEGED = { [0] = true }
 for _, uid in ipairs(SITE.operators or {}) do PRIVILEGED[uid] = true end
 PRIVILEGED[own_uid() or 0] = true
-
-------------------------------------------------------------------------------------------
--- Submission
-
--- sbatch sends these for options that were not given (22.05 to 26.05).
-local function given(value)
-  return value ~= nil and value ~= "" and value ~= NO_VAL and value ~= NO_VAL16
-end
-
--- What would pin the job's shape: field, the value that stands for "not given". hopsd asks for all of
--- it again when it places the job: what the script asked for is in the job's admin comment.
-local CLEARED = {
-  { "tres_per_node", "" }, { "tres_per_job", "" }, { "tres_per_socket", "" },
-  { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
-  { "ntasks_per_tres", NO_VAL16 }, { "ntasks_per_node", NO_VAL16 }, { "num_tasks", NO_VAL },
-  { "cpus_per_task", NO_VAL16 }, { "pn_min_cpus", NO_VAL16 }, { "req_nodes", "" },
-  { "req_switch", NO_VAL }, { "wait4switch", NO_VAL },
-}
-
--- The same for what hops ignores with a message: option, field, "not given".
-local IGNORED = {
-  { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
-  { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
-  { "--cores-per-socket", "cores_per_socket", NO_VAL16 },
-  { "--threads-per-core, --hint", "threads_per_core", NO_VAL16 },
-  { "--core-spec", "core_spec", NO_VAL16 },
-  { "--thread-spec", "thread_spec", NO_VAL16 },
-  { "--prefer", "prefer", "" },
-  { "--segment", "segment_size", 0 },
-}
-
-local EXCLUSIVE = 0 -- of the field shared
-
-local CLEARED_FLAGS = {
-  { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
-  { "--spread-job", slurm.SPREAD_JOB },
-  { "--use-min-nodes", slurm.USE_MIN_NODES },
-}
-
-local function tell(text)
-  pcall(slurm.log_user, "%s", "hops: " .. text)
-end
 
 local function default_partition(partitions)
   for name, partition in pairs(partitions or {}) do
@@ -363,11 +408,14 @@ local function closed_partition(request)
 end
 
 ------------------------------------------------------------------------------------------
--- What the script asks for: a shape that hops keeps, tasks, cores and memory in proportion to the
+-- Options. What the script asks for: a shape that hops keeps, tasks, cores and memory in proportion to the
 -- GPUs, and where it may run. It goes to hopsd as one word of the admin comment, which
 -- hopsd/core/submission/contract.py reads, and to task_prolog.sh in the job's environment.
 
+local EXCLUSIVE = 0 -- of the field shared
+
 local ASKS_MARK = "hops:asks"
+local WORD_CHARACTERS = 10240 -- every reading of the queue has it, for each job
 
 -- "gres:gpu:a100:4,gres:VRAM:12G", or "gres/gpu:a100=4" from 23.11 on: name, type and count each.
 local function gres_items(text)
@@ -386,7 +434,7 @@ local function gres_items(text)
   return items
 end
 
-local SEVERAL_TYPES = "GPUs of several types in one job are not accepted; ask for one type, or none"
+local SEVERAL_TYPES = "a hops job has GPUs of one type: ask for one type, or for none"
 
 -- GPUs of one option, their type, and what else the option asks for. A count of several types is
 -- none that one GPU type could give.
@@ -397,12 +445,14 @@ local function gpus_of(text)
       -- --gres=gpu:0 of a script for CPUs: nothing is asked.
     elseif item.name == "gpu" then
       -- --gres=gpu:8 beside --gpus-per-node=8 says the same twice.
-      if gpus and (gpus ~= tonumber(item.count) or kind ~= item.kind) then
-        return nil, nil, nil, SEVERAL_TYPES
+      if gpus and kind ~= item.kind then return nil, nil, nil, SEVERAL_TYPES end
+      if gpus and gpus ~= tonumber(item.count) then
+        return nil, nil, nil, string.format("the options ask for %d and for %s GPUs on a node (--gres, --gpus-per-node): "
+          .. "give one of them", gpus, item.count)
       end
       gpus, kind = tonumber(item.count), item.kind
     elseif item.name == "shard" or item.name == "mps" then
-      return nil, nil, nil, "--gres=" .. item.name .. " is not accepted, as hops gives whole GPUs; ask for gpu"
+      return nil, nil, nil, "--gres=" .. item.name .. " asks for parts of GPUs, and hops gives whole ones: ask for gpu"
     elseif item.name ~= "cpu" and item.name ~= "mem" then
       others = (others and others .. "," or "") .. item.text
     end
@@ -419,7 +469,7 @@ end
 -- Words of users go into the admin comment: no blank, no mark of ours.
 local function plain(option, text)
   if text and not text:find("^[%w%[%],._:+-]+$") then
-    return option .. "=" .. shown(text) .. " is not accepted: letters, digits and []._-:+, only"
+    return option .. "=" .. shown(text) .. ": write it with letters, digits and []._-:+, alone"
   end
 end
 
@@ -448,9 +498,9 @@ end
 local function too_many_nodes(text)
   if not text then return nil end
   local nodes = named_nodes(text)
-  if not nodes then return "--nodelist=" .. shown(text) .. " is no list of nodes; accepted is one such as n[1-3],login" end
+  if not nodes then return "--nodelist=" .. shown(text) .. " is no list of nodes: write one such as n[1-3],login" end
   if not within(nodes, NAMED_NODES) then
-    return string.format("--nodelist names %.0f nodes; accepted are %s", nodes, NAMED_NODES[3])
+    return string.format("--nodelist names %.0f nodes: name %s", nodes, NAMED_NODES[3])
   end
 end
 
@@ -464,7 +514,7 @@ end
 -- The options in the form that hops uses; or nil and what to change.
 local function read_options(job)
   local o = {}
-  local kind, total_kind, task_kind, problem
+  local kind, total_kind, task_kind, problem, _
   o.per_node, kind, o.gres, problem = gpus_of(job.tres_per_node)
   if problem then return nil, problem end
   o.total, total_kind, _, problem = gpus_of(job.tres_per_job)
@@ -476,7 +526,7 @@ local function read_options(job)
   if problem then return nil, problem end
   if per_socket and not o.per_node then
     if not given(job.sockets_per_node) then
-      return nil, "--gpus-per-socket without --sockets-per-node is not accepted; ask for --gpus-per-node"
+      return nil, "--gpus-per-socket needs --sockets-per-node; or ask for --gpus-per-node"
     end
     o.per_node = per_socket * job.sockets_per_node
     job.sockets_per_node = NO_VAL16 -- or it would be said to be ignored
@@ -493,12 +543,18 @@ local function read_options(job)
     o.nodes = math.ceil(o.tasks / o.tasks_each)
   end
   if o.nodes and not o.tasks and o.tasks_each then o.tasks = o.nodes * o.tasks_each end
+  -- Beside --ntasks, --ntasks-per-node is a maximum. Scripts start as many ranks as it says (sbatch hands it
+  -- on as SLURM_NTASKS_PER_NODE), whatever srun starts.
+  local nodes = o.nodes or 1
+  if o.tasks and o.tasks_each and o.tasks < nodes * o.tasks_each and o.tasks % nodes == 0 then
+    o.most_tasks_each, o.tasks_each = o.tasks_each, o.tasks / nodes
+  end
   if o.tasks and o.tasks == o.nodes then o.tasks_each = 1 end -- no node is without a task
   o.cores = given(job.cpus_per_task) and job.cpus_per_task > 0 and job.cpus_per_task
     or number_of(job.tres_per_task, "cpu")
   o.cores_per_gpu = number_of(job.cpus_per_tres, "gpu")
   o.least_cores = given(job.pn_min_cpus) and job.pn_min_cpus or 0
-  o.memory_per_core = given(job.min_mem_per_cpu)
+  o.memory_per_core = given(job.min_mem_per_cpu) and job.min_mem_per_cpu or nil
   o.disk = given(job.pn_min_tmp_disk) and job.pn_min_tmp_disk > 0 and job.pn_min_tmp_disk or nil
   o.memory_per_gpu, o.memory_text = number_of(job.mem_per_tres, "gpu"), job.mem_per_tres
   o.exclusive = job.shared == EXCLUSIVE
@@ -514,7 +570,9 @@ end
 local function shape_of(o)
   if o.nodes and o.nodes > 1 then return "even", o.per_node end
   if o.nodes == 1 or o.per_node then return "node" end
-  if o.tasks and o.tasks > 1 then return "even" end
+  -- sbatch makes --ntasks of --ntasks-per-node alone: --exclusive --ntasks-per-node=8 is a whole node.
+  local fills_node = o.exclusive and not o.total and o.tasks == (o.most_tasks_each or o.tasks_each)
+  if o.tasks and o.tasks > 1 and not fills_node then return "even" end
   if o.total or o.exclusive or o.tasks or o.tasks_each then return "node" end
   return "any" -- nothing was asked: such a script was written for hops
 end
@@ -558,8 +616,8 @@ end
 local function smallest_count(reqs, each)
   each = each or 1
   local least
-  for count in reqs:gmatch("%d+") do
-    count = tonumber(count)
+  for item in reqs:gmatch("%d+") do
+    local count = tonumber(item)
     if reqs:find("-", 1, true) then count = math.ceil(count / each) * each end
     if count % each == 0 then least = math.min(least or count, count) end
   end
@@ -576,6 +634,42 @@ local function unused_counts(reqs, per_node)
   return unused
 end
 
+-- Options that are read here or kept for hopsd: Slurm's own limits come after this script, and are wider.
+local READ = {
+  { "--gres, --gpus-per-node", "tres_per_node" }, { "--gpus", "tres_per_job" }, { "--gpus-per-task", "tres_per_task" },
+  { "--gpus-per-socket", "tres_per_socket" }, { "--cpus-per-gpu", "cpus_per_tres" }, { "--mem-per-gpu", "mem_per_tres" },
+  { "--nodelist", "req_nodes" }, { "--exclude", "exc_nodes" }, { "--constraint", "features" },
+  { "--reservation", "reservation" }, { "--partition", "partition" }, { "--licenses", "licenses" },
+}
+
+local function length_problem(job)
+  for _, entry in ipairs(READ) do
+    local length = #(job[entry[2]] or "")
+    if length > OPTION_CHARACTERS then
+      return string.format("%s has %d characters: write at most %d", entry[1], length, OPTION_CHARACTERS)
+    end
+  end
+end
+
+-- What keeps tasks that have several GPUs each (--gpus-per-task=2) from getting them; nil: nothing.
+local function why_no_whole_tasks(o, tasks, reqs)
+  local each = tasks and o.per_task or 1
+  if each == 1 or o.shape == "any" then return nil end
+  if o.shape == "even" then
+    if o.each and o.each % each == 0 then return nil end
+    return string.format("GPUs per node must be a multiple of --gpus-per-task=%d: add --nodes with --ntasks-per-node, "
+      .. "or per_node=%d in the comment", each, each)
+  end
+  local whole = not reqs:find("-", 1, true)
+  for count in reqs:gmatch("%d+") do whole = whole and tonumber(count) % each == 0 end
+  if whole then return nil end
+  return string.format("every count of reqs=%s must be a multiple of --gpus-per-task=%d: write reqs=%d,%d",
+    reqs, each, each, 2 * each)
+end
+
+------------------------------------------------------------------------------------------
+-- The script's text: what it handles, starts, fixes and would repeat.
+
 local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP = "HUP",
   ["10"] = "USR1", ["12"] = "USR2", ["15"] = "TERM", ["2"] = "INT", ["1"] = "HUP" }
 
@@ -583,7 +677,7 @@ local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP 
 local WARNINGS = { "USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU" }
 
 -- The beginning of a script, where all that is looked for stands.
-local function looked_at(script)
+local function beginning_of(script)
   return (script or ""):sub(1, 262144)
 end
 
@@ -591,37 +685,55 @@ end
 -- than in proportion to its length.
 local function commands_of(script)
   local kept = {}
-  for line in looked_at(script):gmatch("[^\n]+") do
+  for line in beginning_of(script):gmatch("[^\n]+") do
     if not line:find("^%s*#") then kept[#kept + 1] = line end
   end
   return table.concat(kept, "\n")
+end
+
+-- The lines with sbatch's options, which end at the first command.
+local function option_lines(script)
+  local lines = {}
+  for line in beginning_of(script):gmatch("[^\n]+") do
+    if line:find("^#SBATCH%s") then lines[#lines + 1] = line end
+    if line:find("^[^#]") and line:find("%S") then break end
+  end
+  return lines
+end
+
+-- The value of an option in these lines, the last one counts; nil: it is not there.
+local function option_in(script, pattern)
+  local value
+  for _, line in ipairs(option_lines(script)) do value = line:match(pattern) or value end
+  return value
 end
 
 -- The signals that the script itself handles, as "USR1,TERM", or "none": where it has a trap (or is a
 -- program that speaks of signals), those that it names. Anything else would die of one.
 local function traps_of(script)
   local text = " " .. commands_of(script) .. " "
-  local named = {}
+  local names = {}
   if text:find("[^%w_]trap[^%w_]") or text:find("signal[.(]") then
     for _, name in ipairs(WARNINGS) do
       if text:find("[^%w_]" .. name .. "[^%w_]") or text:find("[^%w_]SIG" .. name .. "[^%w_]") then
-        named[#named + 1] = name
+        names[#names + 1] = name
       end
     end
     for line in text:gmatch("[^\n;]+") do
-      local name = SIGNALS[line:match("^%s*trap%s.-%s(%d+)%s*$")]
-      if name then named[#named + 1] = name end
+      names[#names + 1] = SIGNALS[line:match("^%s*trap%s.-%s(%d+)%s*$")]
     end
   end
-  return #named > 0 and table.concat(named, ",") or "none"
+  return joined(names) or "none"
 end
 
--- What the value of a --signal asks for, as "batch:USR1:60" or "steps:USR1:60".
+-- What the value of a --signal asks for, as "batch:USR1:60" or "steps:USR1:60"; nil for one that Slurm
+-- takes no warning from.
 local function warning_of(value)
   local flags, rest = value:gsub("[\"']", ""):match("^{?([RB]*)}?:?(.*)$")
   local name, seconds = rest:match("^(%w+)@(%d+)")
   name = SIGNALS[((name or rest:match("^%w+") or ""):upper():gsub("^SIG", ""))]
-  return name and (flags:find("B") and "batch:" or "steps:") .. name .. ":" .. (seconds or "60")
+  if not name or seconds and #seconds > 5 then return nil end -- Slurm's limit is 65535
+  return (flags:find("B") and "batch:" or "steps:") .. name .. ":" .. (seconds or "60")
 end
 
 -- What the job wants to be warned by. Slurm does not pass the option to this script: it is read where
@@ -629,10 +741,27 @@ end
 local function signal_of(job)
   local variable = job.environment and job.environment.SBATCH_SIGNAL
   if given(variable) then return warning_of(variable) end
-  for line in looked_at(job.script):gmatch("[^\n]+") do
-    local value = line:match("^#SBATCH.*%-%-signal[= ]+(%S+)")
-    if value then return warning_of(value) end
-  end
+  local value = option_in(job.script, "^#SBATCH.*%-%-signal[= ]+(%S+)")
+  return value and warning_of(value)
+end
+
+-- "append", "truncate" or nil: what the script chooses to become of its output file at a restart. Slurm
+-- does not pass the option to this script (22.05 to 26.05).
+local function open_mode_of(job)
+  local variable = job.environment and job.environment.SBATCH_OPEN_MODE
+  local value = given(variable) and variable or option_in(job.script, "^#SBATCH.*%-%-open%-mode[= ]+[\"']?(%a+)")
+  local letter = value and value:sub(1, 1):lower()
+  return letter == "a" and "append" or letter == "t" and "truncate" or nil
+end
+
+-- What a second start of the script would do once more: hops starts none for the sake of measuring.
+local function repeats_of(script)
+  local text = "\n" .. commands_of(script)
+  local words = {}
+  if text:find("[%s;&|({\"'`]sbatch[%s\"']") then words[#words + 1] = "submits" end
+  if text:find("scontrol[ \t\"',]+requeue") then words[#words + 1] = "requeues" end
+  if text:find("SLURM_RESTART_COUNT", 1, true) then words[#words + 1] = "counts" end
+  return joined(words)
 end
 
 -- How the script starts its training, where that decides whether the timing plugin gets into it:
@@ -723,7 +852,7 @@ local function starts_of(job)
     if runs_in_container(" " .. line, "docker") then add("docker") end
     if runs_in_container(" " .. line, "podman") or runs_in_container(" " .. line, "podman%-hpc") then add("podman") end
   end
-  for line in looked_at(job.script):gmatch("[^\n]+") do
+  for _, line in ipairs(option_lines(job.script)) do
     if line:find("^#SBATCH.*%-%-container%-image") or line:find("^#SBATCH.*%-%-container%-name")
       or line:find("^#SBATCH.*%-%-environment[=%s]") then -- of CSCS' container engine
       add("pyxis")
@@ -749,49 +878,124 @@ end
 
 -- A count that a job may have; other Luas than 5.1 print no larger ones as whole numbers.
 local function plausible(count)
-  return count and count <= GPUS[2] and count or nil
+  return count and count >= 1 and count <= GPUS[2] and count or nil
 end
 
--- What a launcher's option says, "8" or a variable among `numbers`.
+-- What a launcher's option says: 8, a variable among `numbers`, or a list such as 0,1,2,3.
 local function count_in(text, option, numbers)
-  local value = text:match(option .. "[= ]+[\"']?(%$?{?[%w_]+)")
-  local name = value and value:match("^%$?{?([%a_][%w_]*)$")
-  if name then value = numbers[name] end
-  return value and plausible(tonumber(value))
+  local value = text:match(option .. "[= ]+[\"']?([%w_${},]+)")
+  if not value then return nil end
+  local name = value:match("^%${?([%a_][%w_]*)}?$")
+  if name then value = numbers[name] or "" end
+  if value:find("^%d+,[%d,]*%d$") then return plausible(#split(value, ",")) end
+  return plausible(tonumber(value:match("^%d+$")))
 end
 
--- A count of ranks on each node that the script does not take from its allocation.
-local function fixed_ranks(script, shape)
-  local text = "\n" .. commands_of(script)
-  local numbers = numbers_of(text)
-  local ranks = count_in(text, "%-%-nproc[_-]per[_-]node", numbers) or count_in(text, "%-%-num_gpus", numbers)
-    or count_in(text, "trainer%.devices", numbers)
-  if ranks or shape ~= "node" then return ranks end
-  for line in text:gmatch("[^\n]+") do
-    local _, launched = line:find("accelerate launch", 1, true)
-    ranks = launched and count_in(line:sub(launched), "%-%-num_processes", numbers)
-    if ranks then return ranks end
+local GPUS_HERE = "write $SLURM_GPUS_ON_NODE in place of the number"
+
+-- How scripts fix the GPUs of each node: an option's pattern and name, what to do instead, and a word that
+-- the script has as well (Ray's --num_gpus is the cluster's).
+local NODE_COUNTS = {
+  { "%-%-nproc[_-]per[_-]node", "--nproc_per_node", "write --nproc_per_node=gpu" },
+  { "%-%-num_gpus", "--num_gpus", GPUS_HERE, "deepspeed" },
+  { "trainer%.devices", "trainer.devices", GPUS_HERE },
+  { "trainer%.n_gpus_per_node", "trainer.n_gpus_per_node", GPUS_HERE },
+  { "%-%-tensor[_-]parallel[_-]size", "--tensor-parallel-size", GPUS_HERE },
+  { "%-%-devices", "--devices", GPUS_HERE },
+}
+
+-- Fixed counts are tables: `count`, `name` of what sets it, `instead` what to do, `roles`: one GPU is not like
+-- the other, `nodes`: it counts nodes.
+
+-- GPUs that the script names one by one, for one program or for several with roles of their own.
+local function listed_gpus(text)
+  local count, highest, lists = 0, 0, {}
+  for list in text:gmatch("CUDA_VISIBLE_DEVICES=[\"']?(%d[%d,]*)") do
+    local items = split(list, ",")
+    for _, item in ipairs(items) do highest = math.max(highest, tonumber(item) or 0) end
+    if not lists[list] then lists[#lists + 1], lists[list], count = list, true, #items end
+  end
+  if #lists > 1 then count = highest + 1 end
+  return plausible(count) and {
+    count = count, name = "CUDA_VISIBLE_DEVICES", roles = #lists > 1, instead = "leave CUDA_VISIBLE_DEVICES to Slurm",
+  }
+end
+
+-- A loop over the GPUs' numbers: for gpu in 0 1 2 3, {0..3} or $(seq 0 3).
+local function looped_gpus(text)
+  local function loop(name, count)
+    local over_gpus = name:lower():find("gpu") or name:lower():find("device")
+      or text:find("CUDA_VISIBLE_DEVICES=[\"']?%${?" .. name)
+    return over_gpus and plausible(count) and {
+      count = count, name = "for " .. name .. " in", instead = "write $(seq 0 $((SLURM_GPUS_ON_NODE - 1))) in place of the list",
+    }
+  end
+  for name, list in text:gmatch("for ([%a_][%w_]*) in ([%d ]+)[;\n]") do
+    local _, count = list:gsub("%d+", "")
+    if loop(name, count) then return loop(name, count) end
+  end
+  for name, last in text:gmatch("for ([%a_][%w_]*) in {0%.%.(%d+)}") do
+    if loop(name, last + 1) then return loop(name, last + 1) end
+  end
+  for name, last in text:gmatch("for ([%a_][%w_]*) in [$`(]+seq 0 (%d+)") do
+    if loop(name, last + 1) then return loop(name, last + 1) end
   end
 end
 
--- Counts for the whole job that the script does not take from its allocation: what sets it, the count,
--- what to write instead; `nodes`: it counts nodes, not GPUs.
-local function fixed_total(script, shape)
+-- A count of GPUs or ranks on each node that the script does not take from its allocation.
+local function fixed_on_node(script, shape)
+  local text = "\n" .. commands_of(script) .. "\n"
+  local listed, numbers = listed_gpus(text), numbers_of(text)
+  if listed and listed.roles then return listed end
+  for _, entry in ipairs(NODE_COUNTS) do
+    local pattern, name, instead, beside = entry[1], entry[2], entry[3], entry[4]
+    local count = (not beside or text:find(beside, 1, true)) and count_in(text, pattern, numbers)
+    if count then return { count = count, name = name, instead = instead } end
+  end
+  if shape == "node" then
+    for line in text:gmatch("[^\n]+") do
+      local _, launched = line:find("accelerate launch", 1, true)
+      local count = launched and count_in(line:sub(launched), "%-%-num_processes", numbers)
+      if count then return { count = count, name = "--num_processes", instead = GPUS_HERE } end
+    end
+  end
+  return listed or looped_gpus((text:gsub("[ \t]+", " ")))
+end
+
+-- Counts for the whole job that the script does not take from its allocation.
+local function fixed_in_job(script, shape)
   local text = "\n" .. commands_of(script)
   local numbers = numbers_of(text)
   local world = numbers.WORLD_SIZE and plausible(tonumber(numbers.WORLD_SIZE))
-  if world and world > 1 then return { "WORLD_SIZE", world, "WORLD_SIZE=$SLURM_NTASKS" } end
+  if world and world > 1 then return { name = "WORLD_SIZE", count = world, instead = "write WORLD_SIZE=$SLURM_NTASKS" } end
   for _, option in ipairs({ "%-%-nnodes", "%-%-num_machines", "trainer%.num_nodes", "%-%-num_nodes" }) do
     local nodes = count_in(text, option, numbers)
     local elastic = text:find(option .. "[= ]+[\"']?%d+:") -- torchrun's --nnodes=2:4
     if nodes and nodes > 1 and not elastic then
-      return { (option:gsub("%%", "")), nodes, "$SLURM_NNODES in place of the number", nodes = true }
+      return { name = option:gsub("%%", ""), count = nodes, instead = "write $SLURM_NNODES in place of the number", nodes = true }
     end
   end
   local processes = shape ~= "node" and count_in(text, "%-%-num_processes", numbers)
   if processes and processes > 1 then
-    return { "--num_processes", processes, "$((SLURM_NNODES * SLURM_GPUS_ON_NODE)) in place of the number" }
+    return { name = "--num_processes", count = processes, instead = "write $((SLURM_NNODES * SLURM_GPUS_ON_NODE)) in place of the number" }
   end
+end
+
+-- A port that every job of the script would use, and what sets it.
+local PORTS = {
+  { "MASTER_PORT", "[\n;%s]MASTER_PORT=[\"']?(%d+)" },
+  { "--master_port", "%-%-master[_-]port[= ]+[\"']?(%d+)" },
+  { "--main_process_port", "%-%-main_process_port[= ]+[\"']?(%d+)" },
+  { "--rdzv_endpoint", "%-%-rdzv[_-]endpoint[= ]+[\"']?[^%s:]*:(%d+)" },
+}
+local function fixed_port(script)
+  local text = "\n" .. commands_of(script)
+  for _, entry in ipairs(PORTS) do
+    local port = text:match(entry[2])
+    if port and #port <= 5 and tonumber(port) > 0 then return port, entry[1] end
+  end
+  local port = numbers_of(text).MASTER_PORT -- MASTER_PORT=${MASTER_PORT:-29500}
+  if port and #port <= 5 and tonumber(port) > 0 then return port, "MASTER_PORT" end
 end
 
 -- The tasks that a step asks for by a number, as srun -n 4 of a script that asks for 4 tasks, or those of each
@@ -803,75 +1007,45 @@ local function fixed_tasks(script, o)
     local options = last and " " .. table.concat(options_after(line, last), " ") .. " " or ""
     local count = options:match("%s%-n%s?(%d+)%s") or options:match("%s%-%-ntasks[=%s](%d+)%s")
     if tonumber(count) == o.tasks then
-      return { "srun -n", o.tasks, "$SLURM_NTASKS in place of the number" }
+      return { name = "srun -n", count = o.tasks, instead = "write $SLURM_NTASKS in place of the number" }
     end
     count = not o.each and o.tasks_each and options:match("%s%-%-ntasks%-per%-node[=%s](%d+)%s")
     if count and tonumber(count) > 1 and tonumber(count) == o.tasks_each then
-      return { "srun --ntasks-per-node", o.tasks, "$SLURM_NTASKS_PER_NODE in place of the number" }
+      return { name = "srun --ntasks-per-node", count = o.tasks, instead = "write $SLURM_NTASKS_PER_NODE in place of the number" }
     end
   end
 end
 
--- Options that are read here or kept for hopsd: Slurm's own limits come after this script, and are wider.
-local READ = {
-  { "--gres, --gpus-per-node", "tres_per_node" }, { "--gpus", "tres_per_job" }, { "--gpus-per-task", "tres_per_task" },
-  { "--gpus-per-socket", "tres_per_socket" }, { "--cpus-per-gpu", "cpus_per_tres" }, { "--mem-per-gpu", "mem_per_tres" },
-  { "--nodelist", "req_nodes" }, { "--exclude", "exc_nodes" }, { "--constraint", "features" },
-  { "--reservation", "reservation" }, { "--partition", "partition" }, { "--licenses", "licenses" },
-}
-
-local function too_long(job)
-  for _, entry in ipairs(READ) do
-    local length = #(job[entry[2]] or "")
-    if length > OPTION_CHARACTERS then
-      return string.format("%s has %d characters; accepted are at most %d", entry[1], length, OPTION_CHARACTERS)
-    end
-  end
-end
-
--- What keeps tasks that have several GPUs each (--gpus-per-task=2) from getting them; nil: nothing.
-local function why_no_whole_tasks(o, tasks, reqs)
-  local each = tasks and o.per_task or 1
-  if each == 1 or o.shape == "any" then return nil end
-  if o.shape == "even" then
-    if o.each and o.each % each == 0 then return nil end
-    return string.format("each task has %d GPUs (--gpus-per-task), and so each node a multiple of that; accepted are --nodes "
-      .. "with --ntasks-per-node, or per_node=%d in the comment", each, each)
-  end
-  local whole = not reqs:find("-", 1, true)
-  for count in reqs:gmatch("%d+") do whole = whole and tonumber(count) % each == 0 end
-  if whole then return nil end
-  return string.format("reqs=%s has counts that are no multiple of the %d GPUs of a task (--gpus-per-task); accepted is a list "
-    .. "such as reqs=%d,%d", reqs, each, each, 2 * each)
-end
+------------------------------------------------------------------------------------------
+-- The request: options and script in one, as a word for hopsd.
 
 -- Returns what is asked, and the word for it; or nil and what to change.
-local function contract(job, pairs_found)
+local function read_request(job, values)
   local o, problem = read_options(job)
   if not o then return nil, problem end
   local nodes = given(job.req_nodes) and job.req_nodes or nil
   problem = plain("--gres", o.kind) or plain("--gres", o.gres) or plain("--nodelist", nodes) or too_many_nodes(nodes)
   if problem then return nil, problem end
   if given(job.features) and job.features:find("*", 1, true) then
-    return nil, "--constraint with a node count is not accepted: hops chooses how many nodes; leave out '*N'"
+    return nil, "the number of nodes is hops' choice: leave '*N' out of --constraint"
   end
   o.shape, o.each = shape_of(o)
-  if pairs_found.shape or pairs_found.per_node then
-    o.each = pairs_found.per_node and tonumber(pairs_found.per_node)
-    o.shape = pairs_found.per_node and "even" or pairs_found.shape
+  if values.shape or values.per_node then
+    o.each = values.per_node and tonumber(values.per_node)
+    o.shape = values.per_node and "even" or values.shape
   end
-  if o.each and not has_multiple(pairs_found.reqs, o.each) then
-    return nil, string.format("reqs=%s has no multiple of the %d GPUs a node that the options ask for; accepted is one "
-      .. "at least, such as reqs=%d,%d, or per_node= or shape= in the comment", pairs_found.reqs, o.each, o.each, 2 * o.each)
+  if o.each and not has_multiple(values.reqs, o.each) then
+    return nil, string.format("reqs=%s has no multiple of the %d GPUs a node that the options ask for: add one, such as "
+      .. "reqs=%d,%d, or per_node= or shape= to the comment", values.reqs, o.each, o.each, 2 * o.each)
   end
   local words, tasks, tasks_each = {}, tasks_of(o)
   -- Slurm gives tasks by cores: of 5 and 6 GPUs, nodes got 6 and 5 tasks (22.05). A task for each GPU is
   -- for task_prolog.sh, which names a node to srun for each of them.
   if o.shape == "any" and (tasks and tasks ~= "1/1" or tasks_each) then
     return nil, "shape=any goes with one task for each GPU (srun python), or one on each node, which starts its own ranks "
-      .. "(srun hops-run, torchrun); for others write shape=even, or --ntasks-per-node=1"
+      .. "(srun hops-run, torchrun): write shape=even in the comment, or --ntasks-per-node=1"
   end
-  problem = why_no_whole_tasks(o, tasks, pairs_found.reqs)
+  problem = why_no_whole_tasks(o, tasks, values.reqs)
   if problem then return nil, problem end
   local function add(key, value)
     if value then words[#words + 1] = key .. ":" .. value end
@@ -883,12 +1057,17 @@ local function contract(job, pairs_found)
   add("counted", (o.tasks or COUNTS_TASKS_OF_NODE and o.tasks_each) and "yes")
   add("tasks", tasks)
   add("tasks_each", tasks_each and string.format("%d", tasks_each))
-  o.cores_ratio = cores_of(o, tasks, tasks_each, smallest_count(pairs_found.reqs))
+  if o.most_tasks_each then
+    local gpus = o.per_node or o.total and o.total / (o.nodes or 1)
+    add("most_tasks", gpus and gpus > 0 and gpus % 1 == 0 and ratio(o.most_tasks_each, gpus) or nil)
+  end
+  o.cores_ratio = cores_of(o, tasks, tasks_each, smallest_count(values.reqs))
   add("cores", o.cores_ratio)
   -- Slurm gives whole nodes without GPUs of their own memory by the core: nearly all there is.
   local unasked = not given(job.min_mem_per_node) and not o.memory_per_core and not o.memory_per_gpu
   o.whole_memory = job.min_mem_per_node == 0 or unasked and o.exclusive and not (o.per_node or o.total)
   add("memory", o.whole_memory and "node" or o.memory_per_gpu and string.format("%d", o.memory_per_gpu) or unasked and "default" or nil)
+  add("per_core", o.memory_per_core and (o.cores or o.cores_per_gpu) and string.format("%.0f", o.memory_per_core))
   add("exclusive", o.exclusive and "yes")
   o.signal, o.traps = signal_of(job), traps_of(job.script)
   add("signal", o.signal)
@@ -900,46 +1079,65 @@ local function contract(job, pairs_found)
   add("starts", starts_of(job))
   add("switches", given(job.req_switch) and job.req_switch > 0 and string.format("%.0f", job.req_switch)
     .. (given(job.wait4switch) and string.format("@%.0f", job.wait4switch) or ""))
-  o.ranks = fixed_ranks(job.script, o.shape)
-  add("ranks", o.ranks and string.format("%d", o.ranks))
-  return o, table.concat(words, "|")
+  o.fixed = fixed_on_node(job.script, o.shape)
+  add("ranks", o.fixed and string.format("%d", o.fixed.count))
+  o.repeats = repeats_of(job.script)
+  add("repeats", o.repeats)
+  local word = table.concat(words, "|")
+  if #word > WORD_CHARACTERS then
+    return nil, string.format("the options take %d characters: shorten --gres or --nodelist", #word)
+  end
+  return o, word
 end
+
+------------------------------------------------------------------------------------------
+-- Words: what users should change, and what may happen to their jobs.
 
 -- What breaks on other counts than the script's own, with the line to change; nil: nothing is seen.
-local function doubt_of_ranks(_, o, pairs_found)
-  local ranks = o.ranks
-  if not ranks then return nil end
-  local fits = o.each == ranks
+local function warn_of_fixed_gpus(_, o, values)
+  local fixed = o.fixed
+  if not fixed then return nil end
+  local fits = o.each == fixed.count
   if o.shape == "node" then
-    fits = not pairs_found.reqs:find("-", 1, true)
-    for count in pairs_found.reqs:gmatch("%d+") do fits = fits and tonumber(count) == ranks end
+    fits = not values.reqs:find("-", 1, true)
+    for count in values.reqs:gmatch("%d+") do fits = fits and tonumber(count) == fixed.count end
   end
   if fits then return nil end
-  return string.format("the script starts %d ranks on each node, however many GPUs it gets there: write --nproc_per_node=gpu "
-    .. "or $SLURM_GPUS_ON_NODE in place of the number, or give reqs and per_node= so that each node gets %d", ranks, ranks)
+  local wanted = string.format(o.shape == "node" and "give reqs=%d" or "give reqs and per_node= so that each node gets %d", fixed.count)
+  if fixed.roles then
+    return string.format("the script gives roles to %d GPUs of a node (%s): %s", fixed.count, fixed.name, wanted)
+  end
+  return string.format("the script fixes %d GPUs on each node (%s), however many it gets there: %s, or %s",
+    fixed.count, fixed.name, fixed.instead, wanted)
 end
 
-local function doubt_of_total(script, o, pairs_found)
-  local total = fixed_total(script, o.shape) or fixed_tasks(script, o)
-  if not total then return nil end
-  local name, count, instead = total[1], total[2], total[3]
-  local own = o.per_node and o.per_node * (o.nodes or 1) or o.total
-  local wanted = count
-  if total.nodes then wanted = o.each and count * o.each else wanted = own or count end
-  local fits = wanted ~= nil and not pairs_found.reqs:find("-", 1, true)
-  for asked in pairs_found.reqs:gmatch("%d+") do
-    local unused = o.each and tonumber(asked) % o.each ~= 0
-    fits = fits and (unused or tonumber(asked) == wanted)
+local function warn_of_fixed_total(script, o, values)
+  local fixed = fixed_in_job(script, o.shape) or fixed_tasks(script, o)
+  if not fixed then return nil end
+  local asked = o.per_node and o.per_node * (o.nodes or 1) or o.total
+  local wanted = fixed.count
+  if fixed.nodes then wanted = o.each and fixed.count * o.each else wanted = asked or fixed.count end
+  local fits = wanted ~= nil and not values.reqs:find("-", 1, true)
+  for count in values.reqs:gmatch("%d+") do
+    local unused = o.each and tonumber(count) % o.each ~= 0
+    fits = fits and (unused or tonumber(count) == wanted)
   end
   if fits then return nil end
-  return string.format("the script counts on %d %s (%s), however many it gets: write %s%s", count,
-    total.nodes and "nodes" or "ranks", name, instead, wanted and string.format(", or give reqs=%d", wanted) or "")
+  return string.format("the script fixes %d %s (%s), however many it gets: %s%s", fixed.count,
+    fixed.nodes and "nodes" or "ranks", fixed.name, fixed.instead, wanted and string.format(", or give reqs=%d", wanted) or "")
+end
+
+local function warn_of_port(script, o)
+  local port, name = fixed_port(script)
+  if not port or o.exclusive then return nil end
+  return string.format("the script uses port %s (%s), and fails beside another job with it: write "
+    .. "$((20000 + SLURM_JOB_ID %% 10000)) in place of the number", port, name)
 end
 
 -- A step on fewer nodes than the job's, which would have all its GPUs: srun refuses it on nodes with
 -- different numbers of them.
-local function doubt_of_steps(script, o, pairs_found)
-  if o.shape ~= "any" or not pairs_found.reqs:find("[2-9]") and not pairs_found.reqs:find("%d%d") then return nil end
+local function warn_of_steps(script, o, values)
+  if o.shape ~= "any" or not values.reqs:find("[2-9]") and not values.reqs:find("%d%d") then return nil end
   local text = commands_of(script):gsub("\\\n", " ")
   for line in text:gmatch("[^\n]+") do
     local _, last = line:find("srun%s")
@@ -952,49 +1150,123 @@ local function doubt_of_steps(script, o, pairs_found)
   end
 end
 
--- What is lost when the job is moved; nil: nothing is seen.
-local function doubt_of_moving(script, o, pairs_found)
-  if pairs_found.preempt == "no" then return nil end
+-- What may become of a job that hops may move, and how to keep it from that; nil: it stays.
+local function warn_of_moves(script, o, values, job)
+  if values.preempt == "no" then return nil end
+  local text = "the job may be stopped and restarted, also on other nodes or another GPU count: "
   if o.traps ~= "none" and commands_of(script):find("[%s;&|({\"'`]sbatch[%s\"']") then
-    return "the script may submit itself once more when it is signalled: leave sbatch out of its trap, since hops itself "
-      .. "starts the job again; or write preempt=no"
+    text = text .. "leave sbatch out of the trap, or the job runs twice. "
+  elseif o.signal then
+    local name, seconds = o.signal:match(":(%w+):(%d+)$")
+    text = text .. string.format("hops sends it %s %d s ahead, and the script then starts from its first line. ", name, seconds)
+  elseif o.traps ~= "none" then
+    text = text .. "hops signals the script before (trap), which then starts from its first line. "
+  else
+    text = text .. "the script handles no signal (--signal, trap), so hops will not move it until it has called torch.save "
+      .. "once, and work since the last save is lost. "
   end
-  if not o.signal and o.traps == "none" then
-    return "no warning is asked for in the script (--signal, trap): hops moves the job only after it has been seen to save "
-      .. "once (torch.save), and it goes on from what it has saved by then; preempt=no keeps it in place"
+  local mode = open_mode_of(job)
+  if mode == "truncate" then
+    text = text .. "Each restart empties its output file, as --open-mode=truncate asks. "
+  elseif not mode and not APPENDS_OUTPUT then
+    text = text .. "Each restart empties its output file unless sbatch has --open-mode=append. "
   end
+  return text .. "preempt=no in the comment disables moving"
 end
 
-local SHAPE_TEXT = { any = "GPUs anywhere", node = "all GPUs on one node", even = "the same number of GPUs on each node" }
+-- What becomes of profile=yes; nil without it. hopsd/core/queue/profiling.py decides.
+local function warn_of_profile(_, o, values)
+  if values.profile ~= "yes" then return nil end
+  local why = values.preempt == "no" and "preempt=no forbids stopping the job"
+    or smallest_count(values.reqs, o.each) > 1 and "the job needs more GPUs than the one of such a run"
+    or o.fixed and o.fixed.count > 1 and "the script fixes more GPUs (" .. o.fixed.name .. ") than the one of such a run"
+    or o.repeats and "the script submits jobs, requeues itself or reads SLURM_RESTART_COUNT, and would do so once more"
+  if why then return "profile=yes has no effect: " .. why end
+  return "to measure it (profile=yes), hops first runs the script on one GPU of each type, stops it midway and starts it again"
+end
 
-local function tell_contract(o, pairs_found)
-  local text = o.each and string.format("%d GPUs on each node", o.each) or SHAPE_TEXT[o.shape]
-  local unused = o.each and unused_counts(pairs_found.reqs, o.each) or {}
+-- "1, 2, 4 or 8 GPUs" of reqs, without the counts that `per_node` leaves out.
+local function counts_text(reqs, per_node)
+  local low, high = reqs:match("^[ \t]*(%d+)[ \t]*%-[ \t]*(%d+)")
+  if low then return string.format("%d to %d GPUs", low, high) end
+  local counts, seen = {}, {}
+  for item in reqs:gmatch("%d+") do
+    local count = tonumber(item)
+    if count % (per_node or 1) == 0 and not seen[count] then counts[#counts + 1], seen[count] = count, true end
+  end
+  table.sort(counts)
+  local last = string.format("%d GPU%s", counts[#counts], counts[#counts] == 1 and "" or "s")
+  counts[#counts] = nil
+  for position, count in ipairs(counts) do counts[position] = string.format("%d", count) end
+  return (#counts > 0 and table.concat(counts, ", ") .. " or " or "") .. last
+end
+
+local SHAPE_TEXT = { any = " on any nodes", node = ", all on one node", even = ", as many on each node" }
+
+local function accepted_text(o, values)
+  local text = "accepted: " .. counts_text(values.reqs, o.each)
+    .. (o.each and string.format(", %d on each node", o.each) or SHAPE_TEXT[o.shape])
+  local unused = o.each and unused_counts(values.reqs, o.each) or {}
   if #unused > 0 then
-    text = text .. string.format("; %s of reqs not used, being no multiple of it (per_node= or shape= in the comment changes that)",
+    text = text .. string.format(" (not %s, being no multiple of it; per_node= or shape= in the comment changes that)",
       table.concat(unused, ","))
   end
   return text
 end
 
-local function why_not(job, pairs_found)
-  if job.comment:find(MARK, 1, true) then return MARK .. " in a comment is for hopsd alone" end
-  if SITE_PROBLEM then return "no job can be accepted: " .. SITE_PROBLEM end
-  local problem = too_long(job)
+------------------------------------------------------------------------------------------
+-- Submission.
+
+local function refusal_of(job, values)
+  if job.comment:find(MARK, 1, true) then return "leave " .. MARK .. " out of the comment: it is hopsd's own mark" end
+  if SITE_PROBLEM then return "no job is accepted until an administrator mends this: " .. SITE_PROBLEM end
+  local problem = length_problem(job)
   if problem then return problem end
-  if job.script == nil then return "accepted are batch jobs; submit this one with sbatch" end
+  if given(job.het_job_offset) or option_in(job.script, "^#SBATCH%s+(%a+job)%s*$") then
+    return "no heterogeneous jobs (hetjob, ' : '): submit the parts as separate jobs, or leave hops: out of every comment"
+  end
+  if job.script == nil then -- also of a later part of a heterogeneous job, under --test-only
+    return "batch jobs alone, and no part of a heterogeneous one: submit it with sbatch, without hetjob"
+  end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
     -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.
-    return "--dependency=singleton of a job array is not accepted; --array=...%1 runs one task at a time"
+    return "--dependency=singleton does not go with a job array: write --array=...%1 for one task at a time"
   end
-  if given(job.het_job_offset) then return "heterogeneous jobs are not accepted" end
-  if job.cron_job == true then return "scrontab jobs are not accepted" end
+  if job.cron_job == true then return "no scrontab jobs: leave hops: out of the comment" end
   local request = job.partition
   if SITE.partitions and given(request) and closed_partition(request) then
-    return "partition " .. shown(closed_partition(request)) .. " takes no hops jobs; accepted are "
+    return "partition " .. shown(closed_partition(request)) .. " takes no hops jobs: choose from "
       .. table.concat(SITE.partitions, ", ")
   end
 end
+
+-- What would pin the job's shape: field, the value that stands for "not given". hopsd asks for all of
+-- it again when it places the job: what the script asked for is in the job's admin comment.
+local CLEARED = {
+  { "tres_per_node", "" }, { "tres_per_job", "" }, { "tres_per_socket", "" },
+  { "tres_per_task", "" }, { "cpus_per_tres", "" }, { "mem_per_tres", "" },
+  { "ntasks_per_tres", NO_VAL16 }, { "ntasks_per_node", NO_VAL16 }, { "num_tasks", NO_VAL },
+  { "cpus_per_task", NO_VAL16 }, { "pn_min_cpus", NO_VAL16 }, { "req_nodes", "" },
+  { "req_switch", NO_VAL }, { "wait4switch", NO_VAL },
+}
+
+-- The same for what hops ignores with a message: option, field, "not given".
+local IGNORED = {
+  { "--ntasks-per-socket", "ntasks_per_socket", NO_VAL16 },
+  { "--sockets-per-node", "sockets_per_node", NO_VAL16 },
+  { "--cores-per-socket", "cores_per_socket", NO_VAL16 },
+  { "--threads-per-core, --hint", "threads_per_core", NO_VAL16 },
+  { "--core-spec", "core_spec", NO_VAL16 },
+  { "--thread-spec", "thread_spec", NO_VAL16 },
+  { "--prefer", "prefer", "" },
+  { "--segment", "segment_size", 0 },
+}
+
+local CLEARED_FLAGS = {
+  { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
+  { "--spread-job", slurm.SPREAD_JOB },
+  { "--use-min-nodes", slurm.USE_MIN_NODES },
+}
 
 local function clear_shape(job)
   local ignored = {}
@@ -1023,7 +1295,7 @@ local function clear_shape(job)
   job.min_cpus, job.max_cpus = 1, NO_VAL -- sbatch derives min_cpus from --ntasks
   job.contiguous = 0
   if #ignored > 0 then
-    tell("ignored, since hops places by GPUs and nodes: " .. table.concat(ignored, ", "))
+    tell("ignored, since hops chooses GPUs and nodes: " .. table.concat(ignored, ", "))
   end
 end
 
@@ -1043,7 +1315,7 @@ local function keep_smallest(job, asked, gpus)
 end
 
 -- For `hopsctl check`, which asks what a script would be.
-local function tell_all(job, partitions, word)
+local function report_to_check(job, partitions, word)
   local found = {
     { "asks", word }, { "comment", job.comment }, { "partition", given(job.partition) and job.partition or default_partition(partitions) },
     { "features", job.features }, { "exclude", job.exc_nodes },
@@ -1057,79 +1329,58 @@ local function tell_all(job, partitions, word)
   end
 end
 
-local function accept(job, partitions, pairs_found, asked, word)
+local function accept(job, partitions, values, asked, word)
   if SITE.partitions and not given(job.partition) then
     local default = default_partition(partitions)
     if not default or closed_partition(default) then job.partition = SITE.partitions[1] end
   end
-  for _, doubt in ipairs({ doubt_of_ranks, doubt_of_total, doubt_of_steps, doubt_of_moving }) do
-    local text = doubt(job.script, asked, pairs_found)
+  local rest = remark(job.comment)
+  if rest then tell(rest) end
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_moves }) do
+    local text = warn(job.script, asked, values, job)
     if text then tell(text) end
   end
   local words = given(job.admin_comment) and job.admin_comment .. " " or ""
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
   if job.environment then
     job.environment.HOPS_ASKS = word
+    job.environment.HOPS_JOB_ID = "new" -- and no other job's, which sbatch hands on; task_prolog.sh sets it
     -- sbatch derives the first from the second. Empty: another job's may have been handed on.
     local cores = asked.cores and not asked.cores_per_gpu and string.format("%d", asked.cores)
     job.environment.HOPS_CPUS_PER_TASK = cores or ""
-    if job.environment.HOPS_CHECK == "1" then tell_all(job, partitions, word) end
+    if job.environment.HOPS_CHECK == "1" then report_to_check(job, partitions, word) end
   end
   clear_shape(job)
-  keep_smallest(job, asked, smallest_count(pairs_found.reqs, asked.each))
-  if job.requeue == 0 and pairs_found.preempt ~= "no" then
-    tell("--no-requeue is ignored, since the job may move; preempt=no in the comment keeps it")
+  keep_smallest(job, asked, smallest_count(values.reqs, asked.each))
+  if job.requeue == 0 and values.preempt ~= "no" then
+    tell("--no-requeue is ignored, since hops may move the job; write preempt=no in the comment to keep it")
   end
-  if job.requeue ~= 0 or pairs_found.preempt ~= "no" then job.requeue = 1 end
+  if job.requeue ~= 0 or values.preempt ~= "no" then job.requeue = 1 end
   local held_by_user = job.priority == 0
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0
   if held_by_user then
-    tell("kept back until you release it (scontrol release JOB clears --begin, too)")
+    tell("held until you run `scontrol release JOB` (this also clears --begin)")
   else
-    tell("to be placed with reqs=" .. pairs_found.reqs .. ", " .. tell_contract(asked, pairs_found)
-      .. (given(job.array_inx) and ", for each task of the array" or "")
-      .. "; shows as held until its turn comes, hopsctl explain JOB says why it waits")
+    tell(accepted_text(asked, values) .. (given(job.array_inx) and ", for each task of the array" or "")
+      .. ". squeue shows it held until hops starts it; `hopsctl explain JOB` says why")
   end
 end
 
 local function submit(job, partitions)
-  local pairs_found, problem = read_comment(job.comment)
-  problem = problem or why_not(job, pairs_found)
+  local values, problem = read_comment(job.comment)
+  problem = problem or refusal_of(job, values)
   local asked, word
   if not problem then
-    asked, word = contract(job, pairs_found)
+    asked, word = read_request(job, values)
     problem = not asked and word
   end
   if problem then
     tell(problem)
     return slurm.ERROR
   end
-  accept(job, partitions, pairs_found, asked, word)
+  accept(job, partitions, values, asked, word)
   return slurm.SUCCESS
-end
-
-local function guarded(what, refusal, act, ...)
-  local ran, answer = pcall(act, ...)
-  if ran and type(answer) == "number" then return answer end
-  pcall(slurm.log_error, "%s", "hops: defect in " .. what .. ": " .. tostring(answer))
-  tell("refused, since the submit plugin failed; tell your administrator")
-  return refusal
-end
-
--- A user who writes "Hops:reqs=2" means us, and would wait for something that never comes.
-local function hint(comment)
-  if type(comment) == "string" and ours(comment:lower()) then
-    tell("the comment makes this an ordinary job; hops: is written in small letters")
-  end
-end
-
-function slurm_job_submit(job, partitions, uid)
-  if not ours(job.comment) then
-    pcall(hint, job.comment)
-    return slurm.SUCCESS
-  end
-  return guarded("slurm_job_submit", slurm.ERROR, submit, job, partitions)
 end
 
 ------------------------------------------------------------------------------------------
@@ -1183,7 +1434,7 @@ local function remember(times, id)
   times[id] = now
 end
 
-local function lately(times, id, seconds)
+local function is_recent(times, id, seconds)
   return times[id] ~= nil and os.time() - times[id] <= seconds
 end
 
@@ -1202,12 +1453,12 @@ end
 -- was answered for the task before: this comment, and a begin time.
 local answered
 
-local function answer_with(job, record, comment)
+local function set_comment(job, record, comment)
   job.comment, answered = comment, { array = array_of(record), comment = comment }
 end
 
 -- hopsd's own requests may have that comment, too: they name nodes, or hold without a person's mark.
-local function is_asked_again(job, record)
+local function is_repeated(job, record)
   if not answered or not answered.array or answered.array ~= array_of(record) then return false end
   if changed(job.req_nodes) or job.priority == 0 and not mentions(job.comment, HELD_MARK) then return false end
   return given(job.comment) and job.comment == answered.comment
@@ -1216,20 +1467,20 @@ end
 -- hopsd notes behind the comment what partitions a job asked for that it has placed in fewer. Once
 -- somebody else chooses them, that is over.
 local function choose_partitions(job, record)
-  answer_with(job, record, (record.comment:gsub(" #hops%-partitions=%S*", "")))
+  set_comment(job, record, (record.comment:gsub(" #hops%-partitions=%S*", "")))
   return job.comment
 end
 
 local function modify(job, record)
-  local again = given(job.partition) and is_asked_again(job, record)
+  local again = given(job.partition) and is_repeated(job, record)
   for _, field in ipairs(FIXED) do
     if changed(job[field]) and not (again and field == "comment") then
-      tell(field .. " of a hops job is not yours to change; cancel it and submit it anew")
+      tell("cannot change " .. field .. " of a hops job: cancel it and submit it again")
       return DENIED
     end
   end
   if SITE.partitions and given(job.partition) and closed_partition(job.partition) then
-    tell("accepted partitions are " .. table.concat(SITE.partitions, ", "))
+    tell("choose a partition from " .. table.concat(SITE.partitions, ", "))
     return DENIED
   end
   if given(job.partition) then choose_partitions(job, record) end
@@ -1243,7 +1494,7 @@ local function modify(job, record)
   end
   if not changed(job.priority) then return slurm.SUCCESS end
   if not waits(record) then
-    tell("hold and release are for waiting jobs; `scontrol requeue` makes it one")
+    tell("hold and release are for waiting jobs: run `scontrol requeue` first")
     return DENIED
   end
   if job.priority == 0 then
@@ -1257,12 +1508,12 @@ local function modify(job, record)
     job.priority = NO_VAL
     return slurm.SUCCESS
   end
-  tell("the priority of a hops job is not yours to change")
+  tell("cannot change the priority of a hops job")
   return DENIED
 end
 
 local function refuse_joining()
-  tell("a job joins hops when it is submitted; submit it anew with this comment")
+  tell("cannot add hops: to a submitted job; cancel it and resubmit with this comment")
   return DENIED
 end
 
@@ -1283,15 +1534,15 @@ end
 -- start with its smallest count, anywhere. As hopsd's own release, it passes once the job has a place.
 local function follow_release(job, record)
   local id, at = record.job_id, held_at(record)
-  local has_place = lately(placed, id, 600)
-  local late = at and lately(placed, id, 60) and placed[id] <= at
+  local has_place = is_recent(placed, id, 600)
+  local late = at and is_recent(placed, id, 60) and placed[id] <= at
   placed[id] = nil
   if late then
     tell("it was held after hops placed it; release it once more if you mean it")
     return DENIED
   end
   lift(record)
-  answer_with(job, record, (record.comment:gsub(" #hops%-held", "")))
+  set_comment(job, record, (record.comment:gsub(" #hops%-held", "")))
   if not has_place then
     job.begin_time = os.time()
     job.priority = NO_VAL
@@ -1304,7 +1555,7 @@ end
 -- names a begin time, as its placement does with the nodes; `scontrol hold` and `uhold` do not.
 local function follow_operator(job, record)
   if not waits(record) then return slurm.SUCCESS end
-  local again = is_asked_again(job, record)
+  local again = is_repeated(job, record)
   if again and not changed(job.priority) and not given(job.partition) then
     job.priority, job.begin_time = RELEASE, 0
   end
@@ -1317,7 +1568,7 @@ local function follow_operator(job, record)
   if job.priority == 0 then
     job.begin_time = USER_HOLD_BEGIN
     remember(held, id)
-    answer_with(job, record, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
+    set_comment(job, record, mentions(words, HELD_MARK) and words or words .. " " .. HELD_MARK)
   elseif job.priority == RELEASE then
     return follow_release(job, record)
   elseif changed(job.priority) or changed(job.nice) then -- Slurm would take it out of its hold
@@ -1333,7 +1584,7 @@ end
 -- its own operators and for coordinators of the job's account, whatever is answered here. They may
 -- hold it, and lift any person's hold; the one by hops stays.
 local function by_another(job, record)
-  local again = is_asked_again(job, record)
+  local again = is_repeated(job, record)
   local asks = job.priority == 0 or job.priority == RELEASE or again and not changed(job.priority)
   if given(job.comment) and not again or not asks or not waits(record) then
     return modify(job, record)
@@ -1341,12 +1592,75 @@ local function by_another(job, record)
   return follow_operator(job, record)
 end
 
+-- An administrator who writes an admin comment does not mean to erase the script's options in it.
+local function keep_options(job, record)
+  local text, before = job.admin_comment, record.admin_comment
+  local word = before and (" " .. before):match(" (" .. ASKS_MARK .. "|%S*)")
+  if type(text) ~= "string" or not word or mentions(text, ASKS_MARK) then return end
+  job.admin_comment = text == "" and word or text .. " " .. word
+end
+
+------------------------------------------------------------------------------------------
+-- What Slurm calls.
+
+local function guarded(what, refusal, act, ...)
+  local ran, answer = pcall(act, ...)
+  if ran and type(answer) == "number" then return answer end
+  pcall(slurm.log_error, "%s", "hops: defect in " .. what .. ": " .. tostring(answer))
+  tell("refused, since the submit plugin failed: tell your administrator")
+  return refusal
+end
+
+-- The functions of a site's own script that calls this one.
+local site_submit, site_modify = rawget(_G, "slurm_job_submit"), rawget(_G, "slurm_job_modify")
+
+-- What the site's function answers; slurm.SUCCESS where there is none, or it answers nothing. Slurm lets
+-- the job through when it fails; a hops job would then run unheld, and is refused instead.
+local function site_answer(rules, what, refusal, ...)
+  if not rules then return slurm.SUCCESS end
+  local ran, answer = pcall(rules, ...)
+  if ran and answer == nil then return slurm.SUCCESS end
+  if ran and type(answer) == "number" then return answer end
+  pcall(slurm.log_error, "%s", "hops: the site's " .. what .. " failed: " .. tostring(answer))
+  tell("refused, since the site's submit script failed: tell your administrator")
+  return refusal
+end
+
+-- hopsd's requests are not the site's to judge: it acts as root, SlurmUser or an operator.
+local function follow_site(job, record, partitions, uid)
+  if not site_modify then return slurm.SUCCESS end
+  if not ours(record.comment) then return site_modify(job, record, partitions, uid) or slurm.SUCCESS end
+  if PRIVILEGED[uid] then return slurm.SUCCESS end
+  return site_answer(site_modify, "slurm_job_modify", DENIED, job, record, partitions, uid)
+end
+
+function slurm_job_submit(job, partitions, uid)
+  if site_submit then
+    if not our_part(job.comment) then
+      local answer = site_submit(job, partitions, uid)
+      if answer ~= nil and answer ~= slurm.SUCCESS or not our_part(job.comment) then return answer or slurm.SUCCESS end
+    else
+      local answer = site_answer(site_submit, "slurm_job_submit", slurm.ERROR, job, partitions, uid)
+      if answer ~= slurm.SUCCESS then return answer end
+    end
+  end
+  if not ours(job.comment) then
+    local _, text = pcall(remark, job.comment)
+    if text then tell(text) end
+    return slurm.SUCCESS
+  end
+  return guarded("slurm_job_submit", slurm.ERROR, submit, job, partitions)
+end
+
 function slurm_job_modify(job, record, partitions, uid)
+  local verdict = follow_site(job, record, partitions, uid)
+  if verdict ~= slurm.SUCCESS then return verdict end
   if not given(job.comment) then answered = nil end
   if not ours(record.comment) then
     local joins = ours(job.comment) and not PRIVILEGED[uid]
     return joins and guarded("slurm_job_modify", DENIED, refuse_joining) or slurm.SUCCESS
   end
+  pcall(keep_options, job, record)
   if mentions(record.comment, RELEASED_MARK) then return slurm.SUCCESS end
   if PRIVILEGED[uid] then
     local ran, answer = pcall(follow_operator, job, record)

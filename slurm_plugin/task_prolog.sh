@@ -66,6 +66,19 @@ cores_for_each() {
     done
 }
 
+# MOST: what --ntasks-per-node comes to for the GPUs here, where it is a maximum beside --ntasks; else MOST.
+most_tasks_here() {
+    case "|${HOPS_ASKS-}|" in
+        *"|most_tasks:"[1-9]*/[1-9]*) ;;
+        *) echo "$1" && return ;;
+    esac
+    each=${HOPS_ASKS##*most_tasks:} each=${each%%"|"*}
+    case ${each%/*}${each#*/}${SLURM_GPUS_ON_NODE-} in
+        *[!0-9]*) echo "$1" ;;
+        *) echo $((${each%/*} * ${SLURM_GPUS_ON_NODE:-0} / ${each#*/})) ;;
+    esac
+}
+
 # NAME VALUE: replaces what sbatch left of the request by what was given; other variables stay.
 correct() {
     [ -z "$2" ] || [ "$2" = 0 ] || echo "export $1=$2"
@@ -90,7 +103,6 @@ with_count() {
 one_for_each_gpu() {
     PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin
     each= rest=$by_node\; most=0 hosts=${TMPDIR:-/tmp}/hops-hosts.$SLURM_JOB_ID
-    rm -f "$hosts".* # of an earlier start
     made=$(mktemp "$hosts.XXXXXX" 2> /dev/null) || made=
     while [ -n "$rest" ]; do
         item=${rest%%;*} rest=${rest#*;} names=${item%:*} count=${item##*:}
@@ -121,23 +133,45 @@ one_for_each_gpu() {
     done
 }
 
+# sbatch hands a job's environment on to the jobs that it submits. What hops sets for one job means
+# nothing in another: a child would end as a profile run, or train at its parent's learning rate.
+case ${HOPS_JOB_ID:-${SLURM_JOB_ID-}} in
+    "${SLURM_JOB_ID-}") ;;
+    *)
+        for name in JOB JOB_ID REQS GPUS GPUS_BY_NODE NODES RESTART_COUNT LR PROFILE BATCH WORKLOAD APP \
+            STATE_DIR REPORT_DIR REQUEUE_EXIT_CODE RUN_KEY TRAINS TRIAL; do
+            echo "unset HOPS_$name"
+        done
+        ;;
+esac
+
 file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
-[ -e "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
+# job_submit.lua sets both variables: a hops job, also where the Prolog could write nothing.
+case ${HOPS_ASKS:+yes}:${HOPS_JOB_ID-} in
+    yes:new | yes:"${SLURM_JOB_ID-}") submitted=yes ;;
+    *)
+        submitted=
+        [ -e "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
+        ;;
+esac
 # shellcheck source=slurm_plugin/run_dir.sh
-[ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN_DIR" || exit 0
+[ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" || exit 0
+trusted=
+only_ours "$HOPS_RUN_DIR" && trusted=yes
+[ -n "$trusted$submitted" ] || exit 0
 [ -z "$HOPS_STATE_DIR" ] || only_ours "$HOPS_STATE_DIR" || HOPS_STATE_DIR=
-if [ -s "$file" ]; then
+if [ -n "$trusted" ] && [ -s "$file" ]; then
     hand_on < "$file"
 else
     # slurmd runs no Prolog while it has the credential of the job's last run here in its cache,
     # which it clears when a job starts or ends, but at most every two seconds (22.05): this
     # happens to a job that comes back at once, or just after another one's start. Where slurmctld is
-    # silent, prolog.sh leaves the file empty.
+    # silent, prolog.sh leaves the file empty; where the folder is full or read-only, there is none.
     told=$("${0%/*}/prolog.sh" again)
     if [ -z "$told" ]; then
         case "|${HOPS_ASKS-}|" in
             *"|shape:any|"*"tasks:1/1|"*) # one task a node would leave GPUs idle, and nobody would notice
-                echo "print hops: srun starts nothing, since slurmctld does not say which GPUs the job has"
+                echo "print hops: srun starts nothing on ${SLURMD_NODENAME-}, since slurmctld does not say which GPUs the job has"
                 echo "export SLURM_HOSTFILE=$file.missing"
                 echo "export SLURM_DISTRIBUTION=arbitrary"
                 ;;
@@ -208,6 +242,8 @@ esac
 # shape. What is requested per task or per GPU holds in every shape.
 case ${SLURM_STEP_ID:--5} in
     -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
+        # In names of files in /tmp, so that no other user can make them first; the steps inherit it.
+        echo "export HOPS_RUN_KEY=$(od -A n -N 8 -t x8 /dev/urandom | tr -d ' ')"
         count_tasks "${SLURM_TASKS_PER_NODE-}"
         uneven=
         case "|${HOPS_ASKS-}|" in
@@ -228,7 +264,7 @@ case ${SLURM_STEP_ID:--5} in
                 echo "unset SLURM_NPROCS"
                 ;;
         esac
-        [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$most"
+        [ -z "${SLURM_NTASKS_PER_NODE-}" ] || correct SLURM_NTASKS_PER_NODE "$(most_tasks_here "$most")"
         # From 23.11 on Slurm gives the one core that hops asks for in two variables, and srun fails
         # if they differ.
         cores=${HOPS_CPUS_PER_TASK-} tres=${SLURM_TRES_PER_TASK-}

@@ -16,7 +16,8 @@ import pytest
 from fixtures_cluster import report_folder, running_cluster
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
-from hopsd.local_socket import UnreachableError, ask
+from hopsd.ctl.daemon import ask
+from hopsd.errors import UnreachableError
 from hopsd.model.ids import JobId
 from hopsd.store.postgres import PostgresStore
 
@@ -82,6 +83,7 @@ assumed_restart_seconds = 1
 report_dir = "{self.folder}/reports"
 [profiling]
 enabled = {str(profiling).lower()}
+new_workloads = true
 {more}
 """
         )

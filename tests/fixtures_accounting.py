@@ -173,7 +173,7 @@ def python_of(name: str) -> list[str]:
     for python in (sys.executable, system):
         command = ["env", f"PYTHONPATH={paths}", python]
         act_as = ["setpriv", f"--reuid={uid_of(name)}", "--regid=65534", "--clear-groups"]
-        if _succeeds(*act_as, *command, "-c", "import hopsd.daemon, psycopg"):
+        if _succeeds(*act_as, *command, "-c", "import hopsd.service.daemon, psycopg"):
             return command
     pytest.skip(f"{name} may not enter the folders of this Python or of hops")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.speed.throughput import IterationModel
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.job import Node
 from hopsd.model.knowledge import (
     Bandwidth,
     Knowledge,

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ADAPTERS = ("psycopg", "pyslurm", "pulp", "highspy", "structlog", "click", "apscheduler")
 
-OPEN = ("errors", "logs", "__version__")
+OPEN = ("errors", "__version__")
 """What everybody may import."""
 
 
@@ -41,7 +41,7 @@ OUTSIDE = {
     "yoyo": {"store"},
     "pulp": {"solver"},
     "highspy": {"solver"},
-    "apscheduler": {"daemon"},
+    "apscheduler": {"service"},
     "prometheus_client": {"metrics"},
     "flask": {"web"},
 }
@@ -203,6 +203,23 @@ def test_the_profiler_imports_nothing_of_the_daemon() -> None:
     assert wrong == []
 
 
+def test_rivals_import_what_policies_may_and_nobody_imports_rivals() -> None:
+    allowed = ("policies", *(ROOMS["policies"] or ()), *OPEN)
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in (ROOT / "rivals").rglob("*.py")
+        for name in imports(path)
+        if name.startswith("hopsd.") and not _within(_path(name), allowed)
+    ]
+    wrong += [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path, _ in named_modules()
+        for name in imports(path)
+        if name.split(".")[0] == "hops_rivals"
+    ]
+    assert wrong == []
+
+
 def test_nothing_is_called_through_a_shell() -> None:
     wrong = []
     for path, _ in modules():
@@ -233,7 +250,6 @@ def test_helpers_of_tests_have_names_of_their_own() -> None:
 
 ACROSS = {
     ".": "the repository as a whole",
-    "round": "the modules that lie in hopsd/ itself",
     "bench": "bench/",
     "daemon": "hopsd as a process, live",
     "demo": "examples/demo",
@@ -242,6 +258,8 @@ ACROSS = {
     "packages": "debian/",
     "plugin": "slurm_plugin/",
     "releases": "later releases of Slurm",
+    "rivals": "rivals/",
+    "rivals/gavel": "rivals/gavel",
     "scripts": "the scripts of docs/users.md and what they stand for, live",
     "site": "hopsd on a site with slurmdbd, live",
 }
@@ -255,9 +273,9 @@ def _folders_of(root: Path, pattern: str) -> set[str]:
 def test_tests_mirror_the_rooms() -> None:
     """A room's tests lie in the folder of its name, those of profiler/ below tests/profiler.
 
-    A module that lies in hopsd/ itself may have a folder, too.
+    hopsd/api.py, which lies in hopsd/ itself, has a folder, too.
     """
-    rooms = {folder for folder in _folders_of(ROOT / "hopsd", "*.py") if folder != "."}
+    rooms = {folder for folder in _folders_of(ROOT / "hopsd", "[!_]*.py") if folder != "."}
     rooms |= {f"profiler/{f}".removesuffix("/.") for f in _folders_of(ROOT / "profiler", "*.py")}
     tested = _folders_of(ROOT / "tests", "test_*.py") - ACROSS.keys()
     assert rooms - tested == set(), "rooms without a folder of tests"

@@ -145,4 +145,4 @@ def test_every_submission_is_accepted(cluster: PrivateCluster, tmp_path: Path) -
 def accepted(cluster: PrivateCluster, *options: str) -> None:
     done = as_user(cluster, None, "sbatch", "--output=/dev/null", *options)
     assert done.returncode == 0, (options, done.stderr)
-    assert "to be placed with reqs=" in done.stderr, (options, done.stderr)
+    assert "hops: accepted: " in done.stderr, (options, done.stderr)

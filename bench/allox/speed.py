@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from time import process_time
 
 from bench.allox.workload import CPU, GPU
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
 from hopsd.policies.registry import get
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bench.allox.sampling import Sample, run_seconds
-from hopsd.core.devices import CPU
+from hopsd.model.devices import CPU
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, Snapshot

@@ -10,7 +10,7 @@ from pathlib import Path
 import apscheduler.schedulers.base
 import apscheduler.triggers.interval
 
-import hopsd.daemon
+import hopsd.service.daemon
 from hopsd.__main__ import main
 
 FILE = Path(sys.argv.pop(1))
@@ -28,6 +28,6 @@ class Shifted(datetime.datetime):
 
 
 time.time = lambda: _time() + offset()
-for module in (apscheduler.schedulers.base, apscheduler.triggers.interval, hopsd.daemon):
+for module in (apscheduler.schedulers.base, apscheduler.triggers.interval, hopsd.service.daemon):
     module.datetime = Shifted  # type: ignore[attr-defined]
 main()

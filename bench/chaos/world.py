@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster
+from hopsd.ctl.daemon import ask
 from hopsd.errors import HopsError
-from hopsd.local_socket import ask
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
 

@@ -21,9 +21,8 @@ from hopsd.core.speed.batches import NEWEST, SAME
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
 from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.core.speed.throughput import Communication, IterationModel, per_gpu
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import Node, ThroughputTable
 from hopsd.model.knowledge import Knowledge, Theory, ThroughputRecord
 
 T4, WORKLOAD = GpuType("t4"), WorkloadName("measured")

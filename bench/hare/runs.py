@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hops_rivals.hare import BASELINES
+
 from bench.hare.workload import Scenario
 from bench.kept import digest, kept
-from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
 from hopsd.policies.hare.schedulers import SCHEDULERS

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from hops_rivals.hare import BASELINES
 
 from bench.hare.experiments import FIGURES, SEEDS, TESTBED
 from bench.hare.runs import INTERVALS
 from bench.hare.workload import Scenario
 from bench.kept import Found, digest, kept
-from hopsd.policies.hare.baselines import BASELINES
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
 from hopsd.policies.hare.schedulers import SCHEDULERS

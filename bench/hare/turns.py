@@ -15,7 +15,7 @@ from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play, result_of
-from hopsd.sim.turns import Turns
+from hopsd.sim.turns import LaneSimulation
 
 PRESET = "paper-64"
 
@@ -54,5 +54,5 @@ def _run(policy: str, change: Change, seed: int) -> Found:
     settings = SimulationSettings(cluster=ClusterSettings(change.restart))
     if change.switch is None:
         return figures(play(policy, get(policy), cluster, workload, settings))
-    run = Turns(cluster, workload, SCHEDULERS[policy], settings, change.switch).run()
+    run = LaneSimulation(cluster, workload, SCHEDULERS[policy], settings, change.switch).run()
     return figures(result_of(policy, run, cluster, workload))

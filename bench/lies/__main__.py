@@ -1,7 +1,7 @@
 """What a user gains who lies about samples or speeds, and what that costs the others.
 
     python -m bench.lies [--jobs 25] [--seeds 3] [--priority latency_ratio] [--write]
-    python -m bench.lies --sia DIR --policy hops+ [--p99-weight 1.5]
+    python -m bench.lies --sia DIR --policy hops+ [--tail-weight 0]
 
 One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
 are faked as the estimator would believe them: held to what is plausible. What comes by chance is
@@ -182,7 +182,7 @@ def section(title: str, rows: list[str]) -> str:
 @click.option("--seeds", default=3, show_default=True, help="Draws of the workload.")
 @click.option("--policy", default="hops", show_default=True)
 @click.option("--priority", default="latency_ratio", show_default=True)
-@click.option("--p99-weight", default=PlanSettings().p99_weight, show_default=True)
+@click.option("--tail-weight", default=PlanSettings().tail_weight, show_default=True)
 @click.option("--sia", "folder", type=Path, help="Play Sia's traces in place of draws.")
 @click.option("--write", is_flag=True, help=f"Put the tables into {PAGE}.")
 def main(
@@ -190,7 +190,7 @@ def main(
     seeds: int,
     policy: str,
     priority: str,
-    p99_weight: float,
+    tail_weight: float,
     folder: Path | None,
     write: bool,
 ) -> None:
@@ -202,7 +202,7 @@ def main(
         time_limit_seconds=PLAN_SECONDS_MAX,
         policy=policy,
         priority=PriorityName(priority),
-        p99_weight=p99_weight,
+        tail_weight=tail_weight,
     )
     settings = SimulationSettings(plan=plan)
     scenes = (

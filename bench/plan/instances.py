@@ -13,9 +13,8 @@ from enum import StrEnum
 import numpy as np
 
 from hopsd.core.placement.available import kept_to_counts
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.rules import Limit, Rules, ShapeRule
 

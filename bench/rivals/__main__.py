@@ -1,7 +1,7 @@
 """Rivals' own work under our policies, and the same work through the authors' simulators.
 
     python -m bench.rivals --sia DIR [--trace philly-1 ...] [--policy hops+ ...]
-        [--round 60 ...] [--restart 30] [--rigid] [--tail-weight 0.4] [--p99-weight 1.5]
+        [--round 60 ...] [--restart 30] [--rigid] [--tail-weight 0]
         [--late 60 [--seed 0 ...]]
     python -m bench.rivals --sia DIR --python PYTHON [--trace philly-1 ...] [--round 60 ...]
         [--rigid]
@@ -60,7 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--restart", type=float, default=30.0)
     parser.add_argument("--rigid", action="store_true")
     parser.add_argument("--tail-weight", type=float, default=PlanSettings().tail_weight)
-    parser.add_argument("--p99-weight", type=float, default=PlanSettings().p99_weight)
     parser.add_argument("--late", type=float)
     parser.add_argument("--python", help="an interpreter with the authors' requirements")
     parser.add_argument("--solver", default="ECOS")
@@ -146,7 +145,6 @@ def _print_figures(
         effort=0,
         time_limit_seconds=PLAN_SECONDS_MAX,
         tail_weight=chosen.tail_weight,
-        p99_weight=chosen.p99_weight,
     )
     for name, (cluster, load) in works.items():
         for seconds in rounds:

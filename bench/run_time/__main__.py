@@ -3,7 +3,7 @@
     python -m bench.run_time [--philly FILE] [--policy NAME ...] [--seeds 3] [--jobs 60] [--write]
 
 Results are kept under build/run_time; remove a file there to run it again. ``--write`` puts the
-tables into docs/estimator.md.
+tables into bench/results/run_time.md.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from bench.result_file import write_result
 from bench.run_time.errors import table
 from bench.run_time.traces import logged, of_philly, repeated
 from hopsd.formats.source import read_text
@@ -27,8 +28,7 @@ from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, told
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
 
-KEPT, PAGE = Path("build/run_time"), Path("docs/estimator.md")
-BEGIN, END = "<!-- written by python -m bench.run_time -->\n", "<!-- end -->\n"
+KEPT = Path("build/run_time")
 PRESET = "paper-64"
 POLICIES = (
     *("hops", "srtf", "sjf", "allox", "fifo", "las", "slurm", "hops+", "gavel-ftf", "srtf-apps"),
@@ -95,16 +95,14 @@ def errors(philly: Path | None, jobs: int) -> str:
 @click.option("--policy", "policies", multiple=True, default=POLICIES)
 @click.option("--seeds", type=click.IntRange(min=0), default=3)
 @click.option("--jobs", type=click.IntRange(min=1), default=60)
-@click.option("--write", is_flag=True, help="Put the tables into docs/estimator.md.")
+@click.option("--write", is_flag=True, help="Put the tables into bench/results/run_time.md.")
 def main(philly: Path | None, policies: Sequence[str], seeds: int, jobs: int, write: bool) -> None:
     tables = [errors(philly, 500)]
     print(tables[0], flush=True)
     if seeds:
         tables.append(effects(policies, seeds, jobs))
     if write:
-        before, rest = PAGE.read_text().split(BEGIN)
-        text = "\n\n".join(tables)
-        PAGE.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{rest.split(END, 1)[1]}")
+        write_result("run_time", "Predicted run times", "\n\n".join(tables))
 
 
 if __name__ == "__main__":

@@ -35,10 +35,10 @@ from hopsd.config.schema import (
     ProfilingConfig,
     SlurmConfig,
 )
-from hopsd.controller import Controller
 from hopsd.ctl.render import show, table
 from hopsd.model.ids import GpuType, WorkloadName
 from hopsd.model.job import ThroughputTable
+from hopsd.service.controller import Controller
 from hopsd.slurm.choose import choose_port
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import Leader
@@ -87,12 +87,12 @@ STAGES = (
 
 
 FUNCTIONS = {
-    "hopsd.round.observe": "observe",
-    "hopsd.controller.observe": "observe",
-    "hopsd.round._known": "knowledge",
-    "hopsd.round.build_snapshot": "snapshot",
-    "hopsd.round.diff": "steps",
-    "hopsd.status.document": "document",
+    "hopsd.round.run.observe": "observe",
+    "hopsd.service.controller.observe": "observe",
+    "hopsd.round.run.planning_inputs": "knowledge",
+    "hopsd.round.decide.build_snapshot": "snapshot",
+    "hopsd.round.decide.diff": "steps",
+    "hopsd.serve.status.document": "document",
 }
 """Functions of hopsd that are stages. Reading, planning, applying and the store are as well."""
 

@@ -49,10 +49,16 @@ def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
     if case.work not in (BASE, *OTHERS):
         made = preset(case.work)
         return made.cluster(), made.workload(case.seed)
-    made = OTHERS.get(case.work, _PAPER)
-    cluster, drawn = made.cluster(), made.workload(case.seed, jobs=JOBS)
-    jobs = under(case.conditions, cluster, drawn, case.seed)
-    return cluster, replace(drawn, jobs=jobs)
+    return drawn(case.work, case.conditions, case.seed)
+
+
+def drawn(
+    name: str, conditions: Conditions, seed: int, jobs: int = JOBS
+) -> tuple[Cluster, Workload]:
+    """The base work, or its like on another cluster, with so many jobs."""
+    made = OTHERS.get(name, _PAPER)
+    cluster, workload = made.cluster(), made.workload(seed, jobs=jobs)
+    return cluster, replace(workload, jobs=under(conditions, cluster, workload, seed))
 
 
 def under(

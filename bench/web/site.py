@@ -10,15 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hopsd.answers import Answers
 from hopsd.config import Config, DaemonConfig, KnowledgeConfig, ProfilingConfig, WebConfig
 from hopsd.config.listen import ListenAddress
-from hopsd.controller import Controller
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import ThroughputRecord
 from hopsd.model.privacy import Privacy
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepOutcome
+from hopsd.serve.answers import QueryService
+from hopsd.service.controller import Controller
+from hopsd.slurm.port import InstantPort
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import Leader
 from hopsd.store.migrate import migrate
@@ -31,7 +32,7 @@ USERS = ("ann", "bao", "carla", "dmitri", "elif", "farah")
 TICK_SECONDS = 30.0
 
 
-class Cluster:
+class Cluster(InstantPort):
     """A port: starts at once what it is told to, and ends jobs after their time."""
 
     name = "memory"
@@ -87,7 +88,7 @@ LARGE = Size(nodes=250, gpus=8, at_once=1040, later=0, ticks=2)
 
 
 @contextmanager
-def served(size: Size, listen: str) -> Iterator[Answers]:
+def served(size: Size, listen: str) -> Iterator[QueryService]:
     """A site of that size whose page is at ``listen``."""
     random_source = random.Random(size.seed)
     now = time.time() - TICK_SECONDS * size.ticks
@@ -107,7 +108,7 @@ def served(size: Size, listen: str) -> Iterator[Answers]:
         )
         with PostgresStore(dsn, leader=leader) as store:
             controller = Controller(config, cluster, "", store, leader)
-            answers = Answers(controller, store, Open(), config)
+            answers = QueryService(controller, store, Open(), config)
             page = Web(config.web, answers)
             try:
                 leader.acquire()

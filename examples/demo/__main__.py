@@ -21,11 +21,11 @@ from examples.demo.cluster import ClusterError, NodeSpec
 from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
 from examples.demo.report import Finished, problems, report, training_log
 from examples.demo.site import PROGRAMS, ROOT, DemoError, Site, say
+from hopsd.ctl.daemon import ask
 from hopsd.ctl.render import console, show, table
-from hopsd.ctl.status import view
+from hopsd.ctl.user.status import view
 from hopsd.errors import HopsError
-from hopsd.local_socket import ask
-from hopsd.wording import duration
+from hopsd.model.reason import duration
 
 OUT = ROOT / "build" / "demo"
 LIMIT_SECONDS = 450.0
@@ -114,14 +114,10 @@ class Demo(Site):
         return {**doc, "rounds": len(rounds)}
 
     def _due(self, wave: int, rounds: int, doc: dict[str, Any]) -> bool:
-        """The second wave comes when the first one trains, the third when nothing is measured."""
-        training = doc["running"] and not any(job["profiling"] for job in doc["running"])
+        """The second wave comes when the first one trains, the third two rounds later."""
         if wave == 1:
-            return bool(training and not doc["waiting"]) or rounds >= 3
-        return rounds >= 3 and not any(
-            job["profiling"] or job["code"] == "profiling"
-            for job in doc["running"] + doc["waiting"]
-        )
+            return bool(doc["running"] and not doc["waiting"]) or rounds >= 3
+        return rounds >= 3
 
     def finished(self) -> list[Finished]:
         """What became of each job."""

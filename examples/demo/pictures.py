@@ -15,8 +15,8 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from hopsd.ctl import render
-from hopsd.ctl.screen.top import page
-from hopsd.local_socket import ask
+from hopsd.ctl.daemon import ask
+from hopsd.ctl.user.top import page
 
 WITHOUT_FONTS = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 """Pictures fetch nothing from anywhere: the viewer's own font will do."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,35 +68,14 @@ def report(status: dict[str, Any], rounds: int, jobs: Sequence[Finished]) -> dic
 
 def problems(jobs: Sequence[Finished]) -> list[str]:
     """Everything that is not as it must be; empty for a good run."""
-    found = [problem for job in jobs for problem in _problems_of(job)]
+    wrong = [problem for job in jobs for problem in _problems_of(job)]
     if not any(_moved(job) for job in jobs):
-        found.append("no job was checkpointed and moved")
+        wrong.append("no job was checkpointed and moved")
     if not any(len(p["nodes"]) > 1 for job in jobs for p in job.placements):
-        found.append("no job ran on two nodes")
-    return found + _unmeasured(jobs)
-
-
-def _unmeasured(jobs: Sequence[Finished]) -> list[str]:
-    """Too few workloads measured, or a pair of workload and node measured twice.
-
-    A job whose turn comes before its profile run trains without one: its own reports tell.
-    """
-    workloads = {parse(job.comment).workload for job in jobs}
-    runs = [
-        (parse(job.comment).workload, node)
-        for job in jobs
-        for placement in job.placements
-        if placement["profiling"]
-        for node in placement["nodes"]
-    ]
-    found = []
-    if 2 * len({workload for workload, _ in runs}) < len(workloads):
-        found.append(f"of {len(workloads)} workloads only {len(runs)} were measured")
-    return found + [
-        f"workload {workload} was measured twice on {node}"
-        for (workload, node), count in sorted(Counter(runs).items(), key=str)
-        if count > 1
-    ]
+        wrong.append("no job ran on two nodes")
+    if any(job.profiled for job in jobs):
+        wrong.append("a job was started just to measure it, and none asked for that")
+    return wrong
 
 
 def _problems_of(job: Finished) -> list[str]:

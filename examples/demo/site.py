@@ -14,8 +14,9 @@ from pathlib import Path
 
 from examples.demo.cluster import NodeSpec, PrivateCluster, on_real_gpus
 from examples.demo.packages import ensure_slurm
+from hopsd.ctl.daemon import ask
 from hopsd.ctl.render import console
-from hopsd.local_socket import UnreachableError, ask
+from hopsd.errors import UnreachableError
 from hopsd.store.embedded import EmbeddedPostgres
 
 ROOT = Path(__file__).resolve().parents[2]

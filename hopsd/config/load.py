@@ -14,7 +14,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from hopsd.config.lines import Lines
 from hopsd.config.option import options
-from hopsd.config.schema import DEFAULT_POLICY, PAPERS_POLICY, SECTIONS, Config
+from hopsd.config.schema import DEFAULT_POLICY, PAPERS_POLICY, REMOVED, SECTIONS, Config
 from hopsd.errors import ConfigError
 from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -62,6 +62,7 @@ class _Reader:
         self._lines = lines
         self._name = name
         self._errors: list[tuple[int, str]] = []
+        self._warnings: list[tuple[int, str]] = []
         self._given: set[str] = set()
 
     @property
@@ -82,6 +83,7 @@ class _Reader:
             racks=racks,
             given=frozenset(self._given),
             path=path,
+            warnings=tuple(message for _, message in sorted(self._warnings)),
         )
         daemon = config.daemon
         if daemon.refresh_seconds > daemon.round_seconds:
@@ -207,14 +209,24 @@ class _Reader:
     ) -> None:
         known = list(known)
         for key in table.keys() - set(known):
+            if ".".join((*at, key)) in REMOVED:
+                line, place = self._place((*at, key))
+                self._warnings.append(
+                    (line, f"{place}: {'.'.join((*at, key))} has no effect any more; delete it")
+                )
+                continue
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {close[0]}?" if close else "accepted: " + ", ".join(known)
             self._error((*at, key), f"is unknown; {hint}")
 
     def _error(self, at: tuple[str, ...], text: str) -> None:
+        line, place = self._place(at)
+        self._errors.append((line, f"{place}: {'.'.join(at)} {text}"))
+
+    def _place(self, at: tuple[str, ...]) -> tuple[int, str]:
+        """The line of a key, 0 if unknown, and how a message names it."""
         line = self._lines.of(at)
-        place = f"{self._name}:{line}" if line else self._name
-        self._errors.append((line or 0, f"{place}: {'.'.join(at)} {text}"))
+        return line or 0, f"{self._name}:{line}" if line else self._name
 
 
 def _nodes(hosts: Any) -> tuple[NodeName, ...]:

@@ -12,8 +12,8 @@ from typing import Any
 from hopsd.config.listen import ListenAddress
 from hopsd.config.option import option
 from hopsd.config.policy_name import PolicyName
-from hopsd.core.pinning import Unsaved
 from hopsd.core.queue.profile_runs import ProfilingSettings
+from hopsd.core.snapshot.pinning import Unsaved
 from hopsd.core.speed.throughput import Communication, IterationModel
 from hopsd.model.ids import GpuType, NodeName, RackName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -121,8 +121,8 @@ class SlurmConfig:
     )
     longest_grace_seconds: float = option(
         300.0,
-        "Upper limit on the time that a script may ask for with --signal: hopsd waits for it and"
-        " does nothing else meanwhile.",
+        "Upper limit on the time that a script may ask for with --signal: who is to get its GPUs"
+        " waits for it.",
         minimum=0,
     )
     stop_timeout_seconds: float = option(
@@ -226,11 +226,6 @@ class PlanConfig:
         minimum=0,
         maximum=1,
     )
-    patience_seconds: float = option(
-        _PLAN.patience_seconds,
-        "allox+: a job that has waited longer than this comes before shorter ones.",
-        minimum=0,
-    )
     overdue_ratio: float = option(
         _PLAN.overdue_ratio,
         "fair_share_first, qos_first: jobs with a latency ratio above this come before them, on a"
@@ -239,15 +234,8 @@ class PlanConfig:
     )
     tail_weight: float = option(
         _PLAN.tail_weight,
-        "hops+: weight of the job that will end last. Lower values shorten the mean completion"
-        " time, higher ones the makespan and the tail.",
-        minimum=0,
-        maximum=10,
-    )
-    p99_weight: float = option(
-        _PLAN.p99_weight,
-        "hops+: weight of the jobs whose completion times will be the longest, divided by their"
-        " GPU counts. Higher values shorten the 99th percentile and lengthen the mean.",
+        "hops+: weight of the job that will end last. Above 0 the makespan and the 99 % are"
+        " shorter, but a job can gain by having more to do (docs/policies.md).",
         minimum=0,
         maximum=10,
     )
@@ -260,12 +248,6 @@ class PlanConfig:
         "What becomes of a running job that asks for no warning (--signal, trap) and was not seen"
         " to save: it stays, also where its training is not seen at all; it stays if its PyTorch"
         " training is seen; or it may be moved.",
-    )
-    try_shapes: bool = option(
-        False,
-        "Try a shape once that a workload was never measured in, where its estimate leaves room for"
-        " a clear gain: in one round of four, on a quarter of the GPUs at most, by jobs that lose"
-        " no work. Never with paper_exact.",
     )
     requirements_max: int = option(
         8, "How many GPU counts a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
@@ -285,10 +267,8 @@ class PlanConfig:
             filter_share=self.filter_share,
             lease_seconds=self.lease_seconds,
             alpha=self.alpha,
-            patience_seconds=self.patience_seconds,
             overdue_ratio=self.overdue_ratio,
             tail_weight=self.tail_weight,
-            p99_weight=self.p99_weight,
         )
 
 
@@ -336,10 +316,15 @@ class KnowledgeConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProfilingConfig:
-    """First runs on one GPU, in which new workloads are measured before they compete."""
+    """Short runs on one GPU that measure a workload before its first job competes."""
 
     enabled: bool = option(
-        True, "Measure a workload on each GPU type before its first job competes there."
+        True, "Measure the workloads of jobs that ask for it (profile=yes) on each GPU type first."
+    )
+    new_workloads: bool = option(
+        False,
+        "Measure every new workload first, as the Hops paper does (section 3.2). The first job of"
+        " each is then started once more on each GPU type, and stopped: its script must bear that.",
     )
     iterations: int = option(
         20,
@@ -369,6 +354,7 @@ class ProfilingConfig:
     def settings(self) -> ProfilingSettings:
         return ProfilingSettings(
             enabled=self.enabled,
+            new_workloads=self.new_workloads,
             iterations=self.iterations,
             time_limit_seconds=self.time_limit_seconds,
             retry_seconds=self.retry_hours * 3600.0,
@@ -419,7 +405,8 @@ class Config:
     ``throughput``: the operator's tables, samples per second per GPU, final.
     ``bandwidth``: the operator's, instead of what `hopsctl calibrate` found.
     ``racks``: nodes of each rack.
-    ``given``: dotted paths of the keys that the file sets; ``path``: the file.
+    ``given``: dotted paths of the keys that the file sets; ``path``: the file. ``warnings``: lines
+    of the file that have no effect.
     """
 
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
@@ -437,6 +424,11 @@ class Config:
     racks: Mapping[RackName, tuple[NodeName, ...]] = field(default_factory=dict)
     given: frozenset[str] = field(default=frozenset(), compare=False)
     path: Path | None = field(default=None, compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+
+REMOVED = frozenset({"plan.try_shapes"})
+"""Settings of earlier releases without effect now; a file that has one is accepted, and told so."""
 
 
 SECTIONS: Mapping[str, type] = {

@@ -20,31 +20,36 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
-    "calibrate": ("hopsd.ctl.calibrate:calibrate", "Measure the links between GPUs."),
-    "check": ("hopsd.ctl.check:check", "What hops would do with a script, and where."),
-    "comment": ("hopsd.ctl.comment:comment", "Check the text of a job's comment."),
+    "calibrate": ("hopsd.ctl.admin.calibrate:calibrate", "Measure the links between GPUs."),
+    "check": ("hopsd.ctl.user.check:check", "What hops would do with a script, and where."),
+    "comment": ("hopsd.ctl.user.comment:comment", "Check the text of a job's comment."),
     "completion": ("hopsd.ctl.shell.completion:completion", "Let bash, zsh or fish complete."),
-    "config": ("hopsd.ctl.config:config", "Check, show or explain hopsd.toml."),
-    "estimate": ("hopsd.ctl.calculators.estimate:estimate", "Throughput by the paper's equations."),
-    "explain": ("hopsd.ctl.status:explain", "Why a job runs where it runs, or waits."),
-    "import-runs": ("hopsd.ctl.past_runs:import_runs", "Learn run times from Slurm's accounting."),
-    "migrate": ("hopsd.ctl.database:migrate", "Bring the database's schema to this release."),
-    "pause": ("hopsd.ctl.control:pause", "Leave everything to Slurm."),
-    "plan": ("hopsd.ctl.plan:plan", "Plan once from a snapshot file."),
-    "release": ("hopsd.ctl.control:release", "Give held jobs to plain Slurm."),
+    "config": ("hopsd.ctl.admin.config:config", "Check, show or explain hopsd.toml."),
+    "estimate": ("hopsd.ctl.study.estimate:estimate", "Throughput by the paper's equations."),
+    "explain": ("hopsd.ctl.user.status:explain", "Why a job runs where it runs, or waits."),
+    "health": ("hopsd.ctl.admin.health:health", "Slow servers, and servers that break jobs."),
+    "import-runs": (
+        "hopsd.ctl.admin.past_runs:import_runs",
+        "Learn run times from Slurm's accounting.",
+    ),
+    "migrate": ("hopsd.ctl.admin.database:migrate", "Bring the database's schema to this release."),
+    "pause": ("hopsd.ctl.admin.control:pause", "Leave everything to Slurm."),
+    "plan": ("hopsd.ctl.study.plan:plan", "Plan once from a snapshot file."),
+    "release": ("hopsd.ctl.admin.control:release", "Give held jobs to plain Slurm."),
     "report": ("hopsd.ctl.history.report:report", "What became of the GPUs, who waited how long."),
-    "resume": ("hopsd.ctl.control:resume", "Schedule again after a pause."),
-    "sequence": ("hopsd.ctl.calculators.sequence:sequence", "Whose turn comes when in a lane."),
-    "setup": ("hopsd.ctl.setup:setup", "Put hops in place on a controller, or take it back."),
+    "resume": ("hopsd.ctl.admin.control:resume", "Schedule again after a pause."),
+    "sequence": ("hopsd.ctl.study.sequence:sequence", "Whose turn comes when in a lane."),
+    "setup": ("hopsd.ctl.admin.setup:setup", "Put hops in place on a controller, or take it back."),
     "shadow": (
         "hopsd.ctl.history.shadow:shadow",
         "What hops would have done beside Slurm.",
     ),
-    "simulate": ("hopsd.ctl.simulate:simulate", "Play a workload through under policies."),
-    "status": ("hopsd.ctl.status:status", "The cluster, what runs, what waits and why."),
-    "top": ("hopsd.ctl.screen.top:top", "The cluster on the whole screen."),
-    "throughput": ("hopsd.ctl.throughput:throughput", "How fast known trainings run, where."),
-    "what-if": ("hopsd.ctl.history.what_if:what_if", "Past weeks under other policies."),
+    "simulate": ("hopsd.ctl.study.simulate:simulate", "Play a workload through under policies."),
+    "status": ("hopsd.ctl.user.status:status", "The cluster, what runs, what waits and why."),
+    "top": ("hopsd.ctl.user.top:top", "The cluster on the whole screen."),
+    "throughput": ("hopsd.ctl.user.throughput:throughput", "How fast known trainings run, where."),
+    "when": ("hopsd.ctl.user.when:when", "When a script would start if it were submitted now."),
+    "what-if": ("hopsd.ctl.study.what_if:what_if", "Past weeks under other policies."),
 }
 """Where each command is, and what the list of commands says of it in half a line."""
 
@@ -121,7 +126,7 @@ def main() -> None:
 
 
 def _advise(error: Exception) -> None:
-    from hopsd.ctl.shell.advice import advice  # noqa: PLC0415 - where all goes well, none is needed
+    from hopsd.ctl.terminal import advice  # noqa: PLC0415 - where all goes well, none is needed
 
     if text := advice(error):
         complain(text)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hopsd.ctl.shell.advice import advice
-from hopsd.ctl.terminal import complain
-from hopsd.local_socket import UnreachableError, ask
+from hopsd import __version__
+from hopsd.ctl.terminal import advice, complain
+from hopsd.errors import InputError, RefusedError, UnreachableError
 
 EXIT_UNREACHABLE = 4
 
@@ -36,3 +38,36 @@ def ask_daemon(path: Path, command: str, **arguments: Any) -> Any:
         complain(error)
         complain(advice(error))
         sys.exit(EXIT_UNREACHABLE)
+
+
+class Answer(dict[str, Any]):
+    """A part of hopsd's answer. A newer hopsctl may want something that is not in it."""
+
+    def __missing__(self, key: str) -> Any:
+        raise RefusedError(
+            f"hopsd does not tell {key!r}: it is of another release than this hopsctl,"
+            f" {__version__}; restart it"
+        )
+
+
+def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: Any) -> Any:
+    """Send one request and return its ``data``.
+
+    Raises:
+        UnreachableError: nobody listens at ``path``.
+        InputError, RefusedError: with hopsd's message. RefusedError also later, if a key is read
+            that the answer lacks.
+    """
+    line = json.dumps({"command": command, **arguments}).encode() + b"\n"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(timeout_seconds)
+            client.connect(str(path))
+            client.sendall(line)
+            with client.makefile("rb") as stream:
+                answer = json.loads(stream.readline(), object_hook=Answer)
+    except (OSError, ValueError) as error:
+        raise UnreachableError(f"no hopsd answers at {path}: {error}") from None
+    if "error" in answer:
+        raise (InputError if answer.get("input") else RefusedError)(answer["error"])
+    return answer["data"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from hopsd.errors import SlurmUnavailableError, StoreUnavailableError, UnreachableError
+
 
 def printable(text: str) -> str:
     """One line without anything but printable characters; the others as Python writes them."""
@@ -24,3 +26,22 @@ def complain(text: object, program: str = "hopsctl") -> None:
 
 def _lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
+
+
+ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (
+        UnreachableError,
+        "`systemctl status hopsd` says whether it runs; --socket or HOPS_SOCKET names its socket",
+    ),
+    (
+        StoreUnavailableError,
+        "`systemctl status postgresql` says whether it runs; database.dsn in hopsd.toml names it",
+    ),
+    (SlurmUnavailableError, "`scontrol ping` says whether slurmctld answers on this machine"),
+    (PermissionError, "try again as root, or as the account that hopsd runs as"),
+)
+
+
+def advice(error: Exception) -> str | None:
+    """A line for whoever sees ``error``; None: its message says all there is to say."""
+    return next((text for kind, text in ADVICE if isinstance(error, kind)), None)

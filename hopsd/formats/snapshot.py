@@ -6,24 +6,35 @@ from collections import Counter
 
 from hopsd.core.placement.available import kept_to_counts
 from hopsd.errors import FormatError
-from hopsd.formats.item import Fields, Item, at_least_zero, flag, number, parse, positive, unique
+from hopsd.formats.item import (
+    Fields,
+    Item,
+    at_least_zero,
+    flag,
+    number,
+    parse,
+    positive,
+    unique,
+    within,
+)
 from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
+from hopsd.model import bounds
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.model.rules import Limit, Rules, ShapeRule
 
+_NODE_MAY_HAVE = "cores idle_cores memory_mb idle_memory_mb switches"
 _JOB = "id user submit wait age priority reqs preemptible running sensitivity throughput"
 _JOB_MAY_HAVE = (
     "samples state restart_seconds time_limit_seconds server_factor app running_since"
     " nodes shape per_node exclusive cores_per_gpu memory_mb_per_gpu memory_mb_per_node"
-    " max_nodes max_per_node min_gpus share qos_weight tier gives_way"
+    " max_nodes max_per_node min_gpus segment max_switches across share qos_weight tier gives_way"
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
-    " alpha patience_seconds overdue_ratio tail_weight p99_weight"
+    " alpha patience_seconds overdue_ratio tail_weight"
 )
 
 
@@ -56,7 +67,7 @@ def _round(item: Item) -> RoundInfo:
 
 
 def _node(item: Item) -> Node:
-    fields = item.fields("name gpu_type gpus idle", "cores idle_cores memory_mb idle_memory_mb")
+    fields = item.fields("name gpu_type gpus idle", _NODE_MAY_HAVE)
     node = Node(
         NodeName(fields["name"].text()),
         GpuType(fields["gpu_type"].text()),
@@ -66,6 +77,7 @@ def _node(item: Item) -> Node:
         idle_cores=fields["idle_cores"].or_none(Item.whole),
         memory_mb=fields["memory_mb"].or_none(at_least_zero),
         idle_memory_mb=fields["idle_memory_mb"].or_none(at_least_zero),
+        switches=fields["switches"].or_none(_switches) or (),
     )
     if node.idle > node.gpus:
         fields["idle"].refuse(f"at most the node's {node.gpus} GPUs")
@@ -90,15 +102,15 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
         id=JobId(fields["id"].text()),
         user=UserName(fields["user"].text()),
         submit=number(fields["submit"]),
-        wait_seconds=at_least_zero(fields["wait"]),
+        wait_seconds=within(bounds.DURATION)(fields["wait"]),
         reqs=read_requirements(fields["reqs"]),
         throughput=read_tables(fields["throughput"]),
-        age_seconds=fields["age"].or_none(positive),
+        age_seconds=fields["age"].or_none(within(bounds.RUN_SECONDS)),
         priority=fields["priority"].or_none(number),
-        samples=fields["samples"].or_none(positive),
+        samples=fields["samples"].or_none(within(bounds.SAMPLES)),
         state=fields.get("state", lambda state: state.choice(JobState), JobState.WAITING),
-        restart_seconds=fields.get("restart_seconds", at_least_zero, 0.0),
-        time_limit_seconds=fields["time_limit_seconds"].or_none(positive),
+        restart_seconds=fields.get("restart_seconds", within(bounds.DURATION), 0.0),
+        time_limit_seconds=fields["time_limit_seconds"].or_none(within(bounds.RUN_SECONDS)),
         preemptible=fields["preemptible"].flag(),
         running=_running(fields["running"], nodes),
         sensitivity=fields["sensitivity"].or_none(positive),
@@ -107,6 +119,7 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
         phase=phase,
         running_since=fields["running_since"].or_none(number),
         rules=_rules(fields),
+        across=fields["across"].or_none(Item.rates_by_count) or {},
         share=fields.get("share", _factor, 1.0),
         qos_weight=fields.get("qos_weight", _factor, 1.0),
         tier=fields.get("tier", Item.whole, 1),
@@ -131,7 +144,13 @@ def _rules(fields: Fields) -> Rules:
         max_nodes=fields["max_nodes"].or_none(lambda count: count.whole(minimum=1)),
         max_per_node=fields["max_per_node"].or_none(lambda count: count.whole(minimum=1)),
         min_gpus=fields.get("min_gpus", _counts_by_type, ()),
+        segment=fields["segment"].or_none(lambda count: count.whole(minimum=1)),
+        max_switches=fields["max_switches"].or_none(lambda count: count.whole(minimum=1)),
     )
+
+
+def _switches(item: Item) -> tuple[str, ...]:
+    return tuple(switch.text() for switch in item.items())
 
 
 def _counts_by_type(item: Item) -> tuple[tuple[GpuType, int], ...]:
@@ -220,5 +239,4 @@ def _settings(item: Item) -> PlanSettings:
         patience_seconds=fields.get("patience_seconds", at_least_zero, default.patience_seconds),
         overdue_ratio=fields.get("overdue_ratio", at_least_zero, default.overdue_ratio),
         tail_weight=fields.get("tail_weight", _weight, default.tail_weight),
-        p99_weight=fields.get("p99_weight", _weight, default.p99_weight),
     )

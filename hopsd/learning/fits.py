@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from hopsd.bulkhead import isolate
 from hopsd.core.speed.theory import fit_users
 from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.isolation import find_failing_items
 from hopsd.model.knowledge import PhaseRecord
 from hopsd.store.history import History
 
@@ -45,7 +45,7 @@ class Fits:
 
         if not due:
             return []
-        _, failed = isolate(due, fit)
+        _, failed = find_failing_items(due, fit)
         self._behind.difference_update(due)
         self._fitted.update(dict.fromkeys(due, now))
         return [(f"{workload} on {gpu_type}", error) for (workload, gpu_type), error in failed]

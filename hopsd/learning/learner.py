@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hopsd.bulkhead import describe_error, isolate
 from hopsd.core.submission.workload import workload_of
 from hopsd.learning.fits import Fits
 from hopsd.learning.reader import Collected, Refused, ReportReader
 from hopsd.model.ids import JobId
+from hopsd.model.isolation import describe_error, find_failing_items
 from hopsd.model.reading import Reading
 from hopsd.store.history import History
 
@@ -43,11 +43,11 @@ class Learner:
             StoreUnavailableError: what was read is read again in the next scan.
         """
         collected = self._reports.collect(reading)
-        _, speeds = isolate(collected.records, self._store.add_throughput)
-        _, phases = isolate(collected.phases, self._fits.note)
+        _, speeds = find_failing_items(collected.records, self._store.add_throughput)
+        _, phases = find_failing_items(collected.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)
-        _, short = isolate(collected.shortages, self._store.save_shortages)
-        _, progress = isolate(
+        _, short = find_failing_items(collected.shortages, self._store.save_shortages)
+        _, progress = find_failing_items(
             tuple(collected.samples_done),
             lambda jobs: self._note_progress(jobs, collected, reading),
         )

@@ -11,10 +11,10 @@ from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.speed.inferred import with_implied_bandwidths
 from hopsd.core.speed.layers import Layers, Measured, Table, Tables, by_workload
 from hopsd.core.speed.throughput import per_gpu
+from hopsd.core.speed.type_speeds import with_type_speeds
 from hopsd.errors import InputError
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import Node, ThroughputTable
 from hopsd.model.knowledge import Knowledge
 
 Document = dict[str, Any]
@@ -59,6 +59,7 @@ def workload_document(
     """
     name = _one([row["workload"] for row in known_workloads(knowledge)], name)
     knowledge = with_implied_bandwidths(knowledge, settings, now)
+    knowledge = with_type_speeds(knowledge, settings)
     answer = Estimator(nodes, knowledge, settings, now).estimate(name)
     below = Estimator(nodes, replace(knowledge, records=()), settings, now).estimate(name)
     layers = by_workload(knowledge.records, settings.half_life_seconds, now).get(name)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hopsd.bulkhead import describe_error
 from hopsd.core.report.rates import Counted, Process, counted, process_of, speeds
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import (
@@ -31,6 +30,7 @@ from hopsd.learning.spool import Spool
 from hopsd.model import bounds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, host_of
+from hopsd.model.isolation import describe_error
 from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
 from hopsd.model.reading import JobReading, Reading
 

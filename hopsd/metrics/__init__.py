@@ -9,8 +9,8 @@ import structlog
 
 from hopsd.config import Config
 from hopsd.errors import HopsError
-from hopsd.local_http import Bounds, LocalHttp
-from hopsd.round import RoundResult
+from hopsd.round.result import RoundResult
+from hopsd.serve.http import Bounds, LocalHttp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,8 @@ class Asked:
 
     ``shape`` and ``per_node``: as in :class:`hopsd.model.rules.Rules`; ``shape`` None: not
     specified. Tasks: ``tasks_per_gpu``, else ``tasks_each`` on each node. ``cores_per_gpu`` None:
-    the site's default. ``memory_mb_per_gpu``: from ``--mem-per-gpu``; ``whole_memory``:
+    the site's default. ``memory_mb_per_gpu``: from ``--mem-per-gpu``; ``memory_mb_per_core``: from
+    ``--mem-per-cpu``, for the cores that the job asks for, however many it gets; ``whole_memory``:
     ``--mem=0``; ``default_memory``: no memory option. ``gres``: other than GPUs, per node, such as
     ``VRAM:12G,nvme:1``. ``disk_mb``: from ``--tmp``, per node. ``nodes``: from ``--nodelist``,
     None: any. ``signal``: the one the script wants before it is stopped, "": the site's; sent to
@@ -23,9 +24,11 @@ class Asked:
     signals that the script handles, None: unknown. ``ranks``: started on each node whatever the job
     gets there, None: one per GPU.
     ``switches``: the most leaf switches that its nodes may be on, None: any number;
-    ``switches_seconds``: how long it would wait for that, None: for ever. ``starts``: what the
+    ``switches_seconds``: how long it would wait for that, None: for ever. ``segment``: how many
+    nodes at a time are to be on one leaf switch or block, None: any. ``starts``: what the
     script starts its training by, where that matters to measuring it
-    (``hopsd/core/submission/unseen.py``).
+    (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
+    "submits" jobs, "requeues" the job, "counts" its restarts.
     """
 
     shape: ShapeRule | None = None
@@ -34,6 +37,7 @@ class Asked:
     tasks_each: int = 1
     cores_per_gpu: Fraction | None = None
     memory_mb_per_gpu: int | None = None
+    memory_mb_per_core: int | None = None
     whole_memory: bool = False
     default_memory: bool = False
     exclusive: bool = False
@@ -48,7 +52,9 @@ class Asked:
     ranks: int | None = None
     switches: int | None = None
     switches_seconds: int | None = None
+    segment: int | None = None
     starts: frozenset[str] = frozenset()
+    repeats: frozenset[str] = frozenset()
 
     def tasks(self, gpus: int) -> int:
         """The number of tasks on a node where the job has ``gpus`` GPUs."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.reading import SlurmState
 
 
@@ -115,3 +115,28 @@ class LoggedJob:
     def run_seconds(self) -> float:
         """Of its runs, which must all have ended."""
         return sum(r.end - r.start for r in self.runs if r.end is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRun:
+    """A short run of a job on one GPU of a type, to measure its workload's basic times there.
+
+    ``run`` is the job's restart count in Slurm. ``end``: when the run was seen to be over or, if
+    the job still holds the GPU, to have measured enough. ``closed``: no further result is expected.
+    ``failure``: why nothing was measured, "" if nothing went wrong.
+    """
+
+    job: JobId
+    run: int
+    workload: WorkloadName
+    gpu_type: GpuType
+    node: NodeName
+    begin: float
+    end: float | None = None
+    closed: bool = False
+    failure: str = ""
+
+    @property
+    def ran(self) -> bool:
+        """False if it could not even start, which says nothing about the workload."""
+        return self.end is None or self.end > self.begin

@@ -85,7 +85,8 @@ class Job:
     empty while the job waits, which it does since ``waiting_since`` (None: it never ran).
     ``app`` and ``phase``: as in the comment. ``contention``: mean number of apps present during its
     life so far, None: unknown. ``app_gpu_seconds``: used by jobs of the app that have ended.
-    ``rules``: constraints on every placement of the job.
+    ``rules``: constraints on every placement of the job. ``across``: factor on its throughput by
+    the number of leaf switches that it spans, interpolated as in a table; empty: 1.
     """
 
     id: JobId
@@ -117,6 +118,7 @@ class Job:
     contention: float | None = None
     app_gpu_seconds: float = 0.0
     rules: Rules = ANYWHERE
+    across: Mapping[int, float] = field(default_factory=dict)
     share: float = 1.0
     qos_weight: float = 1.0
     tier: int = 1
@@ -128,3 +130,27 @@ class Job:
         if own is not None and node in own:
             return own[node]
         return self.server_factor.get(node, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A schedulable server: ``gpus`` in total, of one type, of which ``idle`` are free now.
+
+    ``cores`` and ``memory_mb``: in total, None: never scarce; ``idle_cores`` and
+    ``idle_memory_mb``: free now, None: all of them. ``switches``: those above it, top down.
+    """
+
+    name: NodeName
+    gpu_type: GpuType
+    gpus: int
+    idle: int
+    cores: int | None = None
+    idle_cores: int | None = None
+    memory_mb: float | None = None
+    idle_memory_mb: float | None = None
+    switches: tuple[str, ...] = ()
+
+    @property
+    def leaf(self) -> str:
+        """Its leaf switch, block or rack; nodes without one are together on the leaf ""."""
+        return self.switches[-1] if self.switches else ""

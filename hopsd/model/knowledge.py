@@ -168,7 +168,8 @@ class Knowledge:
 
     ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
     types, ``implied``: of others, as measured shapes imply it. ``shortages``: types whose memory
-    was too small.
+    was too small. ``type_speed``: how fast a GPU of a type is relative to other types, as workloads
+    measured on several show; types that cannot be compared are missing.
     """
 
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)
@@ -179,3 +180,4 @@ class Knowledge:
     bandwidth: tuple[Bandwidth, ...] = ()
     implied: tuple[Bandwidth, ...] = ()
     shortages: tuple[Shortage, ...] = ()
+    type_speed: Mapping[GpuType, float] = field(default_factory=dict)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.reason import Reason
 from hopsd.model.rules import Limit
 
@@ -50,8 +49,7 @@ class PlanSettings:
     ``alpha``: share of the users, those with least progress, whose jobs AlloX considers.
     ``patience_seconds``: waiting time after which AlloX+ serves a job before shorter ones.
     ``overdue_ratio``: latency ratio above which a job comes before shares and QOS.
-    ``tail_weight``, ``p99_weight``: weights of the job that will end last, and of those whose
-    completion times will be the longest, of ``hops+``.
+    ``tail_weight``: weight of the job that will end last, of ``hops+``.
     """
 
     lam: float = 1.0
@@ -68,8 +66,7 @@ class PlanSettings:
     alpha: float = 0.1
     patience_seconds: float = 3600.0
     overdue_ratio: float = 10.0
-    tail_weight: float = 0.4
-    p99_weight: float = 1.5
+    tail_weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

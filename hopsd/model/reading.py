@@ -76,10 +76,14 @@ def is_profile(marks: str) -> bool:
     return any(w.partition("=")[0] == PROFILE_MARK for w in marks.split())
 
 
-def is_failed_profile(state: SlurmState, marks: str, *, requeue: bool) -> bool:
-    """Whether a job failed in a profile run. Slurm considers it ended, but it can be requeued."""
-    broken = state in (SlurmState.FAILED, SlurmState.TIMEOUT)
-    return broken and requeue and is_profile(marks)
+def ended_in_profile(state: SlurmState, marks: str, *, requeue: bool) -> bool:
+    """Whether a job ended in a profile run. Slurm considers it ended, but it can be requeued.
+
+    Exit code 0 is no exception: a script may swallow the error of a training that needs more than
+    one GPU (``train.py | tee log``), and must still get the GPUs that it asked for.
+    """
+    ended = state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.TIMEOUT)
+    return ended and requeue and is_profile(marks)
 
 
 NO_ARRAY = JobId("")
@@ -105,9 +109,11 @@ class NodeReading:
     counts threads. ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions`` that
     contain it; empty: open to every job. ``reserved_from``: when a reservation begins there, None:
     never; ``reservation``: the name of the current one. ``idle_cores``, ``idle_memory_mb``: free
-    now, None: unknown. ``gres``: counts of other resources than GPUs. ``switch``: its leaf switch,
-    "": unknown. A node with several GPU types is one for each (:func:`hopsd.model.ids.part_of`);
-    ``by_type``: Slurm gives its GPUs only to jobs that ask for the type. ``disk_mb``: TmpDisk.
+    now, None: unknown. ``gres``: counts of other resources than GPUs. ``switches``: those
+    above it, top down; the last is its leaf switch or block. A node with several GPU types is one
+    for each (:func:`hopsd.model.ids.part_of`); ``by_type``: Slurm gives its GPUs only to jobs that
+    ask for the type. ``disk_mb``: TmpDisk.
+    ``completing_seconds``: how long an ended job has been seen to clean up there.
     """
 
     name: NodeName
@@ -126,9 +132,17 @@ class NodeReading:
     features: frozenset[str] = frozenset()
     gres: Mapping[str, int] = field(default_factory=dict)
     reservation: str = ""
-    switch: str = ""
+    switches: tuple[str, ...] = ()
     by_type: bool = False
     disk_mb: int = 0
+    completing_seconds: float = 0.0
+
+    @property
+    def completing(self) -> bool:
+        """Whether an ended job cleans up there, as in a long Epilog: Slurm reports its GPUs as
+        free, and starts no job on the node (22.05).
+        """
+        return "COMPLETING" in self.state_text
 
     @property
     def mixed(self) -> bool:
@@ -230,9 +244,9 @@ class JobReading:
         return self.state is SlurmState.FAILED and self.requeue and signalled
 
     @property
-    def failed_profile(self) -> bool:
-        """Whether it failed in a profile run, though Slurm considers it ended."""
-        return is_failed_profile(self.state, self.marks, requeue=self.requeue)
+    def ended_in_profile(self) -> bool:
+        """Whether it ended in a profile run, which is no end of the job, whatever Slurm says."""
+        return ended_in_profile(self.state, self.marks, requeue=self.requeue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +273,7 @@ class Reading:
 
     ``others``: running jobs that hops does not manage; ``site``: what accounts, QOS and partitions
     allow. ``partition_memory``: partitions with their own defaults. ``licences``: those that hops
-    jobs request.
+    jobs request. ``problems``: servers that do not answer, and what is unknown meanwhile.
     """
 
     now: float
@@ -271,6 +285,7 @@ class Reading:
     site: SiteRules = NO_RULES
     partition_memory: Mapping[str, SiteMemory] = field(default_factory=dict)
     licences: Mapping[str, Licence] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
     def memory_of(self, job: JobReading) -> SiteMemory:
         """The memory defaults of the job's first partition."""

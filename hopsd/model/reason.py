@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
 
@@ -36,3 +37,23 @@ def count_of(number: float, things: str) -> str:
     """
     shown = f"{number:.12g}" if isinstance(number, float) else str(number)
     return f"{shown} {_PLURAL_END.sub('', things, count=1) if number == 1 else things}"
+
+
+def duration(seconds: float | None) -> str:
+    """Such as `2h05m`, `3m20s`, `12s`."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(int(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+def clock(when: float | None) -> str:
+    """Local time of day, with the date if it is not today."""
+    if when is None:
+        return "-"
+    local = datetime.fromtimestamp(when, UTC).astimezone()
+    today = local.date() == datetime.now(UTC).astimezone().date()
+    return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")

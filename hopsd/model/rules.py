@@ -30,6 +30,9 @@ class Rules:
     number of GPUs on each server. ``exclusive``: only servers where no other job has a GPU or core.
     ``max_nodes``: the most servers; ``max_per_node``: the most GPUs on each; None: no bound.
     ``min_gpus``: the fewest GPUs in all on a type, where not 1: with fewer it ran out of memory.
+    ``segment``: servers come in groups of exactly so many, each group on one leaf switch; fewer
+    servers than one group are all on one leaf. ``max_switches``: the most leaves. With either, the
+    servers need not be neighbours.
     On each node a placement takes ``cores_per_gpu`` times its GPUs there, rounded up to whole
     cores, and ``memory_mb_per_gpu`` times its GPUs there plus ``memory_mb_per_node``.
 
@@ -47,6 +50,8 @@ class Rules:
     max_nodes: int | None = None
     max_per_node: int | None = None
     min_gpus: tuple[tuple[GpuType, int], ...] = ()
+    segment: int | None = None
+    max_switches: int | None = None
 
     def __post_init__(self) -> None:
         if self.per_node is not None and (self.shape is not ShapeRule.EVEN or self.per_node < 1):
@@ -54,6 +59,14 @@ class Rules:
         for most in (self.max_nodes, self.max_per_node):
             if most is not None and most < 1:
                 raise ValueError(f"at most {most} servers, or GPUs on each")
+        for count in (self.segment, self.max_switches):
+            if count is not None and count < 1:
+                raise ValueError(f"segments of {count} servers, or at most {count} leaf switches")
+
+    @property
+    def rack_bound(self) -> bool:
+        """Whether it matters which leaf switches the servers are on."""
+        return self.segment is not None or self.max_switches is not None
 
     def counts(self, reqs: Iterable[int]) -> tuple[int, ...]:
         """Those of the GPU counts ``reqs`` that ``per_node`` allows."""

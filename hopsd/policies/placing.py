@@ -10,13 +10,14 @@ import numpy as np
 
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.contract import in_one
+from hopsd.core.placement.contract import form_of, in_one, spread
+from hopsd.core.placement.factors import Factors
+from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
 from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import Snapshot
 from hopsd.model.rules import ANYWHERE, Rules, ShapeRule
 
@@ -40,6 +41,8 @@ class Servers:
         self._closed = bool(self._available.closed.any())
         self._whole = AvailableResources.idle(snapshot.nodes)
         self._at = {name: i for i, name in enumerate(names)}
+        self._leaf = leaf_numbers(snapshot.nodes)
+        self._nodes = snapshot.nodes
         self._allowances = allowances(snapshot.limits, staying_jobs(snapshot))
 
     def available(self) -> AvailableResources:
@@ -87,6 +90,8 @@ class Servers:
         if in_one(job.rules, gpus) and max(most) >= gpus:
             return True
         able = bool(job.throughput[gpu_type].distributed)
+        if job.rules.rack_bound:
+            return able and self._on_racks(job, gpu_type, gpus, most) is not None
         return able and parts_of(most, gpus, job.rules) is not None
 
     def rate_on(self, job: Job, gpu_type: GpuType, gpus: int) -> float:
@@ -218,6 +223,10 @@ class Servers:
         if not table.distributed or gpus < 2:
             return None
         could_take = self._could_take(job)
+        if job.rules.rack_bound:
+            most = [could_take(node) for node in self._by_type[gpu_type]]
+            bound = self._on_racks(job, gpu_type, gpus, most)
+            return None if bound is None else (bound[0], -gpus, bound[1])
         nodes = sorted(self._by_type[gpu_type], key=lambda n: -could_take(n))
         counts = parts_of([could_take(node) for node in nodes], gpus, job.rules)
         if counts is None:
@@ -226,6 +235,28 @@ class Servers:
         slowest = min(job.factor_on(n, gpus, len(parts)) for n in parts)
         rate = per_gpu(table, gpus, len(parts)) * slowest
         return (rate, -gpus, Allocation.of(parts)) if rate > 0 else None
+
+    def _on_racks(
+        self, job: Job, gpu_type: GpuType, gpus: int, most: Sequence[int]
+    ) -> tuple[float, Allocation] | None:
+        """The fastest of the listed sets of servers that keep to the job's racks, and its speed.
+
+        ``most``: what the job could take of each server of the type.
+        """
+        nodes = self._by_type[gpu_type]
+        numbers = np.array([self._at[node.name] for node in nodes])
+        there = LeafServers(numbers, np.array(most, dtype=np.int64), self._leaf[numbers])
+        shapes = spread(there, gpus, form_of(job.rules)).shapes
+        if not len(shapes):
+            return None
+        count = shapes.servers.shape[1]
+        factors = Factors([job], self._nodes)
+        factor = factors.of_shapes(np.zeros(1, dtype=np.int64), shapes.servers, gpus)[0]
+        best = int(np.argmax(factor))
+        parts = zip(shapes.servers[best].tolist(), shapes.gpus[best].tolist(), strict=True)
+        rate = per_gpu(job.throughput[gpu_type], gpus, count) * float(factor[best])
+        found = Allocation.of({self._nodes[server].name: given for server, given in parts})
+        return (rate, found) if rate > 0 else None
 
 
 def parts_of(most: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:

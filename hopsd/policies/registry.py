@@ -1,5 +1,6 @@
-"""Policies by name: ours, and those that installed packages offer as entry points of the group
-``hops.policies`` (docs/api.md). A policy's module is imported on first use.
+"""Policies by name: ours, and entry points of installed packages (docs/api.md).
+
+A policy's module is imported on first use.
 """
 
 from __future__ import annotations
@@ -23,57 +24,42 @@ POLICIES = {
     "hops-sjf": "hopsd.policies.hops.variants:sjf",
     "hops-srtf": "hopsd.policies.hops.variants:srtf",
     "hops-fifo": "hopsd.policies.hops.variants:fifo",
-    "sia": "hopsd.policies.sia:plan",
-    "sia-hops": "hopsd.policies.sia:plan_own_sizes",
-    "gavel": "hopsd.policies.gavel.policy:plan",
-    "gavel-ftf": "hopsd.policies.gavel.policy:plan_ftf",
-    "gavel-makespan": "hopsd.policies.gavel.policy:plan_makespan",
-    "gavel-max-sum": "hopsd.policies.gavel.policy:plan_max_sum",
-    "gavel-queue": "hopsd.policies.gavel.policy:plan_queue",
-    "fifo": "hopsd.policies.classic:fifo",
-    "sjf": "hopsd.policies.classic:sjf",
-    "srtf": "hopsd.policies.classic:srtf",
-    "las": "hopsd.policies.classic:las",
     "themis": "hopsd.policies.themis.policy:plan",
-    "themis-share": "hopsd.policies.themis.policy:plan_share",
+    "allox": "hopsd.policies.allox.policy:plan",
     "hare": "hopsd.policies.hare.policy:plan",
-    "hare-eft": "hopsd.policies.hare.policy:plan_eft",
-    "hare-dispatch": "hopsd.policies.hare.policy:plan_dispatch",
-    "gandiva": "hopsd.policies.themis.rivals:gandiva",
-    "tiresias": "hopsd.policies.themis.rivals:tiresias",
-    "optimus": "hopsd.policies.themis.rivals:optimus",
-    "slaq": "hopsd.policies.themis.rivals:slaq",
-    "srtf-apps": "hopsd.policies.themis.rivals:srtf",
-    "srsf": "hopsd.policies.themis.rivals:srsf",
     "slurm": "hopsd.policies.slurm:plan",
     "slurm-multifactor": "hopsd.policies.slurm:plan_multifactor",
-    "allox": "hopsd.policies.allox.policy:plan",
-    "allox+": "hopsd.policies.allox.rivals:allox_plus",
-    "sjf+": "hopsd.policies.allox.rivals:shortest_first",
-    "jsq+": "hopsd.policies.allox.rivals:join_shortest_queue",
-    "es": "hopsd.policies.allox.rivals:equal_share",
-    "drff": "hopsd.policies.allox.rivals:drff",
-    "drfs": "hopsd.policies.allox.rivals:drfs",
-    "drfa": "hopsd.policies.allox.rivals:converted_share",
-    "srpt": "hopsd.policies.allox.srpt:plan",
 }
-
+"""Those that a site can choose."""
 
 GROUP = "hops.policies"
+"""Policies of other packages, which a site can choose, too."""
+
+RIVALS = "hops.rivals"
+"""Schedulers of other papers, for comparisons in the simulator alone."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
-"""Of an installed policy: names become names of files."""
+"""Names become names of files."""
 
 
 def names() -> list[str]:
-    """Every policy's name: ours first."""
-    return [*POLICIES, *sorted(installed())]
+    """Every policy's name: ours, those of installed packages, rivals."""
+    return [*POLICIES, *sorted(installed()), *sorted(rivals())]
 
 
 def installed() -> dict[str, EntryPoint]:
-    """Policies of other packages. None of them replaces one of ours."""
-    found = entry_points(group=GROUP)
-    return {e.name: e for e in found if e.name not in POLICIES and _NAME.fullmatch(e.name)}
+    """Policies of other packages. None of them replaces one of ours or a rival."""
+    taken = POLICIES.keys() | rivals().keys()
+    return {name: point for name, point in _entry_points(GROUP).items() if name not in taken}
+
+
+def rivals() -> dict[str, EntryPoint]:
+    """Policies that only simulations play."""
+    return {name: p for name, p in _entry_points(RIVALS).items() if name not in POLICIES}
+
+
+def _entry_points(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group) if _NAME.fullmatch(point.name)}
 
 
 def get(name: str) -> Policy:
@@ -85,7 +71,7 @@ def get(name: str) -> Policy:
     if name in POLICIES:
         module, function = POLICIES[name].split(":")
         return complete(cast(Policy, getattr(import_module(module), function)))
-    point = installed().get(name)
+    point = (installed() | rivals()).get(name)
     if point is None:
         raise InputError(f"no policy {name!r}; there are {', '.join(sorted(names()))}")
     try:
@@ -96,7 +82,8 @@ def get(name: str) -> Policy:
         ) from error
     if not callable(policy):
         raise InputError(
-            f"policy {name!r}: {point.value} is no function (snapshot, settings) -> plan"
+            f"policy {name!r}: {point.value} is not callable; expected policy(snapshot, settings)"
+            " -> Plan"
         )
     return complete(cast(Policy, policy))
 

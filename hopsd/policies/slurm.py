@@ -20,9 +20,8 @@ from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import DEFAULT_AGE_SECONDS
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, job_order
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Servers

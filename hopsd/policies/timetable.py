@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import inf
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.job import Node
 
 Gain = tuple[float, int]
 """A time, and the number of GPUs that become free then."""

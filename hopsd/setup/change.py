@@ -59,7 +59,7 @@ class Write:
         if self.keep and path.exists() and not Path(f"{path}{BACKUP}").exists():
             shutil.copy2(path, f"{path}{BACKUP}")
         new = Path(f"{path}.hops-new")
-        new.write_text(self.text)
+        new.write_text(self.text, errors="surrogateescape")
         if path.exists():
             status = path.stat()
             os.chown(new, status.st_uid, status.st_gid)

@@ -65,6 +65,8 @@ def needed(conf: Mapping[str, str]) -> dict[str, str]:
     for key, path in PROLOGS.items():
         if key.lower() not in conf:
             result[key] = path
+    if "jobfileappend" not in conf:
+        result["JobFileAppend"] = "1"
     return result
 
 
@@ -74,6 +76,13 @@ def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str
         theirs = conf.get(key.lower())
         if theirs is not None and theirs != ours:
             yield f"{key}={theirs} is the site's own: call {ours} from it, and end it with 0"
+    if conf.get("jobfileappend") == "0":
+        yield "JobFileAppend=0: Slurm empties a job's output file each time hops moves it"
+    elif "jobfileappend" not in conf:
+        yield (
+            "JobFileAppend=1 keeps a job's output when it is moved; plain jobs, too, now append to"
+            " a file that exists. JobFileAppend=0 of your own in slurm.conf takes precedence"
+        )
     if running.get("JobRequeue", "1") == "0":
         yield "JobRequeue=0: jobs that Slurm may not requeue are not moved"
     age = re.match(r"\d+", running.get("MinJobAge", ""))

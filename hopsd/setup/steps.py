@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hopsd.setup import slurm_conf
+from hopsd.setup import site_script, slurm_conf
 from hopsd.setup.change import BACKUP, Change, Link, Remove, Run, SetupError, Wait, Write, output
 from hopsd.setup.machine import ACCOUNT, Machine, hopsctl, plugin_folder, shipped
 from hopsd.setup.site_lua import with_operator
@@ -150,17 +150,16 @@ def plugin(machine: Machine) -> Changes:
     folder, ours = machine.slurm_conf.parent, plugin_folder()
     changes: list[Change] = []
     script = folder / "job_submit.lua"
-    if not script.exists() or script.read_text(errors="replace").startswith("-- hops: "):
+    before = script.read_text(errors="surrogateescape") if script.exists() else None
+    if before is None or site_script.is_ours(before):
         if not (script.is_symlink() and script.readlink() == ours / script.name):
             changes.append(Link(script, ours / script.name))
-    elif "hops" not in script.read_text(errors="replace"):
-        raise SetupError(
-            f"{script} is the site's own: it has to call {ours / script.name}, whose first lines"
-            " say how"
-        )
+    elif site_script.called(before) is None:
+        called = site_script.with_call(before, ours / script.name)
+        changes.append(Write(script, called, keep=True))
     site = folder / "hops_site.lua"
-    before = site.read_text() if site.exists() else None
-    text = (ours / site.name).read_text() if before is None else before
+    listed = site.read_text() if site.exists() else None
+    text = (ours / site.name).read_text() if listed is None else listed
     if machine.uid is None:
         raise SetupError(f"there is no account {machine.account} on this machine; systemd-sysusers")
     if machine.account == ACCOUNT:
@@ -168,7 +167,7 @@ def plugin(machine: Machine) -> Changes:
         if named is None:
             raise SetupError(f"{site}: no list of operators; it needs {{ {machine.uid} }} in one")
         text = named
-    if text != before:
+    if text != listed:
         changes.append(Write(site, text))
     return changes
 
@@ -179,6 +178,8 @@ def no_plugin(machine: Machine) -> Changes:
     gone: list[Change] = []
     if script.is_symlink() and script.readlink().parent == plugin_folder():
         gone.append(Remove(script))
+    elif script.exists():
+        gone += _restored(script, site_script.without_call)
     if site.exists():
         gone.append(Remove(site))
     return gone
@@ -196,14 +197,19 @@ def slurm(machine: Machine) -> Changes:
 
 
 def no_slurm(machine: Machine) -> Changes:
-    path = machine.slurm_conf
-    text = path.read_text()
-    plain = slurm_conf.without_block(text)
+    gone = _restored(machine.slurm_conf, slurm_conf.without_block)
+    return [*gone, *_taken_up({})] if gone else []
+
+
+def _restored(path: Path, without: Callable[[str], str]) -> list[Change]:
+    """The file without what setup wrote into it; its backup goes where it has become the same."""
+    text = path.read_text(errors="surrogateescape")
+    plain = without(text)
     if plain == text:
         return []
     backup = Path(f"{path}{BACKUP}")
-    forgotten = [Remove(backup)] if backup.exists() and backup.read_text() == plain else []
-    return [Write(path, plain), *forgotten, *_taken_up({})]
+    same = backup.exists() and backup.read_text(errors="surrogateescape") == plain
+    return [Write(path, plain), *([Remove(backup)] if same else [])]
 
 
 def _taken_up(lines: dict[str, str]) -> Changes:

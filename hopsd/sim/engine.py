@@ -9,21 +9,22 @@ from time import perf_counter
 from types import MappingProxyType
 
 from hopsd.core.queue.restarts import needless_restarts
-from hopsd.core.queue.round_window import RoundWindow
-from hopsd.core.queue.trials import Trial, TrialSettings
-from hopsd.core.snapshot_settings import SnapshotSettings
+from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.model.step import StepKind
-from hopsd.observation import observe
 from hopsd.policies.protocol import Policy
-from hopsd.round import RoundSettings, run_round
+from hopsd.round.observe import observe
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
 from hopsd.sim.information.knowledge import KnowledgeSettings, Told
 from hopsd.sim.information.knowledge import told as what_is_told
 from hopsd.sim.metrics import Change
+from hopsd.sim.prediction.watcher import Watcher
 from hopsd.sim.speed import Speeds
 from hopsd.sim.store import MemoryStore
 
@@ -59,7 +60,6 @@ class SimulationSettings:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     knowledge: KnowledgeSettings = field(default_factory=KnowledgeSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
-    trials: TrialSettings = field(default_factory=TrialSettings)
     idle_rounds: int = 50
     horizon: float = math.inf
     count_planning: bool = False
@@ -81,7 +81,7 @@ class PlanMade:
 class Run:
     """What a simulation leaves behind. ``rounds``: the times at which rounds started;
     ``unfinished``: jobs submitted and not ended. ``needless_restarts``: moves and stops by which
-    no job gained. ``trials``: of shapes never measured.
+    no job gained.
     """
 
     changes: tuple[Change, ...]
@@ -91,7 +91,6 @@ class Run:
     unfinished: frozenset[JobId]
     wall_seconds: float
     needless_restarts: int = 0
-    trials: tuple[Trial, ...] = ()
 
 
 Progress = Callable[[float, int, int], None]
@@ -112,10 +111,12 @@ class Simulation:
         told: Workload | None = None,
         shares: Mapping[UserName, float] = MappingProxyType({}),
         learns: Knowledge | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         """``told``: what the scheduler learns of the jobs and their speeds, if users lie; it
         replaces ``settings.knowledge``. ``shares``: the users' shares of the cluster. ``learns``:
         what is known of the speeds at first, instead of tables; what jobs report is added.
+        ``watcher``: predicts during the run, and changes nothing in it.
         """
         self._workload = workload
         self._settings = settings
@@ -143,15 +144,14 @@ class Simulation:
             known.past_runs,
         )
         self._learns = learns is not None
-        self._trials: list[Trial] = []
         self._round = RoundSettings(
             settings.round_seconds,
             settings.plan,
             snapshot=settings.snapshot,
-            trials=settings.trials,
         )
         self._plans: list[PlanMade] = []
         self._needless = 0
+        self._watcher = watcher
         self._rounds: list[float] = []
         self._window = RoundWindow(0.0, 0.0)
         self._heard = 0.0
@@ -191,7 +191,6 @@ class Simulation:
             self.port.unfinished,
             perf_counter() - began,
             self._needless,
-            tuple(self._trials),
         )
 
     def _counted(self, policy: Policy) -> Policy:
@@ -228,13 +227,21 @@ class Simulation:
         happened since the last reading.
         """
         self._window = window
+        self._watch_arrivals()
         if self.port.present and (news or not self._steady):
             self._plan(None)
             if not self._settles:
                 self._fill()
+        if self._watcher is not None and self.port.present:
+            self._watcher.round(self.port, self._store, self._round, self._window)
         while (look := self._next_look()) < window.end - MOMENT:
             self.port.advance(look)
+            self._watch_arrivals()
             self._fill()
+
+    def _watch_arrivals(self) -> None:
+        if self._watcher is not None:
+            self._watcher.arrivals(self.port, self._store, self._round, self._window)
 
     def _next_look(self) -> float:
         """When the scheduler sees something to plan for; infinity: never again."""
@@ -305,12 +312,9 @@ class Simulation:
         began = perf_counter()
         if self._learns:
             self._learn()
-        result = run_round(
-            self.port, self._store, self._policy, self._round, window, tried=self._trials
-        )
+        result = run_round(self.port, self._store, self._policy, self._round, window)
         if self._ends_early:
             self._note_window(result.window)
-        self._trials += result.trials
         for job, defect in result.defects.items():
             raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")
         self._needless += len(needless_restarts(result.built.snapshot, result.plan))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from hopsd.core.devices import usable
 from hopsd.core.placement.pools import Able, pools_of
 from hopsd.core.queue.priority import ages
 from hopsd.core.speed.throughput import single_gpu
-from hopsd.model.cluster import Node
+from hopsd.model.devices import usable
 from hopsd.model.ids import JobId
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.sim.metrics import JobFacts
 from hopsd.sim.speed import Speeds

@@ -25,11 +25,11 @@ from time import perf_counter
 
 import numpy as np
 
-from hopsd.core.devices import is_cpu
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.errors import InputError
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 from hopsd.policies.hare.schedulers import Scheduler, schedule
@@ -85,7 +85,7 @@ class _Round:
     start_seconds: float
 
 
-class Turns:
+class LaneSimulation:
     """One workload under one of Hare's schedulers. ``run`` may be called once."""
 
     def __init__(

@@ -29,8 +29,9 @@ class SignalScope(StrEnum):
 class Placement:
     """The shape that a held, pending job gets before its release.
 
-    ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``, or
-    ``memory_mb_per_node``; None: Slurm's default. ``asked``: tasks, GPU type and other GRES.
+    ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``,
+    ``memory_mb_per_node`` or ``memory_mb_per_core``; None: Slurm's default. ``asked``: tasks,
+    GPU type and other GRES.
     ``comment`` replaces the job's; None leaves it. ``reset``: an earlier placement left a request
     on the job that must be cleared by an update of its own first: GPUs per job
     (``JobReading.per_job_gpus``), or of another type. ``partition`` replaces the job's;
@@ -45,12 +46,14 @@ class Placement:
     asked: Asked = NOTHING_ASKED
     memory_mb_per_gpu: int | None = None
     memory_mb_per_node: int | None = None
+    memory_mb_per_core: int | None = None
     partition: str = ""
 
     @property
     def simple(self) -> bool:
         """Whether only GPUs and cores are requested, with one task per node, in any partition."""
-        memory = self.memory_mb_per_gpu is None and self.memory_mb_per_node is None
+        given = (self.memory_mb_per_gpu, self.memory_mb_per_node, self.memory_mb_per_core)
+        memory = all(amount is None for amount in given)
         asked = self.asked
         plain = asked.tasks_per_gpu is None and asked.tasks_each == 1
         return memory and plain and not (asked.gpu_type or asked.gres or self.partition)

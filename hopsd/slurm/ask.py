@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hopsd.core.devices import is_cpu
 from hopsd.core.submission.comment import is_ours
 from hopsd.errors import SlurmError
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import JobId
 from hopsd.model.privacy import UNKNOWN, Privacy, Private
 from hopsd.model.scenario import Cluster, Server

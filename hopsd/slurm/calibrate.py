@@ -1,4 +1,4 @@
-"""Times all-reduces on the live cluster, each shape as an ordinary Slurm job."""
+"""Times all-reduces and trainings on the live cluster, each shape as an ordinary Slurm job."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from hopsd.core.speed.calibration import Transfer
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import Reading
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.place import usable_gpus
+from hopsd.slurm.steps.wave import usable_gpus
 
 # Below Linux's range of ephemeral ports.
 PORTS = range(20_000, 32_000)
@@ -63,7 +65,49 @@ def measure(
         SlurmError: the job did not start in time, or failed; with Slurm's message.
     """
     nodes, gpus = allocation.nodes, allocation.gpus
-    said = commands.run(
+    answer = _run(
+        commands,
+        site,
+        allocation,
+        "all_reduce.py",
+        _address(commands, nodes[0]),
+        str(random.choice(PORTS)),  # noqa: S311 - no secret
+        *map(str, sizes),
+    )
+    measured = [
+        Transfer(float(params), gpus, len(nodes), float(seconds))
+        for params, seconds in answer["measured"]
+    ]
+    return str(answer["backend"]), measured
+
+
+def single_gpu(reading: Reading, gpu_type: GpuType) -> Allocation | None:
+    """One GPU of the type, on the server with the most idle ones; None: all servers have others."""
+    free = usable_gpus(reading)
+    nodes = [n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.mixed]
+    if not nodes or is_cpu(gpu_type):
+        return None
+    return Allocation.of({max(nodes, key=lambda node: free.get(node.name, 0)).name: 1})
+
+
+def train(
+    commands: SlurmCommands, site: Site, allocation: Allocation, seconds: float = 5.0
+) -> dict[str, float]:
+    """Samples per second of hops' own small networks on one GPU, by network.
+
+    Raises:
+        SlurmError: as :func:`measure`.
+    """
+    answer = _run(commands, site, allocation, "training.py", str(seconds))
+    return {str(network): float(speed) for network, speed in answer["measured"]}
+
+
+def _run(
+    commands: SlurmCommands, site: Site, allocation: Allocation, program: str, *arguments: str
+) -> Mapping[str, Any]:
+    """The JSON object that a program of ``profiler/calibration`` prints on ``allocation``."""
+    nodes, gpus = allocation.nodes, allocation.gpus
+    output = commands.run(
         "srun",
         "--job-name=hops-calibrate",
         f"--nodelist={','.join(nodes)}",
@@ -79,25 +123,14 @@ def measure(
         site.python,
         "-I",  # the caller is root, and the folder may be a user's
         "-c",
-        files("hops_profiler").joinpath("calibration", "all_reduce.py").read_text(),
-        _address(commands, nodes[0]),
-        str(random.choice(PORTS)),  # noqa: S311 - no secret
-        *map(str, sizes),
+        files("hops_profiler").joinpath("calibration", program).read_text(),
+        *arguments,
     )
-    found = _answer(said)
-    measured = [
-        Transfer(float(params), gpus, len(nodes), float(seconds))
-        for params, seconds in found["measured"]
-    ]
-    return str(found["backend"]), measured
-
-
-def _answer(said: str) -> Mapping[str, list[tuple[int, float]]]:
-    for line in said.splitlines():
-        if line.startswith('{"backend"'):
-            answer: Mapping[str, list[tuple[int, float]]] = json.loads(line)
+    for line in output.splitlines():
+        if line.startswith('{"'):
+            answer: Mapping[str, Any] = json.loads(line)
             return answer
-    raise SlurmError(f"srun: no figures in {said.strip()[-500:]!r}")
+    raise SlurmError(f"srun: no figures in {output.strip()[-500:]!r}")
 
 
 def _address(commands: SlurmCommands, node: NodeName) -> str:

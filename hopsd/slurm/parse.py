@@ -9,7 +9,7 @@ since 22.05. What is glanced at between two readings has no text of users.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -33,7 +33,7 @@ from hopsd.model.reading import (
     JobReading,
     NodeReading,
     SlurmState,
-    is_failed_profile,
+    ended_in_profile,
     split_marks,
 )
 from hopsd.model.site import Holder, Kind, typed
@@ -225,7 +225,7 @@ def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> KnownJobs:
 def _known(job: Mapping[str, Any]) -> KnownJob:
     user = job.get("user_name") or str(job.get("user_id"))
     state, marks = slurm_state(state_words(job)), split_marks(job.get("comment") or "")[1]
-    if is_failed_profile(state, marks, requeue=bool(job.get("requeue", True))):
+    if ended_in_profile(state, marks, requeue=bool(job.get("requeue", True))):
         state = SlurmState.PENDING
     ours = is_hops_job(job) and RELEASED_MARK not in marks.split()
     array, task, rest = array_of(job)
@@ -457,14 +457,19 @@ def records(text: str) -> list[Mapping[str, str]]:
     return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
 
 
-def leaf_switches(records: Iterable[Mapping[str, str]]) -> dict[NodeName, str]:
-    """Each node's leaf switch, of ``scontrol show topology``; empty where Slurm has no tree."""
-    return {
-        node: fields["SwitchName"]
-        for fields in records
-        if fields.get("SwitchName") and fields.get("Level") == "0"
-        for node in node_names(fields.get("Nodes", ""))
-    }
+def node_switches(records: Iterable[Mapping[str, str]]) -> dict[NodeName, tuple[str, ...]]:
+    """The switches above each node, top down, of ``scontrol show topology``; empty where Slurm
+    knows none. Of topology/block the node's block alone.
+    """
+    above: dict[NodeName, list[tuple[int, str]]] = defaultdict(list)
+    for fields in records:
+        name, level = fields.get("SwitchName"), fields.get("Level", "")
+        if fields.get("BlockName"):
+            name, level = fields["BlockName"], "0"
+        if name and level.isdecimal():
+            for node in node_names(fields.get("Nodes", "")):
+                above[node].append((-int(level), name))
+    return {node: tuple(name for _, name in sorted(found)) for node, found in above.items()}
 
 
 def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
+from hopsd.slurm.breaker import Breaker
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn
@@ -34,8 +35,8 @@ from hopsd.slurm.parse import (
     isolated_reading,
     job_allocation,
     known_jobs,
-    leaf_switches,
     node_readings,
+    node_switches,
     records,
     task_reading,
 )
@@ -62,6 +63,7 @@ from hopsd.slurm.submit_line import SubmitLines, submit_lines
 
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
+_NO_LINES = "{}: a --signal on sbatch's own command line is not seen meanwhile"
 _NAMED = 5
 """Nodes that a sentence names; there may be thousands."""
 
@@ -90,8 +92,9 @@ class ScontrolAdapter:
         self._clock = clock
         self._shadow = shadow
         self._scripts = Scripts(self._commands)
-        self._lines = SubmitLines(self._commands, self._has_slurmdbd)
-        self._site = SiteRulesReader(self._commands)
+        self._slurmdbd = Breaker("slurmdbd", self._commands)
+        self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
+        self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}
         self._closed: Mapping[str, str] = {}
         self._groups: Mapping[str, frozenset[str]] = {}
@@ -101,7 +104,7 @@ class ScontrolAdapter:
         self._unheard_since: float | None = None
         self._known_release: Release | None = None
         self._known_config = ""
-        self._known_switches: Mapping[NodeName, str] | None = None
+        self._known_switches: Mapping[NodeName, tuple[str, ...]] | None = None
         self._site_memory: SiteMemory | None = None
 
     def read(self) -> Reading:
@@ -131,7 +134,7 @@ class ScontrolAdapter:
                     node,
                     reserved_from=reserved.get(host),
                     reservation=inside.get(host, node.reservation),
-                    switch=self._switches().get(host, ""),
+                    switches=self._switches().get(host, ()),
                     by_type=node.mixed and self._release() < OTHER_TYPE_SINCE,
                 )
                 for node in with_idle_shares(nodes, free_gpus(nodes, jobs))
@@ -139,6 +142,9 @@ class ScontrolAdapter:
             ),
             jobs=jobs,
             slurm_version=_full_release(answer),
+            problems=tuple(
+                filter(None, [self._slurmdbd.problem and _NO_LINES.format(self._slurmdbd.problem)])
+            ),
             memory=memory,
             others=tuple(others),
             site=self._site.read(jobs),
@@ -259,13 +265,13 @@ class ScontrolAdapter:
             self._known_config = self._commands.run("scontrol", "show", "config")
         return self._known_config
 
-    def _switches(self) -> Mapping[NodeName, str]:
+    def _switches(self) -> Mapping[NodeName, tuple[str, ...]]:
         """Asked once, as :meth:`_memory`."""
         if self._known_switches is None:
             self._known_switches = {}
-            if re.search(r"^TopologyPlugin\s*=\s*topology/(?:tree|topology)", self._config(), re.M):
+            if re.search(r"^TopologyPlugin\s*=\s*topology/(?:tree|block)", self._config(), re.M):
                 said = self._commands.run("scontrol", "show", "topology")
-                self._known_switches = leaf_switches(records(said))
+                self._known_switches = node_switches(records(said))
         return self._known_switches
 
     def _has_slurmdbd(self) -> bool:

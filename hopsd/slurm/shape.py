@@ -92,6 +92,8 @@ def _memory(placement: Placement) -> list[str]:
         return [f"MemPerTres=gres:gpu:{placement.memory_mb_per_gpu}"]
     if placement.memory_mb_per_node is not None:
         return [f"MinMemoryNode={placement.memory_mb_per_node}"]
+    if placement.memory_mb_per_core is not None:
+        return [f"MinMemoryCPU={placement.memory_mb_per_core}"]
     return []
 
 

@@ -6,7 +6,10 @@ import logging
 from dataclasses import replace
 from time import monotonic
 
+import numpy as np
+
 from hopsd.core.placement.program import Program, drop_oversized
+from hopsd.model.arrays import Ints
 from hopsd.model.plan import PlanStatus
 from hopsd.solver.backend.checked import CheckedSolver, Solve
 from hopsd.solver.backend.choose import backend
@@ -19,7 +22,8 @@ from hopsd.solver.weight_classes import improve_light_jobs
 log = logging.getLogger(__name__)
 
 # The rest is for what follows the search, under load: the last fill, the check, the reasons.
-_SEARCH_SHARE = 0.9
+SEARCH_SHARE = 0.9
+"""Of the time left, for the search."""
 # Of the search time, for the whole program; the rest is for the light jobs.
 _WHOLE_SHARE = 0.85
 
@@ -32,21 +36,26 @@ def solve(
     seed: int = 0,
     turns: int | None = None,
     solver: Solve | None = None,
+    start: Ints | None = None,
 ) -> Solution:
     """The best choice found within ``seconds``, with a proven upper bound on any choice.
 
     Deterministic as long as the time does not run out. Running jobs where they may stay are a warm
     start: most of a round's plan is the previous one's. ``turns``: see :func:`solve_large`, None:
-    until the gap is proven or time runs out. ``solver``: by default the configured one.
+    until the gap is proven or time runs out. ``solver``: by default the configured one. ``start``:
+    another choice to start from.
     """
     part, columns = drop_oversized(program)
     if columns is not None:
-        found = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver)
+        if start is not None:
+            at = np.minimum(np.searchsorted(columns, start), len(columns) - 1)
+            start = np.where((start >= 0) & (columns[at] == start), at, -1)
+        found = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver, start=start)
         held = found.choice >= 0
         found.choice[held] = columns[found.choice[held]]
         return found
     began = monotonic()
-    give_up = began + _SEARCH_SHARE * seconds
+    give_up = began + SEARCH_SHARE * seconds
     if not len(program.value):
         return Solution(greedy_by_weight(program), 0.0, PlanStatus.OPTIMAL)
     exact = solve_exactly(program)
@@ -54,18 +63,18 @@ def solve(
         return Solution(exact, program.scaled_objective(exact), PlanStatus.OPTIMAL)
     checked = CheckedSolver(solver or backend())
     task = Task(gap, give_up, checked, seed)
-    whole = replace(task, give_up=began + _SEARCH_SHARE * _WHOLE_SHARE * seconds)
-    start = program.configurations.present
+    whole = replace(task, give_up=began + SEARCH_SHARE * _WHOLE_SHARE * seconds)
+    start = program.configurations.present if start is None else start
     running = start if program.feasible(start) else None
     choice, bound = solve_large(program, whole, running, turns)
     choice = fill_idle(program, improve_light_jobs(program, choice, task, turns))
     objective = program.scaled_objective(choice)
     if checked.failed:
         log.warning("the solver gave no usable answer; the plan was made without it")
-    return Solution(choice, bound, _status(objective, bound, gap, checked))
+    return Solution(choice, bound, status_of(objective, bound, gap, checked))
 
 
-def _status(objective: float, bound: float, gap: float, solver: CheckedSolver) -> PlanStatus:
+def status_of(objective: float, bound: float, gap: float, solver: CheckedSolver) -> PlanStatus:
     """``TIME_LIMIT``: the requested gap was not proven before the time or the turns ran out."""
     if objective >= bound * (1 - CBC_TOLERANCE):
         return PlanStatus.OPTIMAL

@@ -105,6 +105,12 @@ class History(Store, Protocol):
     def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
         """By whole multiples of ``seconds``, themselves of an hour; ``hour`` is their begin."""
 
+    def predictions(self) -> dict[str, Any] | None:
+        """What :meth:`save_predictions` saved last."""
+
+    def save_predictions(self, state: Mapping[str, Any]) -> None:
+        """Keep what predictions have learnt, in place of what was kept before."""
+
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
         """Insert; of a job that is there already only its first plan is added."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hopsd.model.profiling import ProfileRun
+from hopsd.model.history import ProfileRun
 from hopsd.store.codec import decode, encode
 from hopsd.store.connection import Connection, insert
 

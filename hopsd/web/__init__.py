@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import structlog
 
-from hopsd.answers import Answers
-from hopsd.callers import Turns
 from hopsd.config import WebConfig
 from hopsd.errors import HopsError
-from hopsd.local_http import Bounds, LocalHttp
+from hopsd.serve.answers import QueryService
+from hopsd.serve.http import Bounds, LocalHttp
+from hopsd.serve.peers import RequestSlots
 
 try:
     from hopsd.web.pages import application
@@ -26,7 +26,9 @@ log = structlog.get_logger()
 class Web:
     """Serves what hopsd answers. Whatever goes wrong here, hopsd plans on without it."""
 
-    def __init__(self, config: WebConfig, answers: Answers, turns: Turns | None = None) -> None:
+    def __init__(
+        self, config: WebConfig, answers: QueryService, turns: RequestSlots | None = None
+    ) -> None:
         """Listen at ``web.listen``, if that is set. ``turns``: with others who give answers."""
         self._server: LocalHttp | None = None
         if not config.listen:
@@ -36,7 +38,7 @@ class Web:
             log.error("web", error=f"web.listen is set: {MISSING}; {how}")
             return
         try:
-            app = application(config, answers, turns or Turns())
+            app = application(config, answers, turns or RequestSlots())
             self._server = LocalHttp(config.listen, app, READERS, "web")
         except HopsError as refused:
             log.error("web", error=str(refused), did="hopsd goes on without its page")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hopsd.core.devices import is_cpu
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType
 from hopsd.model.journal import PlanSummary
 

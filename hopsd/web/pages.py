@@ -17,15 +17,15 @@ import structlog
 from flask import Flask, Response, abort, g, render_template, request
 from werkzeug.exceptions import HTTPException
 
-from hopsd.answers import STRANGER, Answers
-from hopsd.callers import BusyError, Turns
 from hopsd.config import WebConfig
 from hopsd.errors import HopsError, InputError
-from hopsd.local_http import CALLER
 from hopsd.model.privacy import Viewer
+from hopsd.model.reason import clock, duration
+from hopsd.serve.answers import STRANGER, QueryService
+from hopsd.serve.http import CALLER
+from hopsd.serve.peers import BusyError, RequestSlots
 from hopsd.web import drawing
 from hopsd.web.what_if import Answer, Planner, asking, emptied
-from hopsd.wording import clock, duration
 
 HEADERS = {
     # No script, style or address of another origin, and none that stands in the page itself.
@@ -52,7 +52,7 @@ ROWS, ALL_ROWS = 200, 5000
 log = structlog.get_logger()
 
 
-def application(config: WebConfig, answers: Answers, turns: Turns) -> Flask:
+def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -> Flask:
     """The application, as ``config`` wants it."""
     app = Flask(__name__)
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
@@ -86,7 +86,7 @@ def application(config: WebConfig, answers: Answers, turns: Turns) -> Flask:
 class _Gate:
     """Who is let in, as whom, and what protects the answer in the browser."""
 
-    def __init__(self, config: WebConfig, answers: Answers) -> None:
+    def __init__(self, config: WebConfig, answers: QueryService) -> None:
         self._answers = answers
         self._on_socket = config.listen.path is not None
         self._header = config.user_header if self._on_socket else ""
@@ -128,7 +128,7 @@ class _Gate:
 class _Pages:
     """One method a page."""
 
-    def __init__(self, answers: Answers, turns: Turns) -> None:
+    def __init__(self, answers: QueryService, turns: RequestSlots) -> None:
         self._answers = answers
         self._turns = turns
         self._start = secrets.token_hex(8)

@@ -88,7 +88,7 @@ def asking(snapshot: Snapshot, job: str, reqs: str) -> Snapshot:
 
 
 class Planner:
-    """Answers one question at a time."""
+    """QueryService one question at a time."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds

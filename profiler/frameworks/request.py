@@ -88,7 +88,8 @@ class Turn:
     """
 
     def __init__(self, base: Path) -> None:
-        name = hashlib.sha256(os.fsencode(base)).hexdigest()[:16]
+        secret = environment.run_key().encode()  # or another user could take the turn
+        name = hashlib.sha256(secret + os.fsencode(base)).hexdigest()[:16]
         run = f"{environment.number()}.{environment.restarts()}"
         self._first = Path(tempfile.gettempdir()) / f"hops-training.{run}.{name}"
         self._others = self._first.with_name(f"{self._first.name}.others")

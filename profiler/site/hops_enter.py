@@ -16,6 +16,8 @@ def enter():
     """Measure this process's training; only in a hops job. Never raises."""
     if sys.version_info < (3, 8) or os.environ.get("HOPS_JOB") != "1":
         return
+    if os.environ.get("HOPS_JOB_ID") not in (None, os.environ.get("SLURM_JOB_ID")):
+        return  # of another job, which submitted this one
     try:
         if "hops_profiler" not in sys.modules:
             _load()

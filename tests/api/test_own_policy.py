@@ -13,7 +13,7 @@ import pytest
 from hopsd.config import load
 from hopsd.ctl import main
 from hopsd.errors import ConfigError, InputError
-from hopsd.policies.registry import POLICIES, get, names
+from hopsd.policies.registry import POLICIES, get, names, rivals
 
 ROOT = Path(__file__).resolve().parents[2]
 Install = Callable[[str, str, str], None]
@@ -40,7 +40,7 @@ OWN = "from hopsd.api import Plan\ndef plan(snapshot, settings):\n    return Pla
 
 def test_it_is_known_by_its_name(install: Install, tmp_path: Path) -> None:
     install("own", "own_one:plan", OWN)
-    assert names() == [*POLICIES, "own"]
+    assert names() == [*POLICIES, "own", *sorted(rivals())]
     assert callable(get("own"))
     path = tmp_path / "hopsd.toml"
     path.write_text('[plan]\npolicy = "own"\n')
@@ -52,9 +52,11 @@ def test_it_is_known_by_its_name(install: Install, tmp_path: Path) -> None:
 
 def test_none_replaces_one_of_ours_or_has_the_name_of_a_path(install: Install) -> None:
     install("fifo", "own_two:plan", "raise RuntimeError")
+    install("hops", "own_four:plan", "raise RuntimeError")
     install("../x", "own_three:plan", OWN)
-    assert names() == list(POLICIES)
+    assert names() == [*POLICIES, *sorted(rivals())]
     assert callable(get("fifo"))
+    assert callable(get("hops"))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_none_replaces_one_of_ours_or_has_the_name_of_a_path(install: Install) -
         ("import nowhere", "policy 'own' cannot be loaded from own_bad:plan: ModuleNotFound"),
         ("1 / 0", "ZeroDivisionError"),
         ("", "AttributeError"),
-        ("plan = 3", "own_bad:plan is no function"),
+        ("plan = 3", "own_bad:plan is not callable"),
     ],
 )
 def test_one_that_cannot_be_loaded_is_named(install: Install, code: str, said: str) -> None:

@@ -29,7 +29,7 @@ from hopsd.core.speed.throughput import (
     communication_seconds,
     iteration_seconds,
 )
-from hopsd.ctl.calculators.estimate import estimate
+from hopsd.ctl.study.estimate import estimate
 
 PLACEMENTS = ["1", "2", "4", "11", "13", "22", "44", "111", "134", "1111", "2444", "4444"]
 MODELS = {"paper": Communication.PAPER, "ring": Communication.RING}

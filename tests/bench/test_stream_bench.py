@@ -41,7 +41,7 @@ def test_no_policy_has_both_the_least_mean_and_a_long_job_that_does_not_starve()
 def test_the_weight_trades_one_for_the_other() -> None:
     found = list(schedules(4, 20))
     outcomes = [
-        simulated(4, 20, replace(ASKED, policy="hops+", p99_weight=weight))
+        simulated(4, 20, replace(ASKED, policy="hops+", tail_weight=weight))
         for weight in (0.0, 1.5, 10.0)
     ]
     assert [o.long for o in outcomes] == sorted((o.long for o in outcomes), reverse=True)

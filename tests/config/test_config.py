@@ -24,13 +24,13 @@ from hopsd.config.reference import (
     toml_value,
 )
 from hopsd.config.schema import SECTIONS
-from hopsd.controller import round_settings
-from hopsd.ctl.config import config as config_command
+from hopsd.ctl.admin.config import config as config_command
 from hopsd.errors import ConfigError
 from hopsd.model.ids import GpuType
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Bandwidth
 from hopsd.model.plan import PlanSettings, PriorityName
+from hopsd.round.settings import round_settings
 
 ALL = [(section, option) for section, kind in SECTIONS.items() for option in options(kind)]
 
@@ -211,6 +211,7 @@ def test_sections_are_the_configurations_fields() -> None:
         "bandwidth",
         "racks",
         "given",
+        "warnings",
         "path",
     }
     assert names == set(SECTIONS)
@@ -320,13 +321,15 @@ def test_any_text_is_toml_again(text: str) -> None:
     assert tomllib.loads(f"x = {toml_value(text)}") == {"x": text}
 
 
-def test_shapes_are_tried_only_where_asked_for_and_never_under_paper_exact() -> None:
-    def tries(text: str) -> bool:
-        return round_settings(parse(f"[plan]\n{text}")).trials.enabled
+def test_a_setting_of_an_earlier_release_is_accepted_and_told() -> None:
+    config = parse("[plan]\ntry_shapes = true\n", Path("hopsd.toml"))
+    assert config == parse("")
+    assert config.warnings == ("hopsd.toml:2: plan.try_shapes has no effect any more; delete it",)
 
-    assert tries("try_shapes = true")
-    assert not tries("")
-    assert not tries("try_shapes = true\npaper_exact = true")
+
+def test_a_rival_is_for_simulations_alone() -> None:
+    with pytest.raises(ConfigError, match=r"plan.policy.*sia"):
+        parse('[plan]\npolicy = "sia"')
 
 
 def test_paper_exact_plans_as_hops_unless_another_policy_is_named() -> None:
@@ -335,7 +338,7 @@ def test_paper_exact_plans_as_hops_unless_another_policy_is_named() -> None:
 
     assert policy("") == "hops+"
     assert policy("paper_exact = true") == "hops"
-    assert policy('policy = "sia"\npaper_exact = true') == "sia"
+    assert policy('policy = "themis"\npaper_exact = true') == "themis"
     assert policy('policy = "hops+"\npaper_exact = false') == "hops+"
     with pytest.raises(ConfigError, match=r"plan.policy is hops\+, which the paper does not have"):
         policy('policy = "hops+"\npaper_exact = true')

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from hopsd import ctl, logs
+from hopsd import ctl
 from hopsd.errors import ConfigError, HopsError, SlurmError
-from hopsd.local_socket import LocalServer, Request
+from hopsd.serve.socket import LocalServer, Request
+from hopsd.service import logs
 
 EVIL = "\x1b]0;owned\x07 \x1b[2J\u202egnp\r\x9b31m"
 

@@ -9,8 +9,8 @@ import pytest
 from daemon_site import ROOT, Site, measuring_site, placements, submit
 
 from examples.demo.cluster import NodeSpec
-from hopsd.core.devices import CPU
-from hopsd.local_socket import ask
+from hopsd.ctl.daemon import ask
+from hopsd.model.devices import CPU
 from hopsd.model.ids import JobId
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from daemon_site import HERE, LONG, ROOT, Hopsd, Site
 
+from hopsd.ctl.daemon import ask
 from hopsd.errors import InputError
-from hopsd.local_socket import ask
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
 

@@ -90,10 +90,7 @@ def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
     moved = [job for job in report["jobs"] if job["restarts"] and len(job["placements"]) > 1]
     assert moved
     assert any(len(p["nodes"]) > 1 for job in report["jobs"] for p in job["placements"])
-    measured = [job for job in report["jobs"] if any(p["profiling"] for p in job["placements"])]
-    workloads = {parse(job["comment"]).workload for job in report["jobs"]}
-    # One whose turn comes first trains without a profile run.
-    assert 2 * len({parse(job["comment"]).workload for job in measured}) >= len(workloads)
+    assert not any(p["profiling"] for job in report["jobs"] for p in job["placements"])
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])

@@ -73,6 +73,32 @@ SNAPSHOT = {
         "lease_seconds": 600,
     },
 }
+HEALTH = {
+    "now": 1700000000,
+    "nodes": [
+        {"name": "n0", "gpu_type": "a100", "gpus": 4},
+        {"name": "n1", "gpu_type": "a100", "gpus": 4},
+    ],
+    "records": [
+        {
+            "at": 1699990000.5,
+            "workload": "w1",
+            "job": "17",
+            "nodes": {"n0": 4, "n1": 2},
+            "seconds_per_iteration": 0.21,
+            "ranks": [{"node": "n0", "compute": 0.18, "wait": 0.02}],
+        }
+    ],
+    "ends": [
+        {
+            "at": 1699991000,
+            "job": "17",
+            "workload": "w1",
+            "nodes": {"n0": 4},
+            "state": "LAUNCH_FAILED",
+        }
+    ],
+}
 THEORY = {
     "batch_size": 128,
     "params": 25.6e6,

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import CLUSTER, SNAPSHOT, THEORY, WORKLOAD, spoiled
+from documents import CLUSTER, HEALTH, SNAPSHOT, THEORY, WORKLOAD, spoiled
 from jsonschema import Draft202012Validator
 
 from hopsd.errors import FormatError
+from hopsd.formats.health import read_health
 from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.formats.snapshot import read_snapshot
 from hopsd.formats.theory import read_theory
@@ -33,6 +34,7 @@ BEYOND_A_SCHEMA = (
 FORMATS: dict[str, tuple[Any, Callable[[str], object]]] = {
     "snapshot": (SNAPSHOT, read_snapshot),
     "theory": (THEORY, read_theory),
+    "health-records": (HEALTH, read_health),
     "cluster": (CLUSTER, read_cluster),
     "workload": (WORKLOAD, lambda t: read_workload(t, read_cluster(json.dumps(CLUSTER)))),
 }
@@ -95,6 +97,10 @@ BLAMED = (
     "nodes[1].idle_memory_mb",
     "jobs[0].running.n3",
     "jobs[0].per_node",
+    "records[0].nodes.n0",
+    "records[0].nodes.n1",
+    "records[0].ranks[0].node",
+    "ends[0].nodes.n0",
     "jobs[0].workload",
     "t_f",
     "server_factor.resnet50",

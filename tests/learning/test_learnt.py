@@ -12,13 +12,13 @@ from click.testing import CliRunner, Result
 from speed_values import NODES, NOW, RESNET, A, knowledge, record, records, theory
 
 from hopsd.core.speed.estimator import EstimatorSettings
-from hopsd.ctl.throughput import throughput
+from hopsd.ctl.user.throughput import throughput
 from hopsd.errors import InputError
 from hopsd.learning.learnt import known_workloads, workload_document
-from hopsd.local_socket import LocalServer, Request
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.knowledge import Knowledge
+from hopsd.serve.socket import LocalServer, Request
 
 KNOWN = knowledge(
     *records(3, 80.0),

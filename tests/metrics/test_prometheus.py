@@ -23,11 +23,11 @@ from controller_rig import Rig, job
 from hopsd.config import Config
 from hopsd.config.listen import ListenAddress
 from hopsd.errors import HopsError, SlurmUnavailableError
-from hopsd.local_http import LocalHttp
 from hopsd.metrics import SCRAPES, Metrics
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Reading
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.serve.http import LocalHttp
 
 pytest.importorskip("prometheus_client")
 from prometheus_client import make_wsgi_app

@@ -16,7 +16,11 @@ from hopsd.model import bounds
 from hopsd.model.bounds import Bound
 
 ROOT = Path(__file__).parents[2]
-LUAS = [name for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "luajit") if shutil.which(name)]
+LUAS = [
+    name
+    for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "lua5.5", "luajit")
+    if shutil.which(name)
+]
 
 BOUNDED = {
     "hops:reqs={}": bounds.GPUS,
@@ -98,16 +102,16 @@ def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
     [
         ("n[1-1024]", ""),
         ("n[1-3,07]x,login,r[1-2]n[01-12]", ""),
-        ("n[1-1024],m", "names 1025 nodes; accepted are 1 to 1024"),
+        ("n[1-1024],m", "names 1025 nodes: name 1 to 1024"),
         ("r[1-100]n[1-100]", "names 10000 nodes"),
-        ("n[1-99999999999999999999]", "accepted are 1 to 1024"),
+        ("n[1-99999999999999999999]", "nodes: name 1 to 1024"),
         ("n[1-2", "is no list of nodes"),
         ("n[-1]", "is no list of nodes"),
         ("n]1[", "is no list of nodes"),
         ("n[[1]]", "is no list of nodes"),
         ("n[" * 4000, "is no list of nodes"),
         ("n" * 8192, ""),
-        ("n" * 8193, f"accepted are at most {bounds.OPTION_CHARACTERS.maximum:.0f}"),
+        ("n" * 8193, f"write at most {bounds.OPTION_CHARACTERS.maximum:.0f}"),
     ],
     ids=lambda value: value[:20],
 )
@@ -126,6 +130,35 @@ def test_lists_of_nodes_are_bounded_alike(lua: str, nodes: str, told: str) -> No
     assert told in bytes.fromhex(said).decode()
     read = read_asked(bytes.fromhex(word).decode() or f"hops:asks|nodes:{nodes}").nodes
     assert bool(read) is not bool(told) or "at most" in told
+
+
+@pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/sh\n#SBATCH --signal=USR1@" + "9" * 250_000,
+        "#!/bin/sh\n#SBATCH --signal=B:" + "9" * 250_000 + "@60",
+        "#!/bin/sh\n" + "trap x 10\ntrap x TERM\n" * 20_000,
+        "#!/bin/sh\n" + "sbatch x\n" * 20_000,
+        "#!/bin/sh\n#SBATCH --container-image=x\n" + "apptainer exec -e x\n" * 20_000,
+        "#!/bin/sh\ntorchrun --nproc_per_node=" + "9" * 250_000,
+    ],
+    ids=["seconds", "signal", "traps", "sbatch", "starts", "ranks"],
+)
+def test_no_script_makes_its_admin_comment_long(script: str) -> None:
+    """Every `squeue --json` has it, for each of 15,000 jobs."""
+    driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
+    line = " ".join(text.encode().hex() for text in ("hops:reqs=1", script))
+    done = subprocess.run(
+        [LUAS[0], str(driver), str(plugin)],
+        input=line + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    became, _, word = done.stdout.rstrip("\n").split(" ")
+    assert became == "held"
+    assert len(bytes.fromhex(word)) < 200
 
 
 def test_users_are_told_the_same() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -16,21 +17,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsd.core.submission.comment import (
+    KEYS,
     Comment,
     LrRule,
     NotOursError,
     learning_rate,
     parse,
+    remark,
     spread_over_range,
 )
-from hopsd.ctl.comment import comment as comment_command
-from hopsd.ctl.comment import json_object
+from hopsd.ctl.user.comment import comment as comment_command
+from hopsd.ctl.user.comment import json_object
 from hopsd.errors import CommentError
 
 HERE = Path(__file__).parent
 PLUGIN = HERE.parents[1] / "slurm_plugin" / "job_submit.lua"
 CASES = json.loads((HERE / "comment_cases.json").read_text())
-LUAS = [name for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "luajit") if shutil.which(name)]
+REMARKS = json.loads((HERE / "comment_remarks.json").read_text())
+"""By comment: words of what its user is told, "" for nothing, null for a refusal."""
+LUAS = [
+    name
+    for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "lua5.5", "luajit")
+    if shutil.which(name)
+]
 BECAME = {"accepted": "held", "refused": "refused", "not_ours": "untouched"}
 
 
@@ -71,8 +80,10 @@ def test_python_reads_every_case_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("text", CASES["refused"])
-def test_python_tells_what_is_accepted_in_one_printable_line(text: str) -> None:
-    with pytest.raises(CommentError, match="accepted") as caught:
+def test_python_says_what_to_write_in_one_printable_line(text: str) -> None:
+    with pytest.raises(
+        CommentError, match=r"give|write|did you mean|The keys are|add one"
+    ) as caught:
         parse(text)
     assert str(caught.value).isprintable()
     assert str(caught.value).isascii()
@@ -80,15 +91,27 @@ def test_python_tells_what_is_accepted_in_one_printable_line(text: str) -> None:
 
 def test_accepted_comments_mean_what_the_table_says() -> None:
     read = {text: json_object(parse(text)) for text in CASES["accepted"]}
-    assert read == CASES["accepted"]
+    assert read == {text: {"profile": False, **told} for text, told in CASES["accepted"].items()}
+
+
+@pytest.mark.parametrize("text", REMARKS)
+def test_python_tells_what_is_not_read_and_what_only_looks_like_ours(text: str) -> None:
+    expected = REMARKS[text]
+    if expected is None:
+        assert verdict(text) == "refused"
+    else:
+        assert expected in remark(text)
+        assert bool(expected) == bool(remark(text))
 
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize("lua", LUAS)
-def test_who_writes_hops_with_a_capital_is_told(lua: str) -> None:
-    (meant, told), (plain, silence) = in_lua(lua, ["Hops:reqs=2", "graphops: all"])
-    assert (meant, plain, silence) == ("untouched", "untouched", "")
-    assert "hops: is written in small letters" in told
+def test_lua_tells_the_same(lua: str) -> None:
+    texts = [text for text, expected in REMARKS.items() if expected is not None]
+    for text, (became, told) in zip(texts, in_lua(lua, texts), strict=True):
+        assert became == BECAME[verdict(text)], text
+        lines = [line for line in told.splitlines() if "not read" in line or "ordinary job" in line]
+        assert lines == ([f"hops: {remark(text)}"] if remark(text) else []), text
 
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
@@ -104,16 +127,44 @@ def test_lua_reads_every_case_of_the_table(lua: str) -> None:
     assert wrong == []
 
 
+def refusal(text: str) -> str:
+    with pytest.raises(CommentError) as caught:
+        parse(text)
+    return str(caught.value)
+
+
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
-def test_lua_tells_key_value_and_what_is_accepted_in_one_printable_line() -> None:
-    for text, (_, told) in zip(CASES["refused"], in_lua(LUAS[0], CASES["refused"]), strict=True):
-        assert told.startswith("hops: "), text
-        assert "accepted" in told, text
-        assert told.isascii(), text
-        assert told.isprintable(), text
-    (_, told), (_, long) = in_lua(LUAS[0], ["hops:reqs=0,1", "hops:reqs=" + "9" * 900])
-    assert told.startswith("hops: reqs='0,1' is refused; accepted is GPU counts from 1 to 65536")
-    assert len(long) < 250
+@pytest.mark.parametrize("lua", LUAS)
+def test_lua_refuses_in_the_same_words(lua: str) -> None:
+    """One table of keys and texts: where they differ, this names the key."""
+    texts = CASES["refused"]
+    for text, (_, told) in zip(texts, in_lua(lua, texts), strict=True):
+        assert told == f"hops: {refusal(text)}"
+        assert len(told) < 400
+    assert len(refusal("hops:reqs=" + "9" * 900)) < 250
+
+
+def test_the_prolog_reads_keys_of_the_same_table() -> None:
+    names = re.findall(r'value\["(\w+)"\]', (PLUGIN.parent / "comment.awk").read_text())
+    assert {"reqs", "num", "lr", "lr_rule", "batch", "workload", "app"} == set(names)
+    assert set(names) <= KEYS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hops:reqs=0,1", "reqs='0,1' is not valid: give GPU counts from 1 to 65536"),
+        ("hops:req=1", "unknown key 'req': did you mean reqs? The keys are reqs, num"),
+        ("hops:reqs=1;lr-rule=sqrt", "did you mean lr_rule?"),
+        ("hops:reqs=1;gpus=4", "unknown key 'gpus': The keys are reqs"),
+        ("hops:reqs=1;reqs=2", "reqs='2' is the second reqs: give one"),
+        ("hops:reqs=1;num=4", "num='4' goes with a range only"),
+        ("hops:reqs=1;fast", "'fast' has no '=': write key=value joined by ';'"),
+        ("hops:reqs=1,3;per_node=2", "no multiple of per_node=2: add one, such as 4"),
+    ],
+)
+def test_a_refusal_says_what_to_write(text: str, words: str) -> None:
+    assert words in refusal(text)
 
 
 VALUE = st.one_of(
@@ -164,8 +215,12 @@ TEXT = st.one_of(
 @given(st.lists(TEXT, min_size=200, max_size=200))
 def test_lua_and_python_agree_on_made_up_texts(texts: list[str]) -> None:
     for lua in LUAS:
-        for text, (became, _) in zip(texts, in_lua(lua, texts), strict=True):
+        for text, (became, told) in zip(texts, in_lua(lua, texts), strict=True):
             assert became == BECAME[verdict(text)], (lua, text)
+            if became == "refused" and "#hops-" not in text:
+                assert told == f"hops: {refusal(text)}", (lua, text)
+            elif remark(text):
+                assert f"hops: {remark(text)}" in told.splitlines(), (lua, text)
 
 
 @given(st.text())
@@ -188,6 +243,13 @@ def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> No
     assert len(spread_over_range(low, low + width, min(num, 500))) <= min(num, width + 1)
 
 
+WORDS_OF_ONE = (
+    '{"reqs": [1], "samples": null, "batch_size": null, "lr": {}, "lr_rule": "none", '
+    '"preempt": true, "workload": null, "cpu": false, "app": null, "phase": 0, "shape": null, '
+    '"per_node": null, "profile": false}\n'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "code", "output", "complaint"),
     [
@@ -197,11 +259,13 @@ def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> No
             (
                 '{"reqs": [1, 2, 4, 8], "samples": null, "batch_size": null, "lr": {}, '
                 '"lr_rule": "none", "preempt": true, "workload": null, "cpu": false, '
-                '"app": null, "phase": 0, "shape": null, "per_node": null}\n'
+                '"app": null, "phase": 0, "shape": null, "per_node": null, "profile": false}\n'
             ),
             "",
         ),
-        ("hops:reqs=0", 2, "", "reqs='0' is refused; accepted is GPU counts from 1 to 65536"),
+        ("hops:reqs=0", 2, "", "reqs='0' is not valid: give GPU counts from 1 to 65536"),
+        ("hop:reqs=1", 3, "", "begin the comment with hops:reqs="),
+        ("hops:reqs=1 2,4", 0, WORDS_OF_ONE, "not read: '2,4'"),
         ("my job", 3, "", "'my job' is not a hops comment"),
         ("-hops:reqs=1", 3, "", "'-hops:reqs=1' is not a hops comment"),
     ],

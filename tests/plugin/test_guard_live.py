@@ -68,6 +68,21 @@ def test_no_operator_starts_a_job_that_has_no_place(cluster: PrivateCluster, cha
     cluster.run("scontrol", "update", f"jobid={job}", "name=other")
 
 
+@pytest.mark.parametrize("text", ["ticket 4711", ""])
+def test_an_admin_comment_leaves_the_scripts_options_in_place(
+    cluster: PrivateCluster, text: str
+) -> None:
+    """The job lost its shape in silence: hopsd reads the options from there."""
+    job = submit(cluster, "--nodes=1", "--gres=gpu:2", comment="hops:reqs=2", uid=NOBODY)
+    options = reading(cluster, job).asked
+    for _ in range(2):
+        cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={text}")
+        assert reading(cluster, job).asked == options
+        said = cluster.run("scontrol", "show", "job", "--oneliner", job)
+        assert f"AdminComment={text}" in said
+        assert said.count("hops:asks") == 1
+
+
 @pytest.mark.parametrize("options", [[], ["--hold"]])
 def test_an_operators_release_leaves_the_hold_by_hops(
     cluster: PrivateCluster, options: list[str]
@@ -287,5 +302,5 @@ def test_operators_of_the_site_may_place_and_release(cluster: PrivateCluster) ->
 def test_no_user_marks_a_job_as_hopsd_does(cluster: PrivateCluster) -> None:
     command = ["sbatch", "--chdir=/", "--wrap=true", f"--comment=hops:reqs=1 {RELEASED_MARK}"]
     refusal = as_user(cluster, NOBODY, *command)
-    assert "for hopsd alone" in refusal.stderr
+    assert "hopsd's own mark" in refusal.stderr
     assert refusal.returncode != 0

@@ -94,6 +94,7 @@ def test_tasks_get_what_the_comment_says_and_what_was_allocated(node: Node) -> N
     )
     assert got == {
         "HOPS_JOB": "1",
+        "HOPS_JOB_ID": "7",
         "HOPS_REQS": "1,4",
         "HOPS_GPUS": "4",
         "HOPS_NODES": "1",
@@ -246,6 +247,42 @@ def test_a_job_on_one_gpu_learns_that_it_is_profiled(
     fake_scontrol(node, "", seconds=60)  # there is nothing to ask
     told = node.start(f"hops:reqs=2{mark}", gpus="3")
     assert (told.get("HOPS_PROFILE"), told["HOPS_REQS"]) == (iterations, "2")
+
+
+PARENT = {
+    "HOPS_JOB": "1", "HOPS_JOB_ID": "6", "HOPS_PROFILE": "20", "HOPS_GPUS": "8", "HOPS_LR": "0.8",
+    "HOPS_STATE_DIR": "/memory/hops/6.n1", "HOPS_TRAINS": "1",
+}  # fmt: skip
+"""What job 7 inherits if job 6 has submitted it."""
+
+
+def unset(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """The names that stay unset: a later export sets them again."""
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    names: set[str] = set()
+    for word, rest in lines:
+        names = names | {rest} if word == "unset" else names - {rest.partition("=")[0]}
+    return names
+
+
+def test_a_plain_job_loses_the_variables_of_the_hops_job_that_submitted_it(node: Node) -> None:
+    """It ended after 20 iterations by a requeuehold of itself, and was held for ever."""
+    done = node.call("task_prolog.sh", **PARENT)
+    assert exports(done) == {}
+    assert set(PARENT) <= unset(done)
+
+
+def test_a_hops_job_keeps_nothing_of_the_one_that_submitted_it(node: Node) -> None:
+    node.start("hops:reqs=2", gpus="0,1")
+    done = node.call("task_prolog.sh", **PARENT)
+    assert exports(done)["HOPS_GPUS"] == "2"
+    assert {"HOPS_PROFILE", "HOPS_LR", "HOPS_STATE_DIR", "HOPS_TRAINS"} <= unset(done)
+
+
+def test_a_step_keeps_what_its_script_exports(node: Node) -> None:
+    node.start("hops:reqs=2", gpus="0,1")
+    done = node.call("task_prolog.sh", SLURM_STEP_ID="0", HOPS_JOB_ID="7", HOPS_TRIAL="3")
+    assert unset(done) == set()
 
 
 @pytest.mark.parametrize("awk", AWKS)
@@ -414,6 +451,22 @@ def test_whatever_may_not_answer_is_waited_for_with_a_limit(name: str) -> None:
         limited += [line for line in asks if line.strip().startswith("set -- setpriv")]
     assert asks
     assert limited == asks
+
+
+def test_a_node_whose_folder_cannot_be_written_asks_slurmctld(node: Node) -> None:
+    """Its jobs ran without what the Prolog says: 4 GPUs with one task."""
+    node.run_dir.write_text("a file where the folder should be")
+    fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=1 JOB_GRES=gpu:4 Comment=hops:reqs=4 ")
+    node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=4", SLURM_JOB_GPUS="0-3")
+    submitted = {"HOPS_ASKS": "shape:node|tasks:1/1", "HOPS_JOB_ID": "new"}
+    given = {**submitted, "SLURM_TASKS_PER_NODE": "4", "SLURM_NTASKS": "1"}
+    told = exports(node.call("task_prolog.sh", **given))
+    assert (told["HOPS_GPUS"], told["HOPS_JOB_ID"]) == ("4", "7")
+    parent = {**submitted, "HOPS_JOB_ID": "6"}  # a plain job of hops job 6
+    assert exports(node.call("task_prolog.sh", **parent)) == {}
+    (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2\nexit 1\n")
+    said = node.call("task_prolog.sh", HOPS_ASKS="shape:any|tasks:1/1|", HOPS_JOB_ID="new").stdout
+    assert "print hops: srun starts nothing on n1, since slurmctld does not say" in said
 
 
 def test_no_failure_drains_a_node(node: Node) -> None:
@@ -625,7 +678,7 @@ def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
     asks = "shape:any|counted:yes|tasks:1/1|memory:default"
     done = node.call("task_prolog.sh", HOPS_ASKS=asks, **given)
     found = exports(done)
-    (hosts,) = temporary.glob("hops-hosts.7.*")
+    (hosts,) = set(temporary.glob("hops-hosts.7.*")) - {temporary / "hops-hosts.7.earlier"}
     assert hosts.read_text().split() == ["n1", "n1", "n2", "n2", "n4"]
     assert stat.S_IMODE(hosts.stat().st_mode) == 0o600
     assert {name: text for name, text in found.items() if name.startswith("SLURM_")} == {
@@ -644,8 +697,81 @@ def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
             node.call("task_prolog.sh", HOPS_ASKS=asked, **given)
         )
     (temporary / "hops-training.7.0.a").touch()
-    node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=5", TMPDIR=str(temporary))
-    assert list(temporary.iterdir()) == [other]
+    end = {"SLURM_JOB_COMMENT": "hops:reqs=5", "SLURM_JOB_UID": str(os.getuid())}
+    node.call("epilog.sh", **end, TMPDIR=str(temporary))
+    until(lambda: list(temporary.iterdir()) == [other])
+
+
+def test_neither_root_nor_a_task_reads_a_list_of_what_users_made_in_tmp(
+    node: Node, tmp_path: Path
+) -> None:
+    """300,000 names of a job held its node's epilog for six seconds, and stayed."""
+    (temporary := tmp_path / "temporary").mkdir()
+    for number in range(3000):
+        (temporary / f"hops-hosts.7.{number}").touch()
+    end = {"SLURM_JOB_COMMENT": "hops:reqs=5", "SLURM_JOB_UID": str(os.getuid())}
+    begun = time.monotonic()
+    node.start("hops:reqs=5")
+    node.call("epilog.sh", **end, TMPDIR=str(temporary))
+    assert time.monotonic() - begun < 5
+    until(lambda: not list(temporary.iterdir()))
+    for script in ("epilog.sh", "task_prolog.sh"):
+        text = (PLUGIN / script).read_text()
+        assert not re.search(r"\brm\b.*\.\*", text), f"{script}: the shell keeps every name"
+
+
+def test_what_is_made_after_the_end_stays(node: Node, tmp_path: Path) -> None:
+    """By the job's next run on this node, while the files of the last one are removed."""
+    node.start("hops:reqs=5")
+    node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=5")
+    (temporary := tmp_path / "temporary").mkdir()
+    (old := temporary / "hops-hosts.7.old").touch()
+    os.utime(old, (0, 0))
+    (new := temporary / "hops-hosts.7.new").touch()
+    os.utime(new, (time.time() + 60,) * 2)
+    node.start("hops:reqs=5")
+    end = {"SLURM_JOB_COMMENT": "hops:reqs=5", "SLURM_JOB_UID": str(os.getuid())}
+    node.call("epilog.sh", **end, TMPDIR=str(temporary))
+    until(lambda: list(temporary.iterdir()) == [new])
+
+
+def test_what_saves_for_a_user_cannot_be_traced_by_that_user(memory_node: MemoryNode) -> None:
+    """It runs outside of the job's limits: who could write into its memory would run there, too."""
+    if (
+        "wake_alarm"
+        not in subprocess.run(
+            ["setpriv", "--list-caps"], capture_output=True, text=True, check=True
+        ).stdout
+    ):
+        pytest.skip("no such capability here")
+    memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY))
+    trace = memory_node.folder / "trace"
+    trace.mkdir()
+    trace.chmod(0o777)
+    (memory_node.folder / "save.sh").write_text(
+        f"sleep 60 & echo $$ $! > {trace}/new; mv {trace}/new {trace}/pids; wait\n"
+    )
+    memory_node.end(NOBODY)
+    until((trace / "pids").exists)
+    pids = [int(pid) for pid in (trace / "pids").read_text().split()]
+    user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    own = subprocess.Popen([*user, "sleep", "60"])
+    try:
+        opened = [
+            subprocess.run(
+                [*user, "sh", "-c", ": 1<> /proc/$0/mem", str(pid)],
+                capture_output=True,
+                check=False,
+            ).returncode
+            == 0
+            for pid in (own.pid, *pids)
+        ]
+    finally:
+        own.kill()
+        own.wait()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    assert opened == [True, False, False]
 
 
 @pytest.mark.parametrize("lacks", ["folder", "scontrol"])

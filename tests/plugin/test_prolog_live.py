@@ -168,6 +168,23 @@ def test_other_jobs_find_nothing_of_hops(cluster: PrivateCluster, answers: Path)
     assert told_now(cluster) == []
 
 
+@pytest.mark.parametrize("comment", ["mine", "hops:reqs=1"])
+def test_a_job_submitted_from_within_a_hops_job_has_none_of_its_variables(
+    cluster: PrivateCluster, answers: Path, monkeypatch: pytest.MonkeyPatch, comment: str
+) -> None:
+    parent = {"JOB": "1", "JOB_ID": "999", "PROFILE": "20", "GPUS": "8", "LR": "0.8"}
+    for name, value in parent.items():
+        monkeypatch.setenv(f"HOPS_{name}", value)
+    job = submit(cluster, "--gres=gpu:1", script=writes_environment(answers), comment=comment)
+    if comment == "mine":
+        assert [name for name in read(answers / "batch") if name.startswith("HOPS_")] == []
+        return
+    place(cluster, job, "reqnodelist=n1 numnodes=1 tresPerJob= tresPerNode=gres:gpu:1")
+    batch = read(answers / "batch")
+    assert (batch["HOPS_JOB_ID"], batch["HOPS_GPUS"]) == (job, "1")
+    assert {"HOPS_PROFILE", "HOPS_LR"}.isdisjoint(batch)
+
+
 def test_a_site_whose_folder_cannot_be_written_loses_no_node(
     cluster: PrivateCluster, answers: Path
 ) -> None:
@@ -177,7 +194,7 @@ def test_a_site_whose_folder_cannot_be_written_loses_no_node(
     try:
         job = submit(cluster, script=writes_environment(answers))
         place(cluster, job, "reqnodelist=n1 numnodes=1 tresPerJob= tresPerNode=gres:gpu:1")
-        assert "HOPS_JOB" not in read(answers / "batch")
+        assert read(answers / "batch")["HOPS_GPUS"] == "1"  # as slurmctld says
         cluster.run("scancel", job)
         wait_until(lambda: set(node_states(cluster).values()) == {"idle"})
     finally:

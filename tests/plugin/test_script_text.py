@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import shutil
 import subprocess
@@ -14,16 +15,22 @@ from hopsd.model.asked import Asked
 
 HERE = Path(__file__).parent
 PLUGIN = HERE.parents[1] / "slurm_plugin" / "job_submit.lua"
-LUAS = [name for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "luajit") if shutil.which(name)]
+LUAS = [
+    name
+    for name in ("lua5.1", "lua5.2", "lua5.3", "lua5.4", "lua5.5", "luajit")
+    if shutil.which(name)
+]
 
 pytestmark = pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 
 
-def submitted(script: str, comment: str = "hops:reqs=1", variable: str = "") -> tuple[Asked, str]:
+def submitted(
+    script: str, comment: str = "hops:reqs=1", variable: str = "", plugin: Path = PLUGIN
+) -> tuple[Asked, str]:
     """What becomes of the script's wishes, and what its user is told; with SBATCH_SIGNAL."""
     line = " ".join(text.encode().hex() for text in (comment, script, "", variable)) + "\n"
     done = subprocess.run(
-        [LUAS[0], str(HERE / "submit_driver.lua"), str(PLUGIN)],
+        [LUAS[0], str(HERE / "submit_driver.lua"), str(plugin)],
         input=line,
         capture_output=True,
         text=True,
@@ -61,7 +68,7 @@ def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) ->
     script = "#!/bin/bash\n#SBATCH --signal=USR1@120\npython train.py\n"
     asked, told = submitted(script, variable=variable)
     assert (asked.signal, asked.signal_steps, asked.signal_seconds) == ("USR2", False, 30)
-    assert "no warning" not in told
+    assert "hops sends it USR2 30 s ahead" in told
 
 
 @pytest.mark.parametrize(
@@ -76,17 +83,94 @@ def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) ->
         ("echo USR1", set()),
         ("trap cleanup EXIT", set()),
         ("import signal\nsignal.signal(signal.SIGUSR1, save)", {"USR1"}),
+        ("trap save USR1\ntrap save USR1\ntrap save 10", {"USR1"}),
     ],
 )
 def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
     asked, told = submitted(f"#!/bin/bash\n{commands}\n")
     assert asked.traps == traps
-    assert ("no warning is asked for" in told) == (not traps)
+    assert ("handles no signal" in told) == (not traps)
+    assert ("hops signals the script before" in told) == bool(traps)
 
 
-def test_who_asks_for_a_signal_or_stays_is_not_told_of_moving() -> None:
-    assert "warning" not in submitted("#!/bin/bash\n#SBATCH --signal=USR1@60\nsrun x\n")[1]
-    assert "warning" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
+def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
+    told = submitted("#!/bin/bash\n#SBATCH --signal=B:USR1@90\nsrun x\n")[1]
+    assert "the job may be stopped and restarted" in told
+    assert "hops sends it USR1 90 s ahead" in told
+    assert "preempt=no in the comment disables moving" in told
+    assert "may be stopped" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
+
+
+@pytest.mark.parametrize(
+    ("commands", "comment", "words"),
+    [
+        ("srun x", "reqs=1;profile=yes", "hops first runs the script on one GPU of each type"),
+        ("srun x", "reqs=2,4;profile=yes", "no effect: the job needs more GPUs"),
+        ("srun x", "reqs=1;profile=yes;preempt=no", "no effect: preempt=no"),
+        ("sbatch next.sh", "reqs=1;profile=yes", "no effect: the script submits jobs"),
+        ("x --devices 4", "reqs=1,4;profile=yes", "no effect: the script fixes more GPUs (--dev"),
+        ("srun x", "reqs=1;profile=no", ""),
+        ("srun x", "reqs=1", ""),
+    ],
+)
+def test_measuring_runs_are_announced_to_who_asks_for_them_alone(
+    commands: str, comment: str, words: str
+) -> None:
+    told = submitted(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
+    assert words in told
+    assert ("profile=yes" in told) == bool(words)
+
+
+def test_options_end_at_the_first_command() -> None:
+    """As for sbatch."""
+    asked, told = submitted("#!/bin/bash\n\nsrun x\n#SBATCH --signal=USR1@60\n")
+    assert asked.signal == ""
+    assert "handles no signal" in told
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("", "empties its output file unless sbatch has --open-mode=append"),
+        ("#SBATCH --open-mode=append", ""),
+        ("#SBATCH --open-mode append", ""),
+        ("#SBATCH --open-mode=truncate", "empties its output file, as --open-mode=truncate asks"),
+    ],
+)
+@pytest.mark.parametrize("appends", [False, True])
+def test_what_becomes_of_the_log_is_told(
+    tmp_path: Path, option: str, words: str, appends: bool
+) -> None:
+    """Slurm empties --output at each restart unless JobFileAppend=1 is in slurm.conf."""
+    plugin = tmp_path / "job_submit.lua"
+    shutil.copy(PLUGIN, plugin)
+    (tmp_path / "slurm.conf").write_text(
+        f"# JobFileAppend=1\nJobFileAppend={int(not appends)}\njobfileappend = {int(appends)} # x\n"
+    )
+    _, told = submitted(f"#!/bin/bash\n{option}\nsrun x\n", plugin=plugin)
+    if appends and "truncate" not in option:
+        words = ""
+    assert words in told
+    assert ("output file" in told) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("commands", "repeats"),
+    [
+        ("python train.py\nsbatch --dependency=afterany:$SLURM_JOB_ID next.sh", {"submits"}),
+        ("trap 'scontrol requeue $SLURM_JOB_ID' USR1", {"requeues"}),
+        ('subprocess.run(["scontrol", "requeue", me])', {"requeues"}),
+        ("python train.py ${SLURM_RESTART_COUNT:+--resume}", {"counts"}),
+        (
+            "sbatch next.sh; scontrol requeue 7; echo $SLURM_RESTART_COUNT",
+            {"submits", "requeues", "counts"},
+        ),
+        ("# sbatch train.sh\npython train.py", set()),
+        ("cat my_sbatch.log", set()),
+    ],
+)
+def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]) -> None:
+    assert submitted(f"#!/bin/bash\n{commands}\n")[0].repeats == repeats
 
 
 @pytest.mark.parametrize(
@@ -101,7 +185,11 @@ def test_who_asks_for_a_signal_or_stays_is_not_told_of_moving() -> None:
 )
 def test_a_trap_that_submits_the_script_again_is_told_of(commands: str, submits: bool) -> None:
     _, told = submitted(f"#!/bin/bash\n{commands}\nsignal.signal(signal.SIGUSR1, save)\n")
-    assert ("leave sbatch out of its trap" in told) == submits
+    assert ("leave sbatch out of the trap" in told) == submits
+
+
+ROLES = """CUDA_VISIBLE_DEVICES=0 vllm serve m &
+CUDA_VISIBLE_DEVICES=1,2 torchrun --nproc_per_node=2 t.py"""
 
 
 @pytest.mark.parametrize(
@@ -118,6 +206,19 @@ def test_a_trap_that_submits_the_script_again_is_told_of(commands: str, submits:
         ("deepspeed --num_gpus=4 train.py", 4),
         ("accelerate launch --num_processes 4 train.py", None),  # of all nodes
         ("# torchrun --nproc_per_node=8 train.py\npython train.py", None),
+        ("python -m verl.trainer.main_ppo trainer.n_gpus_per_node=8", 8),
+        ("vllm serve model --tensor-parallel-size 4", 4),
+        ("python train.py --devices 4", 4),
+        ("python train.py --devices=0,1,2", 3),
+        ("CUDA_VISIBLE_DEVICES=0,1,2,3 python train.py", 4),
+        ("export CUDA_VISIBLE_DEVICES='0,1'\npython train.py", 2),
+        ("for gpu in 0 1 2 3; do CUDA_VISIBLE_DEVICES=$gpu python t.py & done", 4),
+        ("for i in {0..3}; do\n  CUDA_VISIBLE_DEVICES=$i python t.py &\ndone", 4),
+        ("for gpu in $(seq 0 7)\ndo python t.py $gpu & done", 8),
+        ("for i in 0 1 2 3; do python t.py --seed $i; done", None),
+        (ROLES, 3),
+        ("ray start --head --num_gpus 16", None),
+        ("export CUDA_VISIBLE_DEVICES=$SLURM_LOCALID", None),
     ],
 )
 def test_ranks_that_the_script_does_not_take_from_its_allocation(
@@ -125,7 +226,38 @@ def test_ranks_that_the_script_does_not_take_from_its_allocation(
 ) -> None:
     asked, told = submitted(f"#!/bin/bash\n{commands}\n")
     assert asked.ranks == ranks
-    assert ("ranks on each node" in told) == (ranks is not None)
+    assert ("GPUs on each node (" in told or "gives roles to" in told) == (ranks is not None)
+    if ranks:
+        comment = f"hops:reqs={ranks};shape=node"
+        told = submitted(f"#!/bin/bash\n{commands}\n", comment)[1]
+        assert "fixes" not in told
+        assert "roles" not in told
+
+
+def test_a_script_whose_gpus_have_roles_is_not_told_to_start_more_ranks() -> None:
+    told = submitted(f"#!/bin/bash\n{ROLES}\n", "hops:reqs=2-4;shape=node")[1]
+    assert "gives roles to 3 GPUs of a node (CUDA_VISIBLE_DEVICES): give reqs=3" in told
+    assert "nproc" not in told
+
+
+@pytest.mark.parametrize(
+    ("commands", "port"),
+    [
+        ("export MASTER_PORT=29500\nsrun python t.py", "29500 (MASTER_PORT)"),
+        ("export MASTER_PORT=${MASTER_PORT:-29501}\nsrun python t.py", "29501 (MASTER_PORT)"),
+        ("torchrun --master_port=29500 t.py", "29500 (--master_port)"),
+        ("torchrun --rdzv_endpoint=$head:29500 t.py", "29500 (--rdzv_endpoint)"),
+        ("accelerate launch --main_process_port 29500 t.py", "29500 (--main_process_port)"),
+        ("export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))\nsrun python t.py", ""),
+        ("torchrun --rdzv_endpoint=$head:$port t.py", ""),
+        ("torchrun --rdzv_endpoint=$head:0 t.py", ""),
+        ("torchrun --standalone t.py", ""),
+    ],
+)
+def test_a_port_that_two_jobs_on_a_node_would_share_is_told_of(commands: str, port: str) -> None:
+    told = submitted(f"#!/bin/bash\n{commands}\n")[1]
+    assert f"uses port {port}" in told if port else "uses port" not in told
+    assert ("$((20000 + SLURM_JOB_ID % 10000))" in told) == bool(port)
 
 
 MANY = 40_000
@@ -134,6 +266,12 @@ LONG_SCRIPTS = {
     "blanks": "trap 1" + " " * MANY + "x",
     "launchers": "accelerate launch " * MANY,
     "ranks": ("--nproc_per_node" + " " * 20) * MANY,
+    "loops": "for x in" + " " * MANY + "for gpu in 0 1 " * (MANY // 5),
+    "devices": "CUDA_VISIBLE_DEVICES=0" + ",1" * MANY,
+    "many devices": "CUDA_VISIBLE_DEVICES=0\n" * (MANY // 5),
+    "ports": "--rdzv_endpoint=" + "a" * MANY + " --rdzv_endpoint" * MANY,
+    "scontrol": "scontrol " * MANY + " " * MANY,
+    "options": "#SBATCH --open-mode" + " " * MANY + "#SBATCH --signal" * MANY,
     "one word": "--nproc_per_node=$" + "a" * MANY,
     "comments": "\n #" * MANY,
     "traps": "trap USR1 " * MANY,
@@ -245,7 +383,7 @@ def test_counts_of_its_own_for_the_whole_job_are_told_of(
     comment = f"hops:reqs={reqs};shape=even"
     said = submitted(f"#!/bin/bash\n{commands}\n", comment)[1]
     assert told in said
-    assert ("however many it gets" in said) == bool(told)
+    assert ("however many it gets:" in said) == bool(told)
 
 
 @pytest.mark.parametrize(
@@ -275,3 +413,39 @@ def test_a_count_that_no_job_has_is_none(start: str) -> None:
     asked, told = submitted(script)
     assert asked.ranks is None
     assert "ranks" not in told
+
+
+def assigned_loop_variables(source: str) -> list[str]:
+    """Lines that assign to a variable of a loop around them, by their indentation."""
+    loops: list[tuple[int, set[str]]] = []
+    wrong = []
+    for line in source.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if line.strip():
+            loops = [(at, names) for at, names in loops if depth > at or not line.strip()]
+        header = re.match(r"\s*for ([\w, ]+?) (?:in|=)\s*", line)
+        names = {name for _, inside in loops for name in inside}
+        assigned = re.match(r"\s*([\w, ]+?) = ", line)
+        if assigned and not header and names & set(re.split(r",\s*", assigned[1].strip())):
+            wrong.append(line)
+        if header and not line.rstrip().endswith(" end"):
+            loops.append((depth, set(re.split(r",\s*", header[1]))))
+        elif header:
+            inner = line[header.end() :]
+            if any(re.search(rf"\b(?:do|then|;) {name} = ", inner) for name in names_of(header[1])):
+                wrong.append(line)
+    return wrong
+
+
+def names_of(variables: str) -> set[str]:
+    return set(re.split(r",\s*", variables))
+
+
+def test_no_loop_variable_is_assigned_to() -> None:
+    """Lua 5.5 makes them constants, and the script would not load."""
+    mistake = (
+        'for count in x:gmatch("%d") do\n  if count then\n    count = tonumber(count)\n  end\nend'
+    )
+    assert assigned_loop_variables(mistake) == ["    count = tonumber(count)"]
+    assert assigned_loop_variables("for _, n in ipairs(x) do n = n + 1 end") != []
+    assert assigned_loop_variables(PLUGIN.read_text()) == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from fixtures_cluster import NOBODY, SLEEPER, running_cluster, submit, wait_until
+from fixtures_cluster import NOBODY, SLEEPER, node_states, running_cluster, submit, wait_until
 from submit_live import (
     PLUGIN,
     by_owner,
@@ -17,6 +19,7 @@ from submit_live import (
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.model.reading import Hold, SlurmState
+from hopsd.setup.site_script import with_call
 
 pytestmark = pytest.mark.live
 
@@ -27,7 +30,7 @@ pytestmark = pytest.mark.live
         ("  job.priority = 0\n", '  job.priority = 0; error("injected")\n'),
         ("  job.priority = 0\n", "  job.priority = 0; job.no_such.field = 1\n"),
         ("  clear_shape(job)\n", "  clear_shape(job); clear_shape(nil)\n"),
-        ("  return slurm.SUCCESS\nend\n\nlocal function guarded", "end\nlocal function guarded"),
+        ("values, asked, word)\n  return slurm.SUCCESS\nend", "values, asked, word)\nend"),
     ],
 )
 def test_a_defect_lets_no_hops_job_through(cluster: PrivateCluster, line: str, defect: str) -> None:
@@ -49,7 +52,7 @@ def test_a_script_that_does_not_load_leaves_the_last_one_in_force(
     assert sbatch(cluster, "--comment=hops:reqs=1")[0]
     with installed(cluster, broken):
         assert not sbatch(cluster, "--comment=hops:reqs=0")[0]
-        assert "to be placed with" in sbatch(cluster, "--comment=hops:reqs=1")[1]
+        assert "accepted: 1 GPU" in sbatch(cluster, "--comment=hops:reqs=1")[1]
 
 
 def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> None:
@@ -58,7 +61,7 @@ def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> Non
         with installed(cluster, plugin_text(), 'return { partitions = { "hops" } }'):
             made, told = sbatch(cluster, "--comment=hops:reqs=1", "--partition=main")
             assert not made
-            assert "partition 'main' takes no hops jobs; accepted are hops" in told
+            assert "partition 'main' takes no hops jobs: choose from hops" in told
             assert not sbatch(cluster, "--comment=hops:reqs=1", "--partition=hops,main")[0]
             job = submit(cluster, uid=NOBODY)
             assert shown(cluster, job)["Partition"] == "hops"
@@ -76,7 +79,7 @@ def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> Non
     [
         ("return {", "near '<eof>'"),
         ("return 1", "must return a table"),
-        ('return { partition = { "main" } }', "accepted are partitions and operators"),
+        ('return { partition = { "main" } }', "the keys are partitions and operators"),
         ('return { partitions = "main" }', "must be a list"),
         ('return { operators = { "hops" } }', "list of numbers"),
         ('error("boom")', "boom"),
@@ -93,24 +96,115 @@ def test_a_broken_site_file_is_named_and_opens_nothing(
         assert sbatch(cluster)[0]
 
 
-def test_a_sites_own_script_may_call_ours(cluster: PrivateCluster) -> None:
-    own = f"""
-        dofile("{PLUGIN / "job_submit.lua"}")
-        local hops_submit = slurm_job_submit
-        function slurm_job_submit(job, partitions, uid)
-          local answer = hops_submit(job, partitions, uid)
-          if answer ~= slurm.SUCCESS then return answer end
-          if job.name == "bad" then return slurm.ERROR end
-          return slurm.SUCCESS
-        end
-        return slurm.SUCCESS
-    """
-    with installed(cluster, own):
-        assert not sbatch(cluster, "--comment=hops:reqs=0")[0]
-        assert not sbatch(cluster, "--comment=hops:reqs=1", "--job-name=bad")[0]
-        assert not sbatch(cluster, "--job-name=bad")[0]
-        job = submit(cluster)
+ROUTES = """
+function slurm_job_submit(job, partitions, uid)
+  local gres = job.tres_per_node or job.tres_per_job or ""
+  if job.partition == nil and gres:find("gpu") then job.partition = "main" end
+  if job.partition == "main" and not gres:find("gpu") then
+    slurm.log_user("the partition main is for GPU jobs: add --gres=gpu:1")
+    return 2072
+  end
+  return slurm.SUCCESS
+end
+
+function slurm_job_modify(job, record, partitions, uid)
+  return slurm.SUCCESS
+end
+
+slurm.log_info("initialized")
+return slurm.SUCCESS
+"""
+"""Partitions by what is asked for: what a job's options are after hops would refuse them all."""
+
+DEFAULTS = """
+local common = dofile("{folder}/common.lua")
+slurm_job_submit = function(job, partitions, uid)
+  if job.time_limit == slurm.NO_VAL then job.time_limit = common.limit end
+  if job.name == "fails" then local nothing; return nothing.field end
+end
+slurm_job_modify = function(job, record)
+  if job.time_limit ~= nil and job.time_limit ~= slurm.NO_VAL and job.time_limit > common.limit then
+    return slurm.ERROR
+  end
+end
+"""
+"""Defaults and limits, in two files, with functions that answer nothing."""
+
+ACCOUNTING = """
+-- Rules of the centre. All changes are the centre's.
+local function refuse(text) slurm.log_user(text) return slurm.ERROR end
+function slurm_job_submit(job, partitions, uid)
+  if job.name == "bad" then return refuse("no such project") end
+  local comment = job.comment or job.name == "train" and "hops:reqs=1" or ""
+  job.comment = "project=" .. job.user_name .. "; " .. comment
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+  return refuse("jobs are not changed here")
+end
+return 0
+"""
+"""Comments for accounting, and no change by anybody; also of hopsd, which would start no job."""
+
+
+def called_by(cluster: PrivateCluster, rules: str) -> str:
+    return with_call(rules.replace("{folder}", str(cluster.directory)), PLUGIN / "job_submit.lua")
+
+
+def starts(cluster: PrivateCluster, job: str, node: str = "n1") -> None:
+    shape = f"reqnodelist={node} numnodes=1 tresPerJob= tresPerNode=gres:gpu:1 starttime=now"
+    cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
+    cluster.run("scontrol", "release", job)
+    wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
+
+
+def test_rules_that_look_at_options_see_them(cluster: PrivateCluster) -> None:
+    with installed(cluster, called_by(cluster, ROUTES)):
+        made, told = sbatch(cluster, "--comment=hops:reqs=1", "--partition=main")
+        assert not made
+        assert "is for GPU jobs" in told
+        assert not sbatch(cluster, "--partition=main")[0]
+        assert not sbatch(cluster, "--comment=hops:reqs=0", "--gres=gpu:1")[0]
+        job = submit(cluster, "--gres=gpu:1", script=SLEEPER)
+        assert shown(cluster, job)["Partition"] == "main"
         assert reading(cluster, job).hold is Hold.HOPS
+        starts(cluster, job)
+
+
+def test_rules_that_set_defaults_hold_for_hops_jobs(cluster: PrivateCluster) -> None:
+    (cluster.directory / "common.lua").write_text("return { limit = 30 }")
+    with installed(cluster, called_by(cluster, DEFAULTS)):
+        job = submit(cluster, "--gres=gpu:1", script=SLEEPER, uid=NOBODY)
+        assert shown(cluster, job)["TimeLimit"] == "00:30:00"
+        assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "timelimit=60")
+        assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "timelimit=20") == ""
+        made, told = sbatch(cluster, "--comment=hops:reqs=1", "--job-name=fails")
+        assert not made
+        assert "the site's submit script failed" in told
+        starts(cluster, job)
+
+
+def test_rules_that_write_comments_and_refuse_changes_keep_no_job_from_starting(
+    cluster: PrivateCluster,
+) -> None:
+    with installed(cluster, called_by(cluster, ACCOUNTING), "return { partitions = { 'main' } }"):
+        assert not sbatch(cluster, "--comment=hops:reqs=1", "--job-name=bad")[0]
+        job = submit(cluster, script=SLEEPER, comment="hops:reqs=1", uid=NOBODY)
+        assert "project=nobody; hops:reqs=1" in cluster.run("scontrol", "show", "job", "-o", job)
+        assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "name=x")
+        starts(cluster, job)
+        made, told = sbatch(cluster, "--job-name=train")
+        assert made
+        assert "accepted: 1 GPU" in told
+
+
+def test_the_choices_are_read_beside_the_script_that_slurm_loads(cluster: PrivateCluster) -> None:
+    """Every start was refused: hopsd's uid stands in the file that setup writes there."""
+    site = 'return { partitions = { "none" } }'
+    with installed(cluster, called_by(cluster, ROUTES), site):
+        made, told = sbatch(cluster, "--comment=hops:reqs=1", "--gres=gpu:1")
+        assert not made
+        assert "takes no hops jobs: choose from none" in told
 
 
 def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
@@ -126,3 +220,28 @@ def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
             cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
             cluster.run("scontrol", "release", job)
         wait_until(lambda: all(reading(cluster, job).state is SlurmState.RUNNING for job in jobs))
+
+
+@pytest.mark.parametrize("lines", [[], ["JobFileAppend=1"]], ids=["as Slurm", "as setup offers"])
+def test_a_restart_keeps_the_output_where_sbatch_says_nothing_else(lines: list[str]) -> None:
+    with running_cluster(nodes=(NodeSpec("a100", gpus=1),), extra_conf=lines) as cluster:
+        folder = cluster.directory / "outputs"
+        folder.mkdir()
+        folder.chmod(0o777)
+        output, runs = folder / "output", folder / "runs"
+        text = f"echo start; echo run >> {runs}; sleep 600"
+        made, told = sbatch(
+            cluster, "--comment=hops:reqs=1", f"--output={output}", f"--wrap={text}"
+        )
+        assert made
+        (job,) = queue(cluster)
+        starts(cluster, job, "n0")
+        wait_until(runs.exists)
+        cluster.run("scontrol", "requeuehold", job)
+        wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING)
+        wait_until(lambda: node_states(cluster)["n0"] == "idle")
+        time.sleep(1.1)  # in the second of its kill no credential is good
+        starts(cluster, job, "n0")
+        wait_until(lambda: runs.read_text().count("run") == 2)
+        kept = output.read_text().count("start") == 2
+        assert (kept, "empties its output file" not in told) == (bool(lines), bool(lines))

@@ -151,6 +151,16 @@ def test_no_fault_of_ours_keeps_a_job_from_running(
     assert "HOPS_JOB" not in found
 
 
+def test_a_plain_job_has_nothing_of_the_hops_job_that_submitted_it(
+    cluster: PrivateCluster, libraries: Path, answers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"JOB": "1", "JOB_ID": "999", "PROFILE": "20"}.items():
+        monkeypatch.setenv(f"HOPS_{name}", value)
+    stack(cluster, libraries, "hops")
+    submit(cluster, script=tells(answers), uid=NOBODY, comment=None)
+    assert not [name for name in read(answers, "task1") if name.startswith("HOPS_")]
+
+
 def test_the_script_runs_as_the_jobs_user_and_not_as_half_of_root(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:

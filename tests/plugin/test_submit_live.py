@@ -35,9 +35,9 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     made, told = sbatch(cluster, "--comment=hops:reqs=2,6", *asked.split(), *ignored.split())
     assert made
     for option in ignored.split():
-        assert option.partition("=")[0] in told.partition("accepted")[0]
+        assert option.partition("=")[0] in told.partition("accepted: ")[0]
     assert "--no-requeue is ignored" in told
-    assert "to be placed with reqs=2,6, all GPUs on one node;" in told
+    assert "accepted: 2 or 6 GPUs, all on one node." in told
     job = shown(cluster, queue(cluster)[0])
     word = (
         "hops:asks|shape:node|counted:yes|tasks:1/1|cores:2/1|memory:default|type:rtx3090|nodes:n1"
@@ -100,16 +100,26 @@ def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> 
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ("--array=1-3 --dependency=singleton", "--dependency=singleton of a job array"),
-        ("--constraint=rtx3090*2", "--constraint with a node count is not accepted"),
-        ("--gres=gpu:rtx3090:1,gpu:v100:1", "GPUs of several types in one job"),
+        (
+            "--array=1-3 --dependency=singleton",
+            "--dependency=singleton does not go with a job array",
+        ),
+        (
+            "--constraint=rtx3090*2",
+            "the number of nodes is hops' choice: leave '*N' out of --constraint",
+        ),
+        ("--gres=gpu:rtx3090:1,gpu:v100:1", "a hops job has GPUs of one type"),
         (
             "--gpus-per-node=rtx3090:1 --gpus-per-socket=v100:1 --sockets-per-node=1",
-            "GPUs of several types in one job",
+            "a hops job has GPUs of one type",
         ),
         ("--gpus-per-node=8 --nodes=2", "reqs=1 has no multiple of the 8 GPUs a node"),
-        ("-N1 -n2 --gpus-per-task=2", "reqs=1 has counts that are no multiple of the 2 GPUs"),
-        ("-n4 --gpus-per-task=2", "each task has 2 GPUs (--gpus-per-task)"),
+        (
+            "-N1 -n2 --gpus-per-task=2",
+            "every count of reqs=1 must be a multiple of --gpus-per-task=2",
+        ),
+        ("--gres=gpu:2 --gpus-per-node=1", "the options ask for 1 and for 2 GPUs on a node"),
+        ("-n4 --gpus-per-task=2", "GPUs per node must be a multiple of --gpus-per-task=2"),
     ],
 )
 def test_what_hops_cannot_plan_with_is_refused(
@@ -232,7 +242,7 @@ def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
     command = ("sbatch", "--output=/dev/null", "--chdir=/", f"--comment=hops:reqs={reqs}")
     done = as_user(cluster, OWNER, *command, *options.split(), f"--wrap={launch} train.py")
     assert done.returncode == 0
-    assert ("write --nproc_per_node=gpu" in done.stderr) == warned
+    assert ("the script fixes" in done.stderr) == warned
 
 
 @pytest.mark.parametrize(
@@ -296,14 +306,14 @@ def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) ->
     options = "--nodes=2 --gpus-per-node=4"
     made, told = sbatch(cluster, "--comment=hops:reqs=1,2,4,8", *options.split())
     assert made
-    assert "4 GPUs on each node; 1,2 of reqs not used" in told
+    assert "accepted: 4 or 8 GPUs, 4 on each node (not 1,2, being no multiple of it" in told
 
 
 @pytest.mark.parametrize("command", ["srun", "salloc"])
 def test_interactive_jobs_are_refused(cluster: PrivateCluster, command: str) -> None:
     done = as_user(cluster, OWNER, command, "--chdir=/", "--comment=hops:reqs=1", "true")
     assert done.returncode != 0
-    assert "hops: accepted are batch jobs" in done.stderr
+    assert "hops: batch jobs alone" in done.stderr
     assert queue(cluster) == []
 
 

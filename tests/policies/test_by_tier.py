@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.rules import Rules
 from hopsd.policies.registry import get

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from hopsd.core.devices import CPU, usable
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
+from hopsd.model.devices import CPU, usable
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.job import Job, JobState, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.policies.placing import Servers
-from hopsd.policies.registry import POLICIES, get
+from hopsd.policies.registry import get, names
 
 A, B = GpuType("a"), GpuType("b")
 TABLES = {
@@ -112,7 +111,7 @@ STRANDED = job(
 )
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 @settings(max_examples=25, deadline=None)
 @given(snapshot=snapshots())
 @example(snapshot=Snapshot(1000.0, RoundInfo(True, 360.0), nodes(a0=7, b0=8), (STRANDED,)))
@@ -156,7 +155,7 @@ CROWDED = (
 
 
 @pytest.mark.parametrize("priority", PriorityName)
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_where_nothing_can_be_given_everybody_waits(name: str, priority: PriorityName) -> None:
     for snapshot in CROWDED:
         plan = get(name)(snapshot, PlanSettings(priority=priority))
@@ -185,7 +184,7 @@ def idle_clusters(draw: st.DrawFn) -> Snapshot:
     return Snapshot(1000.0, RoundInfo(True, 360.0), servers, (job("1", reqs),))
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 @settings(max_examples=15, deadline=None)
 @given(snapshot=idle_clusters())
 def test_a_job_alone_on_an_idle_cluster_that_can_hold_it_starts(

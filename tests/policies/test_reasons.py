@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopsd.core.placement.allowances import allowances
-from hopsd.core.queue.window import limited
+from hopsd.core.queue.service_window import limited
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, UserName
 from hopsd.model.job import Job, ThroughputTable

@@ -15,20 +15,20 @@ import pytest
 from controller_rig import A100, NOW, Rig, Store, job
 from speed_values import theory
 
-from hopsd import bulkhead
-from hopsd.bulkhead import isolate
-from hopsd.core.snapshot import build_snapshot
+from hopsd.core.snapshot.build import build_snapshot
 from hopsd.core.speed import inferred
 from hopsd.core.submission.workload import workload_of
 from hopsd.errors import StoreError, StoreUnavailableError
 from hopsd.learning import fits, reader
+from hopsd.model import isolation as bulkhead
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, UserName, WorkloadName
+from hopsd.model.isolation import find_failing_items
 from hopsd.model.knowledge import Bandwidth, ThroughputRecord
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reading import JobReading, NodeReading, SlurmState
-from hopsd.observation import Observation
 from hopsd.policies.hops import policy as hops
+from hopsd.round.observation import Observation
 
 HONEST = (job(1, "hops:reqs=1,2,4;samples=1e6"), job(2, "hops:reqs=2"))
 
@@ -39,7 +39,7 @@ def test_claims_that_no_plan_can_count_with_stop_nobody(tmp_path: Path, samples:
     rig = Rig(tmp_path, *HONEST, job(3, f"hops:reqs=1;samples={samples}"))
     rig.tick(3)
     assert rig.port.running == {"1", "2"}
-    assert f"samples='{samples}' is refused" in rig.row("3")["reason"]
+    assert f"samples='{samples}' is not valid" in rig.row("3")["reason"]
 
 
 def test_a_report_of_1970_ends_no_round(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_isolate_finds_exactly_the_culprits(bad: set[int]) -> None:
             raise ValueError
         return sum(items)
 
-    total, aside = isolate(range(32), attempt)
+    total, aside = find_failing_items(range(32), attempt)
     assert {item for item, _ in aside} == bad
     assert total == sum(set(range(32)) - bad)
     assert tries <= 2 + 2 * 5 * len(bad)
@@ -312,7 +312,7 @@ def test_isolate_parts_two_that_fail_only_together() -> None:
             raise ValueError
         return items
 
-    kept, aside = isolate(range(8), attempt)
+    kept, aside = find_failing_items(range(8), attempt)
     assert len(kept) == 7
     assert aside[0][0] in {2, 6}
 
@@ -322,10 +322,10 @@ def test_isolate_blames_nobody_for_what_fails_without_any() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        isolate(range(8), attempt)
+        find_failing_items(range(8), attempt)
 
 
-@pytest.mark.parametrize("error", bulkhead.NOBODYS_FAULT)
+@pytest.mark.parametrize("error", bulkhead.PASS_THROUGH_ERRORS)
 def test_isolate_tries_nobody_out_while_a_server_is_away(error: type[Exception]) -> None:
     seen: list[int] = []
 
@@ -334,9 +334,9 @@ def test_isolate_tries_nobody_out_while_a_server_is_away(error: type[Exception])
         raise error("away")
 
     with pytest.raises(error):
-        isolate(range(8), attempt)
+        find_failing_items(range(8), attempt)
     assert seen == [8]
-    assert StoreUnavailableError in bulkhead.NOBODYS_FAULT
+    assert StoreUnavailableError in bulkhead.PASS_THROUGH_ERRORS
 
 
 def test_what_other_workloads_show_of_the_network_counts_and_harms_nobody(
@@ -363,7 +363,7 @@ def test_what_other_workloads_show_of_the_network_counts_and_harms_nobody(
         return build_snapshot(*arguments)
 
     monkeypatch.setattr(inferred, "by_workload", breaks)
-    monkeypatch.setattr("hopsd.round.build_snapshot", sees)
+    monkeypatch.setattr("hopsd.round.decide.build_snapshot", sees)
     rig.tick(2)
     assert rig.port.running == {"1"}
     assert {[bandwidth.gpu_type for bandwidth in implied] == [A100] for implied in asked} == {True}
@@ -384,7 +384,7 @@ def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
         asked.append({fit.workload for fit in arguments[3].theory})
         return build_snapshot(*arguments)
 
-    monkeypatch.setattr("hopsd.round.build_snapshot", sees)
+    monkeypatch.setattr("hopsd.round.decide.build_snapshot", sees)
     rig.tick()
     assert asked[0] == {older}
 
@@ -392,8 +392,8 @@ def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
 @pytest.mark.parametrize(
     ("step", "jobs"),
     [
-        ("hopsd.observation.advance_all", lambda given: [job.id for job in given[1].jobs]),
-        ("hopsd.round.build_snapshot", lambda given: given[2]),
+        ("hopsd.round.observe.advance_all", lambda given: [job.id for job in given[1].jobs]),
+        ("hopsd.round.decide.build_snapshot", lambda given: given[2]),
     ],
 )
 def test_what_a_culprit_broke_is_let_go_with_the_tick(

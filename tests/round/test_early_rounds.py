@@ -11,7 +11,6 @@ from memory_cluster import A100, NODES, TABLE, Cluster, cluster, comment, submit
 from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.round_window import RoundWindow, idle_beside
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
@@ -22,7 +21,10 @@ from hopsd.model.reason import ReasonCode
 from hopsd.model.site import Kind, Partition, Qos, SiteRules
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
-from hopsd.round import RoundResult, RoundSettings, run_round
+from hopsd.round.result import RoundResult
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow, idle_beside
 from hopsd.slurm.port import SHADOW
 
 SETTINGS = RoundSettings(

@@ -22,8 +22,9 @@ from controller_rig import A100, NOW, UID, Rig, job
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import hopsd.round
-from hopsd.core.snapshot import Built, build_snapshot
+import hopsd.round.decide
+import hopsd.round.set_aside
+from hopsd.core.snapshot.build import SnapshotBuild, build_snapshot
 from hopsd.core.submission.contract import read_asked
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName
@@ -329,14 +330,16 @@ def test_a_planted_defect_does_no_harm_and_is_found_where_nothing_isolates_it(
 ) -> None:
     """Any job of Mallory's that a plan is made for breaks a step of the round."""
 
-    def broken(reading: Reading, records: Any, comments: Any, *rest: Any) -> Built:
+    def broken(reading: Reading, records: Any, comments: Any, *rest: Any) -> SnapshotBuild:
         if any(job.id in comments and job.user == "mallory" for job in reading.jobs):
             raise ZeroDivisionError("planted")
         return build_snapshot(reading, records, comments, *rest)
 
-    monkeypatch.setattr(hopsd.round, "build_snapshot", broken)
+    monkeypatch.setattr(hopsd.round.decide, "build_snapshot", broken)
     if not isolated:
-        monkeypatch.setattr(hopsd.round, "isolate", lambda items, attempt: (attempt(items), []))
+        monkeypatch.setattr(
+            hopsd.round.set_aside, "find_failing_items", lambda items, attempt: (attempt(items), [])
+        )
     bad = replace(job(100, "hops:reqs=1"), user=UserName("mallory"), uid=MALLORY, partition="other")
     attack = Attack((bad,), (), (30.0,) * TICKS, (), ())
     with nullcontext() if isolated else pytest.raises(AssertionError, match="planted"):

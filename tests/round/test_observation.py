@@ -8,7 +8,7 @@ from memory_store import MemoryStore
 
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.reading import JobReading, Reading, SlurmState
-from hopsd.observation import observe
+from hopsd.round.observe import observe
 
 SCRIPT = WorkloadName("ann/train/train.sh@3f9a1c2e4b5d")
 OLD, NEW = "0123456789ab", "ba9876543210"

@@ -10,7 +10,6 @@ from memory_cluster import NODES, Cluster, cluster
 from memory_store import MemoryStore
 
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.round_window import RoundWindow
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, WorkloadName
@@ -19,7 +18,10 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.reading import Hold, SlurmState
 from hopsd.model.step import Step
 from hopsd.policies.hops.policy import plan as hops
-from hopsd.round import RoundSettings, recover, run_round
+from hopsd.round.recover import recover
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
 
 SETTINGS = RoundSettings(
     seconds=600.0,
@@ -70,7 +72,7 @@ def learn(memory: MemoryStore, workload: str, at: float) -> None:
 
 
 def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
-    port, memory = marking("hops:reqs=4;workload=new"), MemoryStore()
+    port, memory = marking("hops:reqs=1,4;workload=new"), MemoryStore()
     first = run_round(port, memory, hops, SETTINGS, None)
     job = JobId("1")
     assert port.placements()[job].gpus == 1
@@ -95,10 +97,10 @@ def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
 
 
 def test_a_run_without_figures_is_told_where_its_job_waits() -> None:
-    port, memory = marking("hops:reqs=4;workload=new"), MemoryStore()
+    port, memory = marking("hops:reqs=1,4;workload=new"), MemoryStore()
     window = run_round(port, memory, hops, SETTINGS, None).window
     port.leaves(JobId("1"))
-    port.nodes = tuple(replace(node, foreign_gpus=2) for node in NODES)
+    port.nodes = tuple(replace(node, foreign_gpus=node.gpus) for node in NODES)
     for _ in range(2):
         port.now += 10.0
         result = run_round(port, memory, hops, SETTINGS, window)
@@ -106,7 +108,7 @@ def test_a_run_without_figures_is_told_where_its_job_waits() -> None:
 
 
 def test_without_profiling_nothing_of_it_is_written() -> None:
-    port, memory = marking("hops:reqs=4;workload=new"), MemoryStore()
+    port, memory = marking("hops:reqs=1,4;workload=new"), MemoryStore()
     off = replace(SETTINGS, profiling=ProfilingSettings())
     result = run_round(port, memory, hops, off, None)
     assert port.placements()[JobId("1")].gpus == 4
@@ -123,7 +125,7 @@ def test_without_profiling_nothing_of_it_is_written() -> None:
 def test_stopped_anywhere_profile_runs_go_on_and_none_is_lost(
     workloads: list[str], breaks_after: int, pause: float
 ) -> None:
-    port = marking(*(f"hops:reqs=2;workload={w}" for w in workloads))
+    port = marking(*(f"hops:reqs=1,2;workload={w}" for w in workloads))
     memory = MemoryStore()
     port.breaks_after = breaks_after
     window: RoundWindow | None = None

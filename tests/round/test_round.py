@@ -10,30 +10,30 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_cluster import A100, NODES, Cluster, cluster, comment, store, submitted
+from memory_cluster import NODES, Cluster, cluster, comment, store, submitted
 from memory_store import MemoryStore
 
-from hopsd.core.pinning import Unsaved
 from hopsd.core.queue.backoff import Backoff, after_outcomes, avoided_nodes, backing_off
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.round_window import RoundWindow
-from hopsd.core.queue.trials import TrialSettings
-from hopsd.core.snapshot_settings import SnapshotSettings
+from hopsd.core.snapshot.pinning import Unsaved
+from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.submission.contract import read_asked
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
-from hopsd.model.ids import JobId, NodeName, RackName, WorkloadName
-from hopsd.model.knowledge import Knowledge, Theory, ThroughputRecord
+from hopsd.model.ids import JobId, NodeName, RackName
+from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan, PlanSettings
 from hopsd.model.reading import RELEASED_MARK, Hold, SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.observation import observe
 from hopsd.policies.hops.policy import plan as hops
 from hopsd.policies.registry import get
-from hopsd.round import RoundResult, RoundSettings, recover, run_round
-from hopsd.status import Service, document
+from hopsd.round.observe import observe
+from hopsd.round.recover import recover
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
+from hopsd.serve.status import Service, document
 from hopsd.store.port import PlanRecord
 
 SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0))
@@ -659,61 +659,6 @@ def test_a_reserved_node_does_not_part_the_others() -> None:
     port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], asked=asked)
     run_round(port, MemoryStore(), hops, SETTINGS, None)
     assert port.placements()[JobId("1")] == Allocation.of({"n0": 4, "n2": 4})
-
-
-FIT = Theory(
-    WorkloadName("w"), A100, inference=False, pattern=2, batch_size=10.0, params=1e6, t_f=0.02,
-    t_b=0.05, t_u=0.01, p_cache=1.0, mu_cache=0.02, sigma_cache=0.001, mu_load=0.0,
-    sigma_load=0.0, w_cache=0.0, w_load=0.0, records=4, iterations=120, at=1000.0,
-)  # fmt: skip
-TRYING = replace(
-    SETTINGS, plan=PlanSettings(sigma=3.0), trials=TrialSettings(enabled=True, share=1.0, every=1)
-)
-
-
-@pytest.mark.parametrize(
-    ("extra", "changes", "tries"),
-    [
-        ("", {}, True),
-        (";preempt=no", {}, False),
-        ("", {"requeue": False}, False),
-        ("", {"asked": Asked(traps=frozenset())}, False),  # never seen to save, wants no warning
-        ("", {"asked": Asked(traps=frozenset({"USR1"}))}, True),
-    ],
-)
-def test_only_a_job_that_loses_no_work_tries_a_shape(
-    extra: str, changes: dict[str, Any], *, tries: bool
-) -> None:
-    port, memory = cluster(comment(4, 8, extra=extra)), MemoryStore()
-    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], **changes)
-    memory.save_theory([FIT])
-    assert bool(run_round(port, memory, hops, TRYING, None).trials) is tries
-
-
-def test_a_shape_is_tried_once_and_explain_says_so() -> None:
-    port, memory = cluster(comment(4, 8), comment(4, extra=";preempt=no")), MemoryStore()
-    memory.save_theory([FIT])
-    first = run_round(port, memory, hops, TRYING, None)
-    (trial,) = first.trials
-    assert (trial.job, trial.shape) == ("1", (8, 2))
-
-    def noticed(result: RoundResult) -> str:
-        rows = {row["id"]: row for row in document(SERVICE, result.seen, result)["running"]}
-        return rows["1"]["noticed"] or ""
-
-    port.now += 20.0
-    further = run_round(port, memory, hops, TRYING, first.window, tried=first.trials)
-    assert noticed(further).startswith("it tries 8 GPUs on 2 servers of type a100 once")
-    port.now += 40.0
-    unmeasured = run_round(port, memory, hops, TRYING, first.window, tried=first.trials)
-    assert unmeasured.first
-    assert unmeasured.trials == ()
-    report = ThroughputRecord(FIT.workload, A100, NodeName("n0"), 8, 2, 80.0, port.now)
-    memory.add_throughput([replace(report, at=port.now + i) for i in range(3)])
-    port.now += 60.0
-    measured = run_round(port, memory, hops, TRYING, first.window, tried=first.trials)
-    assert measured.trials == ()
-    assert "tries" not in noticed(measured)
 
 
 class Read(tuple[StepOutcome, ...]):

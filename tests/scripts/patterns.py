@@ -245,6 +245,20 @@ PATTERNS = [
         8,
     ),
     Pattern(
+        "most-tasks-by-launcher",
+        f"{TWO} --ntasks=2 --ntasks-per-node=4",
+        'srun bash -c "torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_NTASKS_PER_NODE t.py"',
+        8,
+        same=False,  # SLURM_TASKS_PER_NODE is 4(x2) beside SLURM_NTASKS=2 on plain Slurm (22.05)
+    ),
+    Pattern(
+        "whole-node-without-gpus",
+        "--exclusive --ntasks-per-node=4 --mem=0 --constraint=v100",
+        EACH,
+        4,
+        same=False,
+    ),
+    Pattern(
         "gpus-per-socket",
         "--ntasks-per-node=1 --cpus-per-task=10 --gpus-per-socket=2 --sockets-per-node=1",
         LAUNCHER,

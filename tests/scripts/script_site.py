@@ -15,9 +15,10 @@ from memory_store import MemoryStore
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.core.queue.profile_runs import ProfilingSettings
-from hopsd.core.queue.round_window import RoundWindow
 from hopsd.policies.registry import get
-from hopsd.round import RoundSettings, run_round
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.watch import ApplySettings

@@ -30,9 +30,9 @@ def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> 
     text = "#SBATCH --nodes=2 --gres=gpu:a100:4\n#SBATCH --comment=hops:reqs=2,4,8,16\nrank"
     code, (moving, *lines), _ = check(scripts, text)
     assert code == 0
-    assert moving.startswith("no warning is asked for in the script")
+    assert moving.startswith("the job may be stopped and restarted")
     assert lines[0].startswith(
-        "to be placed with reqs=2,4,8,16, 4 GPUs on each node; 2 of reqs not"
+        "accepted: 4, 8 or 16 GPUs, 4 on each node (not 2, being no multiple"
     )
     assert lines[1:] == [
         "2 GPUs: never on this cluster as it is",
@@ -43,11 +43,23 @@ def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> 
     assert scripts.cluster.run("squeue", "--all", "-h", "-o", "%A") == before
 
 
+HETEROGENEOUS = (
+    "#SBATCH --gres=gpu:1 --comment={}\n#SBATCH hetjob\n#SBATCH --gres=gpu:1 --comment={}\nrank"
+)
+
+
+@pytest.mark.parametrize("comments", [("hops:reqs=1", "x"), ("x", "hops:reqs=1")])
+def test_it_refuses_a_heterogeneous_job(scripts: ScriptSite, comments: tuple[str, str]) -> None:
+    code, lines, _ = check(scripts, HETEROGENEOUS.format(*comments))
+    assert code == 2
+    assert "heterogeneous" in lines[0]
+
+
 def test_it_knows_a_signal_of_the_command_line(scripts: ScriptSite) -> None:
     options = ("--comment=hops:reqs=1", "--signal=B:USR1@60")
     code, lines, _ = check(scripts, "#SBATCH --gres=gpu:1\nrank", *options)
     assert code == 0
-    assert not any("no warning" in line for line in lines)
+    assert any("hops sends it USR1 60 s ahead" in line for line in lines)
 
 
 def test_it_tells_what_keeps_it_from_measuring(scripts: ScriptSite) -> None:
@@ -75,7 +87,7 @@ def test_it_tells_of_cores_that_do_not_come_with_a_gpu(scripts: ScriptSite) -> N
     ("options", "code", "words"),
     [
         ("--comment=hops:reqs=3 --nodes=2 --gres=gpu:2", 2, "has no multiple of the 2 GPUs"),
-        ("--comment=hops:reqs=0", 2, "accepted is GPU counts from 1 to 65536"),
+        ("--comment=hops:reqs=0", 2, "give GPU counts from 1 to 65536"),
         ("--comment=mine --gres=gpu:2", 3, "there is no 'hops:' in its comment"),
         ("--comment=hops:reqs=1 --partition=none", 2, "nvalid partition"),
     ],

@@ -77,6 +77,16 @@ def figures(run: Run, *, cores: bool) -> object:
     return {name: said for name, said in run.figures.items() if name not in left_out}, ranks
 
 
+def test_fewer_cores_than_asked_for_have_all_the_memory(scripts: ScriptSite) -> None:
+    """--mem-per-cpu followed the cap on cores: the script had half of its memory."""
+    options = "--nodes=1 --gres=gpu:v100:1 --ntasks=1 --cpus-per-task=16 --mem-per-cpu=100"
+    text = "\n".join([*(f"#SBATCH {option}" for option in options.split()), "srun rank"])
+    (plain,) = scripts.run([Script(text)])
+    (hops,) = scripts.run([Script(text, "hops:reqs=1")])
+    assert hops.figures["CPUS_PER_TASK"] == "8"
+    assert plain.memory == hops.memory == "1600M"
+
+
 def test_scripts_run_on_other_counts(scripts: ScriptSite) -> None:
     runs = scripts.run([Script(BY_NAME[name].text, f"hops:{said}") for name, said, _ in ELASTIC])
     checks = {

@@ -12,7 +12,8 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.job import JobState
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
-from hopsd.round import RoundResult, run_round
+from hopsd.round.result import RoundResult
+from hopsd.round.run import run_round
 
 pytestmark = pytest.mark.live
 

@@ -52,7 +52,16 @@ def test_lists_of_the_site_are_continued() -> None:
         "SchedulerParameters": "bf_interval=10,sched_interval=60,batch_sched_delay=0",
         "Prolog": "/etc/hops/prolog.sh",
         "Epilog": "/etc/hops/epilog.sh",
+        "JobFileAppend": "1",
     }
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_what_becomes_of_output_files_is_the_sites_choice(value: str) -> None:
+    assert "JobFileAppend" not in needed({"jobfileappend": value})
+    told = [r for r in remarks({"jobfileappend": value}, WORKING) if "JobFileAppend" in r]
+    assert bool(told) == (value == "0")
+    assert [r for r in remarks({}, WORKING) if "JobFileAppend=1 keeps a job's output" in r]
 
 
 def test_what_is_there_is_not_written_again() -> None:
@@ -62,6 +71,7 @@ def test_what_is_there_is_not_written_again() -> None:
         "schedulerparameters": "batch_sched_delay=3,sched_interval=5",
         "prolog": "/site/prolog",
         "epilog": "/etc/hops/epilog.sh",
+        "jobfileappend": "1",
     }
     assert needed(conf) == {}
     assert [r for r in remarks(conf, WORKING) if "/site/prolog" in r]

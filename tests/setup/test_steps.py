@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsd.setup.change import BACKUP, Link, SetupError, Write
+from hopsd.setup.change import BACKUP, Link, Write
 from hopsd.setup.machine import Machine, plugin_folder
 from hopsd.setup.steps import STEPS, configuration, no_plugin, no_slurm, plugin, slurm
 
@@ -51,12 +51,24 @@ def test_a_copy_of_our_plugin_gives_way_to_a_link(machine: Machine) -> None:
 
 def test_a_sites_own_plugin_stays(machine: Machine) -> None:
     script = machine.slurm_conf.parent / "job_submit.lua"
-    script.write_text("function slurm_job_submit() end\n")
-    with pytest.raises(SetupError, match="the site's own"):
-        plugin(machine)
-    script.write_text(f'dofile("{plugin_folder()}/hops/job_submit.lua")\n')
-    assert script not in [change.path for change in plugin(machine) if isinstance(change, Link)]
-    assert script not in [change.path for change in no_plugin(machine) if hasattr(change, "path")]
+    text = "function slurm_job_submit() end\nreturn slurm.SUCCESS\n"
+    script.write_text(text)
+    for change in plugin(machine):
+        change.make()
+    assert f'dofile("{plugin_folder() / "job_submit.lua"}")' in script.read_text()
+    assert script.read_text().endswith("return slurm.SUCCESS\n")
+    assert plugin(machine) == []
+    for change in no_plugin(machine):
+        change.make()
+    assert script.read_text() == text
+    assert sorted(path.name for path in script.parent.iterdir()) == ["job_submit.lua", "slurm.conf"]
+
+
+def test_a_call_by_the_sites_own_hand_is_left_to_it(machine: Machine) -> None:
+    script = machine.slurm_conf.parent / "job_submit.lua"
+    script.write_text(f'dofile("{plugin_folder()}/job_submit.lua")\n')
+    for changes in (plugin(machine), no_plugin(machine)):
+        assert script not in [change.path for change in changes if hasattr(change, "path")]
 
 
 def test_slurm_conf_is_continued_and_comes_back_as_it_was(machine: Machine) -> None:

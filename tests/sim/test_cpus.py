@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from sim_cases import NET, A, job
 
-from hopsd.core.devices import CPU
 from hopsd.model.allocation import Allocation
+from hopsd.model.devices import CPU
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.scenario import Cluster, Server, Workload

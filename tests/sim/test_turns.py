@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sim_cases import cluster, job, workload
 
 from hopsd.ctl import cli
-from hopsd.ctl.simulate import play_all
+from hopsd.ctl.study.simulate import play_all
 from hopsd.errors import InputError
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.hare.schedulers import SCHEDULERS
@@ -23,7 +23,7 @@ from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.study import Result, play, result_of
-from hopsd.sim.turns import Turns
+from hopsd.sim.turns import LaneSimulation
 
 ROUND = 300.0
 
@@ -36,7 +36,7 @@ def run(
     restart: float = 0.0,
 ) -> Result:
     own = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
-    turns = Turns(where, load, SCHEDULERS[policy], own, switch)
+    turns = LaneSimulation(where, load, SCHEDULERS[policy], own, switch)
     return result_of(policy, turns.run(), where, load)
 
 
@@ -88,7 +88,7 @@ def test_a_job_comes_back_to_its_gpu_in_the_time_of_a_switch() -> None:
 def test_every_gpu_of_a_first_round_waits_for_its_process() -> None:
     where, load = cluster(n0=4), workload([job(1, 2400.0, 4)])
     own = SimulationSettings(ROUND, cluster=ClusterSettings(profiling_seconds=30.0))
-    turns = Turns(where, load, SCHEDULERS["hare-dispatch"], own, 0.0)
+    turns = LaneSimulation(where, load, SCHEDULERS["hare-dispatch"], own, 0.0)
     (seen,) = result_of("hare-dispatch", turns.run(), where, load).outcomes
     assert (seen.end, seen.gpu_seconds_held, seen.restarts) == (630.0, 2520.0, 0)
 
@@ -131,11 +131,11 @@ def drawn_case(data: st.DataObject) -> tuple[Cluster, Workload, float, float]:
 def test_what_happens_before_a_plan_does_not_depend_on_it(policy: str, data: st.DataObject) -> None:
     where, load, switch, restart = drawn_case(data)
     own = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
-    whole = Turns(where, load, SCHEDULERS[policy], own, switch).run()
+    whole = LaneSimulation(where, load, SCHEDULERS[policy], own, switch).run()
     submits = {spec.id: spec.submit for spec in load.jobs}
     assert all(change.time >= submits[change.job] for change in whole.changes)
     plan = data.draw(st.sampled_from([made.time for made in whole.plans]))
-    cut = Turns(where, load, SCHEDULERS[policy], replace(own, horizon=plan), switch).run()
+    cut = LaneSimulation(where, load, SCHEDULERS[policy], replace(own, horizon=plan), switch).run()
     assert [c for c in whole.changes if c.time < plan] == [c for c in cut.changes if c.time < plan]
 
 
@@ -170,7 +170,7 @@ def test_alone_a_job_fares_as_in_the_plain_simulation(
     where = cluster(**{f"n{n}": gpus for n, gpus in enumerate(sizes)})
     load = workload([job(1, samples, where.gpus, submit=submit)], spread=0.7)
     own = SimulationSettings(ROUND, cluster=ClusterSettings(30.0, profiling_seconds=profiling))
-    turns = Turns(where, load, SCHEDULERS[policy], own, 0.0).run()
+    turns = LaneSimulation(where, load, SCHEDULERS[policy], own, 0.0).run()
     (here,) = result_of(policy, turns, where, load).outcomes
     (there,) = play(policy, get(policy), where, load, own).outcomes
     assert asdict(here) == pytest.approx(asdict(there))
@@ -191,7 +191,9 @@ def test_every_length_of_a_round_comes_to_its_end(length: float, first: int) -> 
 
     load = workload([job(1, 10.0 * length, 1, submit=first * length)])
     own = SimulationSettings(length)
-    made = Turns(cluster(a0=1), load, SCHEDULERS["hare-dispatch"], own, 0.0, advances).run()
+    made = LaneSimulation(
+        cluster(a0=1), load, SCHEDULERS["hare-dispatch"], own, 0.0, advances
+    ).run()
     assert made.finished == 1
     assert list(made.rounds) == [round(start / length) * length for start in made.rounds]
 
@@ -210,7 +212,9 @@ def test_no_gpu_is_held_twice_and_all_is_trained(policy: str, data: st.DataObjec
     own = SimulationSettings(ROUND, cluster=ClusterSettings(data.draw(st.floats(0.0, 50.0))))
     if any(min(j.reqs) > max(s.gpus for s in where.servers) for j in jobs):
         return
-    made = Turns(where, load, SCHEDULERS[policy], own, data.draw(st.floats(0.0, 20.0))).run()
+    made = LaneSimulation(
+        where, load, SCHEDULERS[policy], own, data.draw(st.floats(0.0, 20.0))
+    ).run()
     assert made.finished == len(jobs)
     used, held = Counter[str](), {}
     times = sorted({change.time for change in made.changes})
@@ -282,10 +286,10 @@ def test_what_does_not_go_with_it(tmp_path: Path, arguments: list[str], says: st
 def test_interrupted_it_does_not_point_to_what_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: Turns) -> None:
+    def interrupted(_: LaneSimulation) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Turns, "run", interrupted)
+    monkeypatch.setattr(LaneSimulation, "run", interrupted)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     left = simulate(tmp_path, "--policy", "hare")
     assert left.exit_code == 130
@@ -298,7 +302,9 @@ def test_jobs_that_never_ended_are_counted(
 ) -> None:
     where, load = cluster(n0=1), workload([job(1, 6000.0, 1), job(2, 6000.0, 1)])
     own = SimulationSettings(ROUND, horizon=ROUND)
-    cut = result_of("hare", Turns(where, load, SCHEDULERS["hare"], own, 0.0).run(), where, load)
+    cut = result_of(
+        "hare", LaneSimulation(where, load, SCHEDULERS["hare"], own, 0.0).run(), where, load
+    )
     monkeypatch.setattr("signal.signal", lambda *_: None)
     play_all(["hare"], lambda _: cut, None, tmp_path)
     assert "hare: 2 jobs never ended" in capsys.readouterr().err

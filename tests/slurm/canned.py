@@ -6,7 +6,7 @@ from hopsd.slurm.command import SlurmCommands
 
 
 class Canned(SlurmCommands):
-    """Answers given in advance: nodes' text, and squeue's JSON."""
+    """QueryService given in advance: nodes' text, and squeue's JSON."""
 
     nodes = "NodeName=n0 CPUTot=8 Gres=gpu:a:2 State=IDLE Partitions=main"
     jobs = '{"jobs": []}'

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
 from hopsd.core.speed.calibration import Transfer, fit
-from hopsd.ctl.calibrate import calibrate
+from hopsd.core.speed.estimator import EstimatorSettings
+from hopsd.core.speed.type_speeds import with_type_speeds
+from hopsd.ctl.admin.calibrate import calibrate
 from hopsd.errors import InputError, SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
@@ -128,6 +131,17 @@ def test_measured_fitted_and_stored(
         assert stored.gpu_type == "rtx3090"
         assert stored.b_link == first["b_link"]["bandwidth"] > 1e6
         assert stored.b_net == first["b_net"]["bandwidth"] > 1e6
+        records = store.knowledge().records
+        assert {(r.gpu_type, r.gpus, r.nodes) for r in records} == {
+            ("rtx3090", 1, 1),
+            ("v100", 1, 1),
+        }
+        speeds = with_type_speeds(store.knowledge(), EstimatorSettings()).type_speed
+    ratios = [
+        second["samples_per_second"][network] / speed
+        for network, speed in first["samples_per_second"].items()
+    ]
+    assert speeds == {"rtx3090": 1.0, "v100": pytest.approx(prod(ratios) ** 0.5)}
 
     more = ["--type", "rtx3090", "--dry-run"]
     shown = CliRunner().invoke(calibrate, [*command, *more], catch_exceptions=False)

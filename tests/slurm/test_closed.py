@@ -10,13 +10,13 @@ from memory_store import MemoryStore
 from slurm_contract import assert_runs_as_planned, start
 
 from examples.demo.cluster import NodeSpec, PrivateCluster
-from hopsd.core.snapshot import build_snapshot
-from hopsd.core.snapshot_settings import SnapshotSettings
+from hopsd.core.snapshot.build import build_snapshot
+from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo
 from hopsd.model.reason import ReasonCode
-from hopsd.observation import observe
+from hopsd.round.observe import observe
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.parse import barred, closed_partitions, node_readings, records
 from hopsd.slurm.scontrol import ScontrolAdapter

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from fixtures_postgres import Databases
 from values import job, plan_record
 
-from hopsd.ctl.database import migrate as migrate_command
+from hopsd.ctl.admin.database import migrate as migrate_command
 from hopsd.errors import InputError, StoreError
 from hopsd.store.migrate import back_to, folder, migrate, pending
 from hopsd.store.postgres import PostgresStore

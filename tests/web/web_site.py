@@ -10,10 +10,10 @@ from typing import Any
 
 from controller_rig import Rig
 
-from hopsd.answers import Answers
 from hopsd.config import Config, WebConfig
 from hopsd.config.listen import ListenAddress
 from hopsd.model.privacy import Privacy
+from hopsd.serve.answers import QueryService
 from hopsd.web import Web
 
 
@@ -42,7 +42,7 @@ class WebSite:
         self.listen = ListenAddress(listen)
         self.rig, self.slurm = rig, Slurm()
         config = replace(Config(), web=WebConfig(listen=self.listen, **settings))
-        self.answers = Answers(rig.controller, rig.store, self.slurm, config)
+        self.answers = QueryService(rig.controller, rig.store, self.slurm, config)
         self.web = Web(config.web, self.answers)
 
     @property

@@ -11,8 +11,7 @@ from math import ceil, floor
 import numpy as np
 
 from hopsd.model.arrays import Bools, Ints
-from hopsd.model.cluster import Node
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.rules import Rules, exact
 
 UNLIMITED = 2**50

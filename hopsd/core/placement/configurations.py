@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hopsd.core.placement.demands import Demands
+from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.core.placement.segments import Segments, Unwritten
 from hopsd.core.placement.shapes import Shapes
 from hopsd.model.arrays import Bools, Floats, Ints
@@ -40,6 +41,9 @@ class Configurations:
     ``server`` (rows,): the server of each row, -1 for a limit. A column takes what the item
     ``shape`` of ``demands`` takes and, if limits could bind any job, the item ``share``.
 
+    ``families``: sets of servers of jobs that are bound to racks, not all of which may be columns;
+    ``leaf`` (servers,): a number for the leaf of each.
+
     ``segments``: of columns that are not written out; what stands for ``shape``, ``throughput`` and
     ``share`` then computes them where they are read.
     """
@@ -56,6 +60,8 @@ class Configurations:
     server: Ints
     share: npt.NDArray[np.int32] | None = None
     segments: Segments | None = None
+    families: tuple[RackFamily, ...] = ()
+    leaf: Ints | None = None
 
     @property
     def jobs(self) -> int:
@@ -147,6 +153,7 @@ class Configurations:
             share=None if self.share is None else self.share[keep],
             throughput=self.throughput[keep],
             segments=None,
+            families=(),
             present=np.where(stays, np.searchsorted(keep, self.present), -1),
         )
 
@@ -171,4 +178,5 @@ class Configurations:
         present = np.where(stays, self.present - shift[own] if len(shift) else -1, -1)
         count = np.bincount(new.job, np.diff(new.start), minlength=self.jobs).astype(np.int64)
         start = np.concatenate([[0], np.cumsum(count)])
-        return replace(self, start=start, present=present).with_segments(new), numbers
+        part = replace(self, start=start, present=present, families=())
+        return part.with_segments(new), numbers

@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from hopsd.core.placement.shapes import NO_SHAPES, Neighbours, ShapesOfSize
+from typing import NamedTuple
+
+from hopsd.core.placement.rack_sets import (
+    NO_SETS,
+    LeafServers,
+    RackRule,
+    RackSets,
+    any_even_sets,
+    any_filled_sets,
+    even_sets,
+    filled_sets,
+)
+from hopsd.core.placement.shapes import Neighbours
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
 from hopsd.model.rules import Rules, ShapeRule
 
-Form = tuple[ShapeRule, int | None, int | None, bool]
-"""The form of shapes: rule, GPUs on each server, most servers, and whether uneven ones may leave
-GPUs on their first server, too. On a single server it is ``ONE``, whatever the job's rule.
-"""
 
-ONE: Form = ShapeRule.NODE, None, None, False
+class Form(NamedTuple):
+    """The form of shapes: as in the rules, and whether uneven ones may leave GPUs on their first
+    server, too. On a single server it is ``ONE``, whatever the job's rules.
+    """
+
+    shape: ShapeRule
+    per_node: int | None = None
+    max_nodes: int | None = None
+    slides: bool = False
+    segment: int | None = None
+    max_switches: int | None = None
+
+    @property
+    def rack_rule(self) -> RackRule | None:
+        """Which leaves the servers may be on; None: any, but servers are neighbours."""
+        if self.segment is None and self.max_switches is None:
+            return None
+        return RackRule(self.segment, self.max_switches)
+
+
+ONE = Form(ShapeRule.NODE)
 
 
 def form_of(rules: Rules, *, slides: bool = False) -> Form:
     """The form of the job's spread shapes."""
-    return rules.shape, rules.per_node, rules.max_nodes, slides
+    return Form(
+        rules.shape, rules.per_node, rules.max_nodes, slides, rules.segment, rules.max_switches
+    )
 
 
 def in_one(rules: Rules, size: int) -> bool:
@@ -25,14 +55,33 @@ def in_one(rules: Rules, size: int) -> bool:
     return rules.per_node in (None, size)
 
 
-def spread(neighbours: Neighbours, size: int, form: Form) -> ShapesOfSize:
+def spread(there: LeafServers, size: int, form: Form) -> RackSets:
     """The shapes that spread ``size`` GPUs over servers."""
-    rule, per_node, most, slides = form
-    if rule is ShapeRule.EVEN:
-        found = neighbours.even(size, per_node)
-    else:
-        found = neighbours.slid(size) if slides else neighbours.filled(size)
-    return found if most is None or found.servers.shape[1] <= most else NO_SHAPES
+    found = _spread(there, size, form)
+    most = form.max_nodes
+    return found if most is None or found.shapes.servers.shape[1] <= most else NO_SETS
+
+
+def could_spread(there: LeafServers, size: int, form: Form) -> bool:
+    """Whether there is any shape of :func:`spread`."""
+    rule = form.rack_rule
+    if rule is None or form.max_nodes is not None:
+        return bool(len(spread(there, size, form).shapes))
+    if form.shape is ShapeRule.EVEN:
+        return any_even_sets(there, size, form.per_node, rule)
+    return any_filled_sets(there, size, rule)
+
+
+def _spread(there: LeafServers, size: int, form: Form) -> RackSets:
+    rule, even = form.rack_rule, form.shape is ShapeRule.EVEN
+    if rule is not None:
+        return (
+            even_sets(there, size, form.per_node, rule) if even else filled_sets(there, size, rule)
+        )
+    neighbours = Neighbours(there.servers, there.idle)
+    if even:
+        return RackSets(neighbours.even(size, form.per_node))
+    return RackSets(neighbours.slid(size) if form.slides else neighbours.filled(size))
 
 
 def may_spread(job: Job, gpu_type: GpuType, largest: int, rho: float | None, sigma: float) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hopsd.core.placement.rack_sets import leaf_numbers, leaves_of
+from hopsd.core.speed.throughput import across_leaves
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node, Shape
 
 
 class Factors:
@@ -31,20 +32,47 @@ class Factors:
         self._matrix = np.array(list(known))
         self._at = {i: job.server_factor_at for i, job in enumerate(jobs) if job.server_factor_at}
         self._index = {name: i for i, name in enumerate(names)}
+        self._across = {
+            i: (tuple(sorted(job.across.items())), job) for i, job in enumerate(jobs) if job.across
+        }
+        self.leaf = leaf_numbers(nodes)
         kinds: dict[object, int] = {}
-        alike = [(row, id(self._at.get(i))) for i, row in enumerate(self._row.tolist())]
+        alike = [
+            (row, id(self._at.get(i)), self._across[i][0] if i in self._across else None)
+            for i, row in enumerate(self._row.tolist())
+        ]
         self._kind = np.array([kinds.setdefault(key, len(kinds)) for key in alike], dtype=np.int64)
 
-    def slowest(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
-        """The smallest factor over each shape's servers: (jobs, n) from ``servers`` (n, d).
+    def of_shapes(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
+        """The factor of each job and shape: (jobs, n) from ``servers`` (n, d).
 
-        ``gpus``: the size of the shapes. A server's factor for the shape takes precedence over its
-        mean.
+        The smallest over the shape's servers, and that of the number of its leaves. ``gpus``: the
+        size of the shapes. A server's factor for the shape takes precedence over its mean.
         """
+        found = self.slowest(jobs, servers, (gpus, servers.shape[1]))
+        if self._across:
+            found *= self.across(jobs, leaves_of(self.leaf, servers))
+        return found
+
+    def across(self, jobs: Ints, leaves: Ints) -> Floats:
+        """The factor of each job by the number of leaves that it spans: (jobs, n)."""
+        found = np.ones((len(jobs), len(leaves)))
+        counts, which = np.unique(leaves, return_inverse=True)
+        known: dict[object, Floats] = {}
+        for row, number in enumerate(jobs.tolist()) if self._across else ():
+            if number in self._across:
+                table, job = self._across[number]
+                if table not in known:
+                    factors = np.array([across_leaves(job, n) for n in counts.tolist()])
+                    known[table] = factors[which.ravel()]
+                found[row] = known[table]
+        return found
+
+    def slowest(self, jobs: Ints, servers: Ints, shape: Shape) -> Floats:
+        """The smallest factor of each of some sets of servers, for jobs of this ``shape``."""
         if len(self._matrix) == 1 and not self._at:
             return np.ones((len(jobs), len(servers)))
         rows = self._matrix[self._row[jobs]]
-        shape = gpus, servers.shape[1]
         for row, job in enumerate(jobs.tolist()) if self._at else ():
             for node, factor in self._at.get(job, {}).get(shape, {}).items():
                 if node in self._index:
@@ -58,10 +86,10 @@ class Factors:
         """How many kinds of jobs there are among some: those of one kind have equal factors."""
         return len(np.unique(self._kind[jobs]))
 
-    def slowest_by_kind(self, jobs: Ints, servers: Ints, gpus: int) -> tuple[Floats, Ints]:
-        """:meth:`slowest` without repetition: a row for each kind of job, and each job's row."""
+    def by_kind(self, jobs: Ints, servers: Ints, gpus: int) -> tuple[Floats, Ints]:
+        """:meth:`of_shapes` without repetition: a row for each kind of job, and each job's row."""
         _, first, row = np.unique(self._kind[jobs], return_index=True, return_inverse=True)
-        return self.slowest(jobs[first], servers, gpus), row.ravel()
+        return self.of_shapes(jobs[first], servers, gpus), row.ravel()
 
     def mean(self) -> Floats:
         """The mean factor of every node over the jobs, (nodes,)."""

@@ -6,7 +6,7 @@ shapes: such a block holds a column for every pair of one of its jobs and one of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -19,14 +19,23 @@ from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.limit_rows import with_limits
+from hopsd.core.placement.rack_sets import (
+    LeafServers,
+    RackFamily,
+    RackRule,
+    can_span,
+    leaf_numbers,
+    leaves_of,
+    union,
+)
 from hopsd.core.placement.segments import Segments
 from hopsd.core.placement.server_rows import ServerRows
-from hopsd.core.placement.shapes import Neighbours, ShapesOfSize, join
+from hopsd.core.placement.shapes import Neighbours, ShapesOfSize, join, ramp
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job
-from hopsd.model.rules import Rules
+from hopsd.model.rules import Rules, ShapeRule
 
 WRITTEN_MAX = 1 << 21
 """More columns than this are not written out, if many jobs share their shapes and their factors."""
@@ -38,6 +47,9 @@ SLID_SERVERS_MAX = 64
 _SHARED = 10_000
 
 
+NO_MORE: Mapping[Hashable, ShapesOfSize] = {}
+
+
 def generate(
     jobs: Sequence[Job],
     available: AvailableResources,
@@ -47,6 +59,7 @@ def generate(
     keep_present: bool,
     allowances: Sequence[Allowance] = (),
     slide: bool = False,
+    sets: Mapping[Hashable, ShapesOfSize] = NO_MORE,
 ) -> Configurations:
     """All configurations of ``jobs`` on the available resources.
 
@@ -55,10 +68,12 @@ def generate(
     without a sensitivity never. ``keep_present``: where a running job is now is one of its
     configurations. ``slide``: jobs too large for one server may leave GPUs on their first one,
     too, on types of at most ``SLID_SERVERS_MAX`` servers, where :meth:`_JobClasses.alike` holds.
+    ``sets``: sets of servers to list beside others, by the key of their :class:`RackFamily`.
     """
     nodes = available.nodes
     rows = ServerRows(available, jobs)
     classes = _JobClasses(jobs, available, rows)
+    leaves = leaf_numbers(nodes)
     blocks: dict[_Key, _Block] = {}
     slid_above: dict[GpuType, float] = {}
     pool = np.zeros(len(nodes), dtype=np.int64)
@@ -71,7 +86,15 @@ def generate(
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
             found = _blocks_of_type(
-                jobs, gpu_type, servers, classes, job_class, spreaders, slid_above[gpu_type]
+                jobs,
+                gpu_type,
+                servers,
+                leaves,
+                classes,
+                job_class,
+                spreaders,
+                slid_above[gpu_type],
+                sets,
             )
             blocks |= {key: block for key, block in found if len(block.jobs) and len(block.shapes)}
     factors = Factors(jobs, nodes)
@@ -131,12 +154,15 @@ _Key = tuple[int, GpuType, int, int, Form]
 class _Block:
     """Jobs and shapes with the same key: every pair is a column.
 
-    ``per_gpu`` (jobs,): samples per second per GPU before server factors.
+    ``per_gpu`` (jobs,): samples per second per GPU before server factors. ``there``: the servers
+    that sets of jobs bound to racks are made of; ``complete``: whether all such sets are listed.
     """
 
     jobs: Ints
     per_gpu: Floats
     shapes: ShapesOfSize
+    there: LeafServers | None = None
+    complete: bool = True
 
 
 def _may_spread(
@@ -157,10 +183,12 @@ def _blocks_of_type(
     jobs: Sequence[Job],
     gpu_type: GpuType,
     servers: Ints,
+    leaves: Ints,
     classes: _JobClasses,
     job_class: int,
     spreaders: frozenset[int],
     slid_above: float,
+    sets: Mapping[Hashable, ShapesOfSize],
 ) -> Iterator[tuple[_Key, _Block]]:
     takers: dict[int, list[int]] = {}
     for i in np.flatnonzero(classes.of == job_class).tolist():
@@ -169,26 +197,35 @@ def _blocks_of_type(
                 if jobs[i].rules.enough(gpu_type, size):
                     takers.setdefault(size, []).append(i)
     open_to_it = servers[classes.allowed[job_class][servers]]
-    neighbours = Neighbours(open_to_it, classes.usable[job_class][open_to_it])
+    there = LeafServers(open_to_it, classes.usable[job_class][open_to_it], leaves[open_to_it])
+    neighbours = Neighbours(there.servers, there.idle)
     for size, able in sorted(takers.items()):
         one = [i for i in able if in_one(jobs[i].rules, size)]
         rates = [per_gpu(jobs[i].throughput[gpu_type], size, 1) for i in one]
-        yield (job_class, gpu_type, size, 1, ONE), _block(one, rates, neighbours.in_one(size))
+        block = _block(one, rates, neighbours.in_one(size))
+        if any(jobs[i].rules.rack_bound for i in one):
+            block = replace(block, there=there)
+        yield (job_class, gpu_type, size, 1, ONE), block
         forms: dict[Form, list[int]] = {}
         for i in able:
             if i in spreaders:
                 form = form_of(jobs[i].rules, slides=_slides(jobs[i], slid_above))
                 forms.setdefault(form, []).append(i)
         for form, several in forms.items():
-            shapes = spread(neighbours, size, form)
-            count = shapes.servers.shape[1]
+            found = spread(there, size, form)
+            count = found.shapes.servers.shape[1]
+            key = job_class, gpu_type, size, count, form
+            shapes = found.shapes if key not in sets else union(found.shapes, sets[key])
             rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
-            yield (job_class, gpu_type, size, count, form), _block(several, rates, shapes)
+            block = _block(several, rates, shapes)
+            if form.rack_rule is not None:
+                block = replace(block, there=there, complete=found.complete)
+            yield key, block
 
 
 def _slides(job: Job, above: float) -> bool:
     """Whether it may leave GPUs of its first server; an exclusive one leaves them to nobody."""
-    return min(job.reqs) > above and not job.rules.exclusive
+    return min(job.reqs) > above and not job.rules.exclusive and not job.rules.rack_bound
 
 
 def _block(jobs: list[int], rates: list[float], shapes: ShapesOfSize) -> _Block:
@@ -217,12 +254,13 @@ def _presents(
     nodes, idle = available.nodes, available.gpus
     index = {node.name: i for i, node in enumerate(nodes)}
     types = {node.name: node.gpu_type for node in nodes}
+    leaves = {node.name: node.leaf for node in nodes}
     found = []
     for i, job in enumerate(jobs):
         parts = sorted((index.get(name, -1), gpus) for name, gpus in job.running)
         if not parts or any(t < 0 or gpus > idle[t] for t, gpus in parts):
             continue
-        throughput = configuration_throughput(job, job.running, types)
+        throughput = configuration_throughput(job, job.running, types, leaves)
         if throughput > 0:
             gpu_type = nodes[parts[0][0]].gpu_type
             slides = _slides(job, slid_above[gpu_type])
@@ -283,7 +321,65 @@ def _fill(
             Demands.joined(demands),
             rows.capacity,
             rows.server,
+            leaf=factors.leaf,
+            families=tuple(
+                _family(jobs, key, block, block.there, first_column[key], factors, rows, classes)
+                for key, block in blocks.items()
+                if block.there is not None
+            ),
         )
+    )
+
+
+def _family(
+    jobs: Sequence[Job],
+    key: _Key,
+    block: _Block,
+    there: LeafServers,
+    first: Ints,
+    factors: Factors,
+    rows: ServerRows,
+    classes: _JobClasses,
+) -> RackFamily:
+    job_class, _, size, count, form = key
+    rules, even = classes.rules[job_class], count == 1 or form.shape is ShapeRule.EVEN
+    bound = np.array([jobs[i].rules.rack_bound for i in block.jobs.tolist()])
+    first, members = first[bound], block.jobs[bound]
+    able = there.with_at_least(size // count if even else 1)
+    gives = np.full(len(able.servers), size // count) if even else able.idle
+    rule = form.rack_rule or RackRule()
+    spans, first_on = np.unique(leaves_of(factors.leaf, block.shapes.servers), return_index=True)
+    leaves = np.arange(1, rule.leaves(count, len(able.by_leaf())) + 1)
+    example = first_on[np.abs(leaves[:, None] - spans).argmin(axis=1)]
+    across = factors.across(members, leaves)
+    on_server = factors.slowest(members, able.servers[:, None], (size, count))
+    examples = block.shapes.servers[example]
+    listed = factors.slowest(members, examples, (size, count))
+    listed *= factors.across(members, leaves_of(factors.leaf, examples))
+    slowest, parts = np.full(len(members), inf), None
+    if even:
+        for at, servers in enumerate(can_span(rule, count, able, leaves).T):
+            least = on_server[:, servers].min(axis=1, initial=inf) * across[:, at]
+            slowest = np.minimum(slowest, block.per_gpu[bound] * least * size)
+    else:
+        several = ShapesOfSize(np.repeat(able.servers, gives)[:, None], ramp(gives)[:, None] + 1)
+        parts = rows.demands(several, rules)
+    return RackFamily(
+        key,
+        members,
+        first,
+        rule,
+        count,
+        size,
+        block.shapes,
+        leaves,
+        example,
+        on_server.max(axis=1)[:, None] * across / listed,
+        able,
+        rows.demands(ShapesOfSize(able.servers[:, None], gives[:, None]), rules),
+        parts,
+        block.complete,
+        slowest,
     )
 
 
@@ -297,7 +393,7 @@ class _Written:
         """The columns of a block's jobs, from ``first`` (jobs,) on."""
         at = first[:, None] + np.arange(len(block.shapes))
         self._shape[at] = shape + np.arange(len(block.shapes))
-        slowest = factors.slowest(block.jobs, block.shapes.servers, size)
+        slowest = factors.of_shapes(block.jobs, block.shapes.servers, size)
         self._throughput[at] = block.per_gpu[:, None] * slowest * size
 
     def add_one(self, at: int, present: _Present, shape: int) -> None:
@@ -319,7 +415,7 @@ class _Segments:
 
     def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
         """The columns of a block's jobs, from ``first`` (jobs,) on."""
-        slowest, row = factors.slowest_by_kind(block.jobs, block.shapes.servers, size)
+        slowest, row = factors.by_kind(block.jobs, block.shapes.servers, size)
         count, each = len(block.shapes), np.ones(len(first), dtype=np.int64)
         at, sizes = self._at + count * row, np.full(len(first), float(size))
         self._parts.append((first, block.jobs, shape * each, block.per_gpu, at, sizes))

@@ -8,6 +8,7 @@ import numpy as np
 
 from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.available import AvailableResources, cores_of, memory_of
+from hopsd.core.placement.rack_sets import keeps_racks
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -33,6 +34,7 @@ class Ledger:
         self._available, self._allowances = available, allowances
         self._at = {node.name: i for i, node in enumerate(available.nodes)}
         self._type = [node.gpu_type for node in available.nodes]
+        self._leaf = [node.leaf for node in available.nodes]
         self._left = np.stack([available.gpus, available.cores, available.memory]).astype(np.int64)
         self._used: set[int] = set()
         self._closed: set[int] = set()
@@ -47,7 +49,8 @@ class Ledger:
             return False
         stays = allocation == job.running
         rules = job.rules
-        if not stays and not keeps_shape(rules, allocation):
+        leaves = [self._leaf[self._at[name]] for name in allocation.nodes]
+        if not stays and not (keeps_shape(rules, allocation) and keeps_racks(rules, leaves)):
             return False
         usable = self._available.usable_gpus(rules)
         for name, gpus in allocation:

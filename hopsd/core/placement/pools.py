@@ -10,20 +10,19 @@ from types import MappingProxyType
 import numpy as np
 
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.contract import form_of, in_one, may_spread, spread
-from hopsd.core.placement.remembered import Remembered
-from hopsd.core.placement.sensitivity import Sensitivities
-from hopsd.core.placement.shapes import Neighbours
-from hopsd.model.cluster import Node
+from hopsd.core.placement.contract import could_spread, form_of, in_one, may_spread
+from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
+from hopsd.core.placement.sensitivity import Remembered, Sensitivities
+from hopsd.model.arrays import Ints
 from hopsd.model.ids import GpuType
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import PlanSettings
 from hopsd.model.rules import ANYWHERE
 
 DEFAULT_SIGMA = PlanSettings().sigma
 
 _HELD_MAX = 16384
-"""Answers that a pool keeps from plan to plan."""
+"""QueryService that a pool keeps from plan to plan."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,10 @@ class Pool:
     @cached_property
     def _idle(self) -> AvailableResources:
         return AvailableResources.idle(self.nodes)
+
+    @cached_property
+    def _leaves(self) -> Ints:
+        return leaf_numbers(self.nodes)
 
     def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
         """Whether the job has a configuration in this pool when it is idle."""
@@ -58,14 +61,15 @@ class Pool:
         return held
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
-        usable = self._idle.usable_gpus(job.rules)[self._idle.allowed(job.rules)]
+        allowed = self._idle.allowed(job.rules)
+        usable = self._idle.usable_gpus(job.rules)[allowed]
         largest = int(usable.max(initial=0))
         sizes = [size for size in job.reqs if job.rules.enough(self.gpu_type, size)]
         if any(size <= largest and in_one(job.rules, size) for size in sizes):
             return True
-        neighbours = Neighbours(np.arange(len(usable)), usable)
+        there = LeafServers(np.arange(len(usable)), usable, self._leaves[allowed])
         form = form_of(job.rules)
-        return spreads and any(len(spread(neighbours, size, form)) for size in sizes)
+        return spreads and any(could_spread(there, size, form) for size in sizes)
 
 
 Pools = Mapping[GpuType, Pool]

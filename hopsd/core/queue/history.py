@@ -108,7 +108,7 @@ def advance(
         allocation_since=_since(old, job) if holds else _without_since(old, job, now),
         profiling=holds and job.profiling,
         age_seconds=old.age_seconds,
-        end=(job.end or now) if job.state.finished and not job.failed_profile else None,
+        end=(job.end or now) if job.state.finished and not job.ended_in_profile else None,
         released=job.released or (old.released and not _held_again(job)),
         run_seconds_by_type=by_type,
         app_seconds=old.app_seconds + apps * (now - old.seen),

@@ -11,7 +11,7 @@ import numpy as np
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.pools import could_run, pools_of
 from hopsd.core.queue.competing import available_resources, idle_gpus, staying_jobs
-from hopsd.core.queue.window import Entrance
+from hopsd.core.queue.service_window import Entrance
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, UserName, job_order
 from hopsd.model.job import Job, JobState

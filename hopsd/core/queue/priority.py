@@ -11,9 +11,8 @@ from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, pools_of, remembered
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.overdue import Boost, overdue
 from hopsd.core.speed.throughput import single_gpu
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, job_order
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
 
 DEFAULT_AGE_SECONDS = 3600.0

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.submission.unseen import why_unseen
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.knowledge import Shortage
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
 
@@ -19,7 +18,10 @@ Pair = tuple[WorkloadName, GpuType]
 
 @dataclass(frozen=True, slots=True)
 class ProfilingSettings:
-    """Limits on profile runs.
+    """Which workloads get profile runs, and limits on them.
+
+    ``new_workloads``: every new workload does, as in section 3.2 of the paper; otherwise only those
+    whose jobs ask for it (``profile=yes``), as a script need not bear being started twice.
 
     ``iterations``: the most that one run measures. ``time_limit_seconds``: of one run, from its
     start. ``retry_seconds``: how long to wait before a failed run is repeated. ``share``: of each
@@ -27,6 +29,7 @@ class ProfilingSettings:
     """
 
     enabled: bool = False
+    new_workloads: bool = True
     iterations: int = 20
     time_limit_seconds: float = 120.0
     retry_seconds: float = 86400.0

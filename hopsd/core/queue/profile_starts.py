@@ -14,13 +14,12 @@ from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.pools import Pools, could_run, could_run_on, pools_of
 from hopsd.core.queue.competing import idle_gpus, ledger_of, staying_jobs
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings
-from hopsd.core.queue.window import limited
+from hopsd.core.queue.service_window import limited
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
+from hopsd.model.history import ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName, job_order
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import Snapshot
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.rules import ShapeRule
 
 

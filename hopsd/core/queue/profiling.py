@@ -25,13 +25,11 @@ from hopsd.core.queue.profile_runs import (
 from hopsd.core.queue.profile_starts import Candidate, RunQuota, runs_to_begin
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
-from hopsd.model.history import JobRecord
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, job_order
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.knowledge import Knowledge, Shortage
 from hopsd.model.plan import Plan, Snapshot
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason
 from hopsd.model.rules import Rules
@@ -42,7 +40,7 @@ LEAVE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClusterView:
     """A reading, with the records and the comments of its jobs."""
 
     reading: Reading
@@ -57,12 +55,13 @@ class Seen:
         """Its user; nobody for a job without a record."""
         return self.records[job].user if job in self.records else UserName("")
 
-    def candidates(self, snapshot: Snapshot) -> list[Candidate]:
+    def candidates(self, snapshot: Snapshot, settings: ProfilingSettings) -> list[Candidate]:
         """The waiting jobs of the snapshot that may be profiled."""
         able = (
             job
             for job in snapshot.jobs
             if _waits(job, self.jobs[job.id])
+            and self._is_wanted(job, settings)
             and not _why_not_profiled(self.jobs[job.id], self.comments[job.id])
         )
         return [
@@ -71,17 +70,24 @@ class Seen:
             for record in [self.records[job.id]]
         ]
 
-    def unmeasurable(self, snapshot: Snapshot, known: Collection[Pair]) -> dict[JobId, str]:
+    def _is_wanted(self, job: Job, settings: ProfilingSettings) -> bool:
+        """Whether the user or the site wants the job's workload to be measured first."""
+        return settings.new_workloads or self.comments[job.id].profile
+
+    def unmeasurable(
+        self, snapshot: Snapshot, known: Collection[Pair], settings: ProfilingSettings
+    ) -> dict[JobId, str]:
         """Why waiting jobs whose workload was not measured on any GPU type get no profile run."""
         measured = {workload for workload, _ in known}
-        found = {}
+        notes = {}
         for job in snapshot.jobs:
             reading = self.jobs[job.id]
-            if _waits(job, reading) and self.records[job.id].workload not in measured:
-                why = _why_not_profiled(reading, self.comments[job.id])
-                if why:
-                    found[job.id] = f"hops makes no short run to measure its speed: {why}"
-        return found
+            if not (_waits(job, reading) and self._is_wanted(job, settings)):
+                continue
+            why = _why_not_profiled(reading, self.comments[job.id])
+            if why and self.records[job.id].workload not in measured:
+                notes[job.id] = f"hops makes no short run to measure its speed: {why}"
+        return notes
 
 
 def _waits(job: Job, reading: JobReading) -> bool:
@@ -97,11 +103,21 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
         return "--no-requeue forbids starting it again"
     if reading.awaited:  # Slurm would take a failed run for the end of what they wait for
         return "jobs outside hops depend on it"
+    if min(comment.reqs) > 1:
+        return f"it asks for {min(comment.reqs)} GPUs or more, and the run has one"
     if (reading.asked.ranks or 1) > 1:
         return (
             f"its script starts {reading.asked.ranks} ranks on each node, and the run has one GPU"
         )
-    return ""
+    repeated = [words for effect, words in _REPEATS.items() if effect in reading.asked.repeats]
+    return f"its script {repeated[0]}, and a run would do so once more" if repeated else ""
+
+
+_REPEATS = {
+    "submits": "submits jobs",
+    "requeues": "requeues itself",
+    "counts": "reads SLURM_RESTART_COUNT",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +194,7 @@ def known_pairs(knowledge: Knowledge, types: Iterable[GpuType], min_records: int
 
 def profiling(
     snapshot: Snapshot,
-    seen: Seen,
+    seen: ClusterView,
     runs: Sequence[ProfileRun],
     known: set[Pair],
     settings: ProfilingSettings,
@@ -202,7 +218,9 @@ def profiling(
         failed = {(run.workload, run.gpu_type) for run in recent if run.failure and run.ran}
         running = {(run.workload, run.gpu_type) for run in busy.values()}
         candidates = [
-            candidate for candidate in seen.candidates(left) if candidate.id not in failures
+            candidate
+            for candidate in seen.candidates(left, settings)
+            if candidate.id not in failures
         ]
         quota = _quota(snapshot, seen, busy.values(), settings)
         begun = runs_to_begin(left, candidates, known | failed | running, quota, queue)
@@ -220,13 +238,13 @@ def profiling(
         steps=tuple(sorted(steps, key=lambda step: job_order(step.job))),
         staying=frozenset(busy.keys() & on_nodes - {step.job for step in steps}),
         failures=failures,
-        unmeasurable=seen.unmeasurable(snapshot, known) if settings.enabled else {},
+        unmeasurable=seen.unmeasurable(snapshot, known, settings) if settings.enabled else {},
     )
 
 
 def _followed(
     runs: Sequence[ProfileRun],
-    seen: Seen,
+    seen: ClusterView,
     known: set[Pair],
     settings: ProfilingSettings,
     shortages: Collection[Shortage],
@@ -247,7 +265,7 @@ def _followed(
 
 
 def _quota(
-    snapshot: Snapshot, seen: Seen, busy: Iterable[ProfileRun], settings: ProfilingSettings
+    snapshot: Snapshot, seen: ClusterView, busy: Iterable[ProfileRun], settings: ProfilingSettings
 ) -> RunQuota:
     """What new runs may take beside those that are ``busy``."""
     types = {node.name: node.gpu_type for node in seen.reading.nodes}
@@ -281,11 +299,11 @@ def _leaving(
 
 
 def _put_back(jobs: Iterable[JobReading], records: Mapping[JobId, JobRecord]) -> list[Step]:
-    """Requeues jobs that failed on one GPU, which says nothing about the GPUs they asked for."""
+    """Requeues jobs that ended on one GPU, which says nothing about the GPUs they asked for."""
     return [
         Step(job.id, StepKind.REQUEUE, profiling=True)
         for job in jobs
-        if job.failed_profile and job.id in records
+        if job.ended_in_profile and job.id in records
     ]
 
 

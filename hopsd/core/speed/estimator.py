@@ -4,9 +4,10 @@ Records of a server give its factor for the shape, records of a GPU type the spe
 measured on it. Other shapes come from the theory layer: equations 1 to 5 with basic times,
 corrected by the measured shapes (:mod:`hopsd.core.speed.by_shape`); under ``paper_exact`` from the
 paper's tables (:mod:`hopsd.core.speed.by_count`).
-The last layer is an assumption, so that even a job without any data can be placed: every GPU is
-as fast as one GPU elsewhere and ``assumed_gpu_speedup`` times as fast as a CPU, and spreading costs
-``assumed_sensitivity``.
+The last layer is an assumption, so that even a job without any data can be placed: types compare
+as they do for other workloads (:mod:`hopsd.core.speed.type_speeds`) or, where nothing shows that,
+every GPU is as fast as any other and ``assumed_gpu_speedup`` times as fast as a CPU. Spreading
+costs ``assumed_sensitivity``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hopsd.core.devices import is_cpu
 from hopsd.core.speed.answers import ASSUMED, record_count
 from hopsd.core.speed.batches import carried_over, near
 from hopsd.core.speed.by_count import Column, PaperBase
@@ -30,11 +30,11 @@ from hopsd.core.speed.layers import (
     server_factors,
 )
 from hopsd.core.speed.plausible import plausible_factors, plausible_tables
-from hopsd.core.speed.theory import alone, basic_times, credible, placed
+from hopsd.core.speed.theory import alone, as_fast_as, basic_times, credible, placed
 from hopsd.core.speed.throughput import IterationModel
-from hopsd.model.cluster import Node
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName, WorkloadName, script_of
-from hopsd.model.job import Shape, ThroughputTable
+from hopsd.model.job import Node, Shape, ThroughputTable
 from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
 
 KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
@@ -79,7 +79,8 @@ class _Evidence:
 
     ``theory``: that of an older version of the program if ``outdated``; ``older``: speeds measured
     with that version; ``earlier``: at the batch size before. ``elsewhere``: a GPU's speed inferred
-    from other types.
+    from other types. ``borrowed``: the type whose basic times ``theory`` is, as fast as
+    ``elsewhere``.
     """
 
     measured: Tables
@@ -88,11 +89,12 @@ class _Evidence:
     older: Mapping[Shape, Measured]
     earlier: Mapping[Shape, Measured]
     elsewhere: float
+    borrowed: GpuType | None = None
 
     @property
     def unsure(self) -> float:
         """Standard deviation of the logarithm of a GPU's speed."""
-        if self.theory is None:
+        if self.theory is None or self.borrowed is not None:
             return UNKNOWN_ALONE
         return OLDER if self.outdated else KNOWN_ALONE
 
@@ -102,6 +104,8 @@ class _Evidence:
         if self.theory is None:
             return ASSUMED
         version = "older version's theory" if self.outdated else "theory"
+        if self.borrowed is not None:
+            version = f"theory from {self.borrowed}"
         return f"{version}, {record_count(self.theory.records)}"
 
 
@@ -160,20 +164,24 @@ class Estimator:
         fits = {**outdated, **theories}
         elsewhere = self._elsewhere(measured, fits) or self._elsewhere(earlier, {}) or 1.0
         table = self._paper_table if self._settings.model.paper_exact else self._table
-        tables = {
-            t: table(
-                t,
-                _Evidence(
-                    measured.get(t, Tables()),
-                    theories.get(t, outdated.get(t)),
-                    t not in theories,
-                    older.type[t].answering(least).shapes if t in older.type else {},
-                    earlier[t].shapes if t in earlier else {},
-                    elsewhere * self._worth(t),
-                ),
+        lender = None if self._settings.model.paper_exact else _lender(fits)
+
+        def evidence(t: GpuType) -> _Evidence:
+            speed = elsewhere * self._worth(t)
+            own = _Evidence(
+                measured.get(t, Tables()),
+                theories.get(t, outdated.get(t)),
+                t not in theories,
+                older.type[t].answering(least).shapes if t in older.type else {},
+                earlier[t].shapes if t in earlier else {},
+                speed,
             )
-            for t in sorted(self._largest)
-        }
+            if own.theory is not None or lender is None:
+                return own
+            theory = as_fast_as(lender, t, speed)
+            return replace(own, theory=theory, borrowed=lender.gpu_type)
+
+        tables = {t: table(t, evidence(t)) for t in sorted(self._largest)}
         factors = plausible_factors(server_factors(layers, least))
         if self._settings.model.paper_exact:
             return Estimate(plausible_tables(tables), factors)
@@ -201,7 +209,11 @@ class Estimator:
         )
 
     def _worth(self, gpu_type: GpuType) -> float:
-        """A device's assumed speed relative to a GPU, until it is measured."""
+        """A device's speed relative to others, until the workload is measured on it: as other
+        workloads show, else an assumption.
+        """
+        if gpu_type in self._knowledge.type_speed:
+            return self._knowledge.type_speed[gpu_type]
         return 1.0 / self._settings.assumed_gpu_speedup if is_cpu(gpu_type) else 1.0
 
     def _table(self, gpu_type: GpuType, evidence: _Evidence) -> ThroughputTable:
@@ -267,6 +279,14 @@ class Estimator:
             aggregated_source={n: answer.source for n, answer in aggregated.items()},
             distributed_source={n: answer.source for n, answer in distributed.items()},
         )
+
+
+def _lender(fits: Mapping[GpuType, Theory]) -> Theory | None:
+    """The basic times that types without any borrow: the newest of a training, of GPUs if any."""
+    training = [fit for fit in fits.values() if not fit.inference]
+    return max(
+        training, key=lambda fit: (not is_cpu(fit.gpu_type), fit.at, fit.gpu_type), default=None
+    )
 
 
 def _carried(

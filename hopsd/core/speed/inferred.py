@@ -13,13 +13,13 @@ from functools import lru_cache
 from math import sqrt
 from statistics import median_low
 
-from hopsd.bulkhead import isolate
 from hopsd.core.speed.batches import near
 from hopsd.core.speed.estimator import EstimatorSettings
 from hopsd.core.speed.layers import Measured, by_workload
 from hopsd.core.speed.theory import LINK, credible, silent
 from hopsd.core.speed.throughput import BasicTimes, IterationModel, iteration_seconds
 from hopsd.model.ids import GpuType, UserName, WorkloadName
+from hopsd.model.isolation import find_failing_items
 from hopsd.model.job import Shape
 from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
 
@@ -46,7 +46,7 @@ def with_implied_bandwidths(
     knowledge: Knowledge, settings: EstimatorSettings, now: float
 ) -> Knowledge:
     """``knowledge`` with what all its workloads imply, but those that make that raise."""
-    implied, _ = isolate(
+    implied, _ = find_failing_items(
         informative(knowledge), lambda names: implied_bandwidths(knowledge, names, settings, now)
     )
     return replace(knowledge, implied=implied)

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
-from hopsd.core.devices import is_cpu
 from hopsd.core.speed.layered import Clamped
 from hopsd.model import bounds
 from hopsd.model.bounds import Bound
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.job import ByShape, ThroughputTable
 

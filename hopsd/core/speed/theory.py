@@ -21,7 +21,7 @@ from hopsd.core.speed.throughput import (
     theory_per_gpu,
 )
 from hopsd.model import bounds
-from hopsd.model.ids import UserName
+from hopsd.model.ids import GpuType, UserName
 from hopsd.model.knowledge import Bandwidth, PhaseRecord, Theory
 
 SAME_BATCH = 0.1
@@ -145,6 +145,26 @@ def _of_speed(per_gpu: float) -> BasicTimes:
 def alone(theory: Theory, model: IterationModel | None = None) -> float:
     """Samples per second of one GPU alone: no communication and no waiting for peers."""
     return theory_per_gpu(replace(silent(theory), t_w=PeerWait()), 1, 1, model)
+
+
+def as_fast_as(theory: Theory, gpu_type: GpuType, per_gpu: float) -> Theory:
+    """The basic times on another type, where one GPU makes ``per_gpu`` samples per second: all are
+    in the same proportions, and so is how well the training scales.
+    """
+    slower = alone(theory) / per_gpu
+    return replace(
+        theory,
+        gpu_type=gpu_type,
+        t_f=theory.t_f * slower,
+        t_b=theory.t_b * slower,
+        t_u=theory.t_u * slower,
+        mu_cache=theory.mu_cache * slower,
+        sigma_cache=theory.sigma_cache * slower,
+        mu_load=theory.mu_load * slower,
+        sigma_load=theory.sigma_load * slower,
+        w_cache=theory.w_cache * slower,
+        w_load=theory.w_load * slower,
+    )
 
 
 def silent(theory: Theory) -> BasicTimes:

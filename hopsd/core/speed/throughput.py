@@ -47,12 +47,21 @@ def single_gpu(job: Job, gpu_type: GpuType) -> float:
     return per_gpu(table, 1, 1) if table is not None else 0.0
 
 
+def across_leaves(job: Job, leaves: int) -> float:
+    """The factor on the job's throughput where it spans so many leaf switches."""
+    return interpolate(job.across, leaves) if job.across else 1.0
+
+
 def configuration_throughput(
-    job: Job, allocation: Allocation, node_types: Mapping[NodeName, GpuType]
+    job: Job,
+    allocation: Allocation,
+    node_types: Mapping[NodeName, GpuType],
+    leaf_of: Mapping[NodeName, str] | None = None,
 ) -> float:
     """Samples per second of the whole job: its slowest server's per-GPU rate times all GPUs.
 
     0 for no allocation, and where a server's type or the spread shape is not in the tables.
+    ``leaf_of``: each node's leaf switch; without it all are on the same.
     """
     rates = []
     gpus, nodes = allocation.gpus, len(allocation.parts)
@@ -60,7 +69,8 @@ def configuration_throughput(
         table = job.throughput.get(node_types[node])
         rate = per_gpu(table, gpus, nodes) if table is not None else 0.0
         rates.append(rate * job.factor_on(node, gpus, nodes))
-    return min(rates, default=0.0) * gpus
+    leaves = 1 if leaf_of is None else len({leaf_of.get(node, "") for node in allocation.nodes})
+    return min(rates, default=0.0) * gpus * across_leaves(job, leaves)
 
 
 class Pattern(IntEnum):

@@ -1,8 +1,7 @@
 """The job comment that asks hops for GPUs: ``hops:reqs=1,2,4,8;samples=1.28e9;lr=0.1@1``.
 
-``slurm_plugin/job_submit.lua`` accepts and rejects the same texts: change both together; both are
-tested with ``tests/plugin/comment_cases.json``. Only ASCII can be accepted, so characters and bytes
-are the same on both sides.
+``slurm_plugin/job_submit.lua`` accepts and refuses the same texts with the same words: change both
+together. ``tests/plugin/test_comment.py`` compares them, message by message.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
 
 from hopsd.errors import CommentError, InputError
 from hopsd.model import bounds
@@ -24,12 +22,13 @@ PREFIX = "hops:"
 DEFAULT_RANGE_VALUES = 8
 BLANKS = " \t"
 
-T = TypeVar("T")
-
 _OURS = re.compile(
     r"(?:^|(?<=[ \t;,]))hops:[ \t]*"
-    r"((?:[^ \t]|(?<=[;=,])[ \t]+|[ \t]+(?=[;=,])|[ \t]+$)*)",
+    r"((?:[^ \t]|(?<=[;=,])[ \t]+|[ \t]+(?=[;=,])|[ \t]+\Z)*)",
     re.DOTALL,
+)
+_NEAR = re.compile(
+    r"(?:^|[ \t;,])hops?[ \t]*[:=;]|(?:^|[ \t;,:])reqs?[ \t]*=[ \t]*[0-9]", re.IGNORECASE | re.ASCII
 )
 _WHOLE = re.compile(r"[0-9]+")
 _DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -57,6 +56,7 @@ class Comment:
     run on CPU devices instead of GPUs, in the counts of ``reqs``. ``app``: the hyper-parameter
     search that it belongs to; ``phase``: its phase in that, 0: none.
     ``shape``, and ``per_node`` GPUs on each node; None: as in the script's own options.
+    ``profile``: its user lets hops run it briefly on one GPU of each type to measure its speed.
     """
 
     reqs: tuple[int, ...]
@@ -71,6 +71,7 @@ class Comment:
     phase: int = 0
     shape: ShapeRule | None = None
     per_node: int | None = None
+    profile: bool = False
 
 
 def is_ours(text: str) -> bool:
@@ -88,44 +89,71 @@ def our_part(text: str) -> str | None:
     return found and found[1]
 
 
+def unread_part(text: str) -> str:
+    """What follows our part and looks like more of it: ``2,4`` of ``hops:reqs=1 2,4``; "" if
+    nothing does. Other text may follow, as in ``hops:reqs=1 night run``.
+    """
+    found = _OURS.search(text)
+    if found is None:
+        return ""
+    rest = text[found.end() :].strip(BLANKS)
+    last_key = found[1].rpartition(";")[2].partition("=")[0].strip(BLANKS)
+    is_more = last_key in _TEXT_KEYS or _COUNT_FIRST.match(rest) or _PAIR.search(rest)
+    return rest if rest and is_more else ""
+
+
+def remark(text: str) -> str:
+    """What the user should know of a comment that is not refused; "" for nothing."""
+    if is_ours(text):
+        rest = unread_part(text)
+        return rest and (
+            f"not read: {_shown(rest)}; the part for hops ends at the first blank that is not next"
+            " to ';', '=' or ','"
+        )
+    if is_ours(text.lower()):
+        return "an ordinary job: write hops: in small letters to have hops place it"
+    if _NEAR.search(text):
+        return "an ordinary job: to have hops place it, begin the comment with hops:reqs="
+    return ""
+
+
 def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
     """Parse a job's comment; ``range_values``: how many counts a range without ``num`` gives.
 
     Raises:
         NotOursError: there is no ``hops:`` in the text.
-        CommentError: a bad text; the message is one line with key, value and what is accepted.
+        CommentError: a bad text; the message is one line with key, value and what to write.
     """
     ours = our_part(text)
     if ours is None:
         raise NotOursError(f"{_shown(text)} is not a hops comment: there is no 'hops:' in it")
-    if not bounds.COMMENT_CHARACTERS.holds(len(text)):
+    length = len(text.encode(errors="surrogatepass"))
+    if not bounds.COMMENT_CHARACTERS.holds(length):
         raise CommentError(
-            f"the comment has {len(text)} characters; accepted are at most"
+            f"the comment has {length} characters: write at most"
             f" {bounds.COMMENT_CHARACTERS.maximum}"
         )
     pairs = _pairs(ours)
-    if "reqs" not in pairs:
-        raise CommentError("reqs is missing; accepted is a comment such as 'hops:reqs=1,2,4,8'")
-    num = _given(pairs, "num", lambda v: _whole("num", v, bounds.RANGE_COUNTS))
-    reqs = _reqs(pairs["reqs"], num, range_values)
+    _check_together(pairs)
+    num = _whole(pairs["num"], bounds.RANGE_COUNTS) if "num" in pairs else range_values
+    reqs = _reqs(pairs["reqs"], num)
     app, phase = read_app(pairs["app"]) if "app" in pairs else (None, 0)
-    per_node = _given(pairs, "per_node", lambda v: _gpus("per_node", v, v))
-    shape = _given(pairs, "shape", lambda v: ShapeRule(_choice("shape", v, tuple(ShapeRule))))
-    if per_node is not None:
-        shape = _even(pairs, shape, per_node)
+    per_node = _gpus(pairs["per_node"]) if "per_node" in pairs else None
+    shape = ShapeRule(pairs["shape"]) if "shape" in pairs else None
     return Comment(
         reqs=reqs,
-        samples=_given(pairs, "samples", lambda v: _decimal("samples", v, bounds.SAMPLES)),
-        batch_size=_given(pairs, "batch", lambda v: _whole("batch", v, bounds.BATCH)),
-        lr=_lr(pairs["lr"], reqs[0]) if "lr" in pairs else {},
-        lr_rule=LrRule(_choice("lr_rule", pairs.get("lr_rule", "none"), tuple(LrRule))),
-        preempt=_choice("preempt", pairs.get("preempt", "yes"), ("yes", "no")) == "yes",
-        workload=_given(pairs, "workload", _workload),
-        cpu=_choice("cpu", pairs.get("cpu", "no"), ("yes", "no")) == "yes",
+        samples=_decimal(pairs["samples"], bounds.SAMPLES) if "samples" in pairs else None,
+        batch_size=_whole(pairs["batch"], bounds.BATCH) if "batch" in pairs else None,
+        lr=_rates(pairs["lr"], reqs[0]) if "lr" in pairs else {},
+        lr_rule=LrRule(pairs.get("lr_rule", "none")),
+        preempt=pairs.get("preempt", "yes") == "yes",
+        workload=WorkloadName(pairs["workload"]) if "workload" in pairs else None,
+        cpu=pairs.get("cpu", "no") == "yes",
         app=app,
         phase=phase,
-        shape=shape,
+        shape=ShapeRule.EVEN if per_node is not None else shape,
         per_node=per_node,
+        profile=pairs.get("profile", "no") == "yes",
     )
 
 
@@ -161,114 +189,6 @@ def learning_rate(comment: Comment, gpus: int) -> float | None:
     return rate * scale[comment.lr_rule](ratio)
 
 
-KEYS = (
-    *("reqs", "num", "samples", "batch", "lr", "lr_rule", "preempt", "workload", "cpu", "app"),
-    *("shape", "per_node"),
-)
-
-
-def _given(pairs: Mapping[str, str], key: str, read: Callable[[str], T]) -> T | None:
-    return read(pairs[key]) if key in pairs else None
-
-
-def _pairs(body: str) -> dict[str, str]:
-    pieces = [piece.strip(BLANKS) for piece in body.split(";")]
-    if len(pieces) > 1 and not pieces[-1]:
-        pieces.pop()  # a trailing ';' ends the last pair
-    pairs: dict[str, str] = {}
-    for piece in pieces if body.strip(BLANKS) else ():
-        key, equals, value = (part.strip(BLANKS) for part in piece.partition("="))
-        if not equals:
-            raise CommentError(f"{_shown(piece)} has no '='; accepted is key=value joined by ';'")
-        if key not in KEYS:
-            raise CommentError(f"key {_shown(key)} is unknown; accepted are {', '.join(KEYS)}")
-        if key in pairs:
-            raise CommentError(f"{key}={_shown(value)} is the second {key}; accepted is one")
-        pairs[key] = value
-    return pairs
-
-
-def _reqs(value: str, num: int | None, range_values: int) -> tuple[int, ...]:
-    low, dash, high = value.partition("-")
-    if dash:
-        first, last = _gpus("reqs", low, value), _gpus("reqs", high, value)
-        if first > last:
-            raise _bad("reqs", value, "a range min-max with min not above max")
-        return spread_over_range(first, last, range_values if num is None else num)
-    if num is not None:
-        raise CommentError(
-            f"num={num} goes with a range only; accepted are reqs=min-max with num, "
-            f"or a list such as reqs={_shown(value, quoted=False)} without"
-        )
-    return tuple(sorted({_gpus("reqs", item, value) for item in value.split(",")}))
-
-
-def _even(pairs: Mapping[str, str], shape: ShapeRule | None, per_node: int) -> ShapeRule:
-    if shape not in (None, ShapeRule.EVEN):
-        raise CommentError(
-            f"per_node={per_node} with shape={shape}; accepted is shape=even with it"
-        )
-    low, dash, high = pairs["reqs"].partition("-")
-    if dash:
-        found = int(high) - int(high) % per_node >= int(low)
-    else:
-        found = any(int(count) % per_node == 0 for count in pairs["reqs"].split(","))
-    if not found:
-        raise CommentError(
-            f"reqs={_shown(pairs['reqs'])} has no multiple of per_node={per_node};"
-            f" accepted is one at least, such as reqs={2 * per_node}"
-        )
-    return ShapeRule.EVEN
-
-
-def _lr(value: str, smallest: int) -> dict[int, float]:
-    if ":" not in value:
-        rate, at, gpus = value.partition("@")
-        return {_gpus("lr", gpus, value) if at else smallest: _rate(rate, value)}
-    rates: dict[int, float] = {}
-    for item in value.split(","):
-        gpus, _, rate = item.partition(":")
-        count = _gpus("lr", gpus, value)
-        if count in rates:
-            raise _bad("lr", value, f"one rate for {count} GPUs")
-        rates[count] = _rate(rate, value)
-    return rates
-
-
-def _rate(item: str, value: str) -> float:
-    return _decimal("lr", item, bounds.LEARNING_RATE, value)
-
-
-def _gpus(key: str, item: str, value: str) -> int:
-    return _whole(key, item, bounds.GPUS, value)
-
-
-def _whole(key: str, item: str, bound: Bound, value: str | None = None) -> int:
-    text = item.strip(BLANKS)
-    if not _WHOLE.fullmatch(text) or not bound.holds(int(text)):
-        raise _bad(key, item if value is None else value, _ACCEPTED[key])
-    return int(text)
-
-
-def _decimal(key: str, item: str, bound: Bound, value: str | None = None) -> float:
-    text = item.strip(BLANKS)
-    if not _DECIMAL.fullmatch(text) or not bound.holds(float(text)):
-        raise _bad(key, item if value is None else value, _ACCEPTED[key])
-    return float(text)
-
-
-def _choice(key: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise _bad(key, value, " or ".join(choices))
-    return value
-
-
-def _workload(value: str) -> WorkloadName:
-    if not _WORKLOAD.fullmatch(value):
-        raise _bad("workload", value, _NAME)
-    return WorkloadName(value)
-
-
 def read_app(value: str) -> tuple[AppName, int]:
     """Parse ``NAME`` or ``NAME:PHASE``; the phase is 0 by default.
 
@@ -277,27 +197,181 @@ def read_app(value: str) -> tuple[AppName, int]:
     """
     found = _APP.fullmatch(value)
     if not found:
-        raise _bad("app", value, f"{_NAME}; if it has phases, then ':' and 1 to 999, as in lm:2")
+        raise _bad("app", value)
     return AppName(found[1]), int(found[2] or 0)
 
 
+def _pairs(body: str) -> dict[str, str]:
+    """The values by key, each of which its reader accepts."""
+    pieces = [piece.strip(BLANKS) for piece in body.split(";")]
+    if len(pieces) > 1 and not pieces[-1]:
+        pieces.pop()  # a trailing ';' ends the last pair
+    pairs: dict[str, str] = {}
+    for piece in pieces if body.strip(BLANKS) else ():
+        key, equals, value = (part.strip(BLANKS) for part in piece.partition("="))
+        if not equals:
+            raise CommentError(f"{_shown(piece)} has no '=': write key=value joined by ';'")
+        if key not in KEYS:
+            raise CommentError(_unknown(key))
+        if key in pairs:
+            raise CommentError(f"{key}={_shown(value)} is the second {key}: give one")
+        try:
+            KEYS[key].read(value)
+        except ValueError as error:
+            raise _bad(key, value) from error
+        pairs[key] = value
+    return pairs
+
+
+def _unknown(key: str) -> str:
+    meant = next((name for name in KEYS if _normal(name) == _normal(key)), None)
+    hint = f"did you mean {meant}? " if meant else ""
+    return f"unknown key {_shown(key)}: {hint}The keys are {', '.join(KEYS)}"
+
+
+def _normal(key: str) -> str:
+    """The same for ``req`` and ``reqs``, ``lr-rule`` and ``lr_rule``, ``LR`` and ``lr``."""
+    return "".join(c for c in key if c.isascii() and c.isalnum()).lower().rstrip("s")
+
+
+def _check_together(pairs: Mapping[str, str]) -> None:
+    """
+    Raises:
+        CommentError: pairs that are good alone do not go together.
+    """
+    if "reqs" not in pairs:
+        raise CommentError("reqs is missing: give the GPU counts, as in hops:reqs=1,2,4,8")
+    reqs, per_node, shape = pairs["reqs"], pairs.get("per_node"), pairs.get("shape")
+    if "num" in pairs and "-" not in reqs:
+        raise CommentError(
+            f"num={_shown(pairs['num'])} goes with a range only: write reqs=min-max, or leave num"
+            " out"
+        )
+    if per_node is None:
+        return
+    if shape not in (None, ShapeRule.EVEN):
+        raise CommentError(
+            f"per_node={per_node} with shape={shape}: leave one out, or write shape=even"
+        )
+    if not _has_multiple(reqs, int(per_node)):
+        raise CommentError(
+            f"reqs={_shown(reqs)} has no multiple of per_node={per_node}: add one, such as"
+            f" {2 * int(per_node)}"
+        )
+
+
+def _has_multiple(reqs: str, per_node: int) -> bool:
+    low, dash, high = reqs.partition("-")
+    if dash:
+        return int(high) - int(high) % per_node >= int(low)
+    return any(int(count) % per_node == 0 for count in reqs.split(","))
+
+
+def _counts(value: str) -> tuple[int, ...]:
+    low, dash, high = value.partition("-")
+    counts = tuple(map(_gpus, (low, high) if dash else value.split(",")))
+    if dash and counts[0] > counts[1]:
+        raise ValueError(value)
+    return counts
+
+
+def _reqs(value: str, num: int) -> tuple[int, ...]:
+    counts = _counts(value)
+    if "-" in value:
+        return spread_over_range(counts[0], counts[1], num)
+    return tuple(sorted(set(counts)))
+
+
+def _rates(value: str, smallest: int = 1) -> dict[int, float]:
+    """The learning rate by GPU count; a plain rate is for the ``smallest``."""
+    if ":" not in value:
+        rate, at, gpus = value.partition("@")
+        return {_gpus(gpus) if at else smallest: _decimal(rate, bounds.LEARNING_RATE)}
+    rates: dict[int, float] = {}
+    for item in value.split(","):
+        gpus, _, rate = item.partition(":")
+        if _gpus(gpus) in rates:
+            raise ValueError(value)
+        rates[_gpus(gpus)] = _decimal(rate, bounds.LEARNING_RATE)
+    return rates
+
+
+def _gpus(item: str) -> int:
+    return _whole(item, bounds.GPUS)
+
+
+def _whole(item: str, bound: Bound) -> int:
+    text = item.strip(BLANKS)
+    if not _WHOLE.fullmatch(text) or not bound.holds(int(text)):
+        raise ValueError(item)
+    return int(text)
+
+
+def _decimal(item: str, bound: Bound) -> float:
+    text = item.strip(BLANKS)
+    if not _DECIMAL.fullmatch(text) or not bound.holds(float(text)):
+        raise ValueError(item)
+    return float(text)
+
+
+def _name(value: str) -> str:
+    if not _WORKLOAD.fullmatch(value):
+        raise ValueError(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """``accepts`` completes "give ..."; ``read`` raises ValueError for any other value."""
+
+    accepts: str
+    read: Callable[[str], object]
+
+
+def _choice(*words: str) -> Key:
+    def read(value: str) -> str:
+        return words[words.index(value)]
+
+    return Key(" or ".join(words), read)
+
+
 _NAME = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
-_ACCEPTED = {
-    "reqs": f"GPU counts from {bounds.GPUS} joined by ',' or one range such as 1-16",
-    "per_node": f"GPUs on each node, from {bounds.GPUS}",
-    "num": f"a whole number from {bounds.RANGE_COUNTS}",
-    "samples": f"a number from {bounds.SAMPLES}, such as 1.28e9",
-    "batch": f"a whole number from {bounds.BATCH}",
-    "lr": "a rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18, each from"
-    f" {bounds.LEARNING_RATE}",
+KEYS: Mapping[str, Key] = {
+    "reqs": Key(f"GPU counts from {bounds.GPUS} joined by ',' or one range such as 1-16", _counts),
+    "num": Key(
+        f"a whole number from {bounds.RANGE_COUNTS}", lambda v: _whole(v, bounds.RANGE_COUNTS)
+    ),
+    "samples": Key(
+        f"a number from {bounds.SAMPLES}, such as 1.28e9", lambda v: _decimal(v, bounds.SAMPLES)
+    ),
+    "batch": Key(f"a whole number from {bounds.BATCH}", lambda v: _whole(v, bounds.BATCH)),
+    "lr": Key(
+        "a rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18, each from"
+        f" {bounds.LEARNING_RATE}",
+        _rates,
+    ),
+    "lr_rule": _choice(*LrRule),
+    "preempt": _choice("yes", "no"),
+    "workload": Key(_NAME, _name),
+    "cpu": _choice("yes", "no"),
+    "app": Key(f"{_NAME}; if it has phases, then ':' and 1 to 999, as in lm:2", read_app),
+    "shape": _choice(*ShapeRule),
+    "per_node": Key(f"GPUs on each node, from {bounds.GPUS}", _gpus),
+    "profile": _choice("yes", "no"),
 }
+"""All keys; ``job_submit.lua`` has the same, in this order."""
+
+_TEXT_KEYS = ("workload", "app")
+_COUNT_FIRST = re.compile(r"[-@:]?[ \t]*[0-9]")
+_PAIR = re.compile(rf"(?:^|[ \t;,])(?:{'|'.join(KEYS)})[ \t]*=")
 
 
-def _bad(key: str, value: str, accepted: str) -> CommentError:
-    return CommentError(f"{key}={_shown(value)} is refused; accepted is {accepted}")
+def _bad(key: str, value: str) -> CommentError:
+    return CommentError(f"{key}={_shown(value)} is not valid: give {KEYS[key].accepts}")
 
 
-def _shown(text: str, *, quoted: bool = True) -> str:
-    """One printable line of at most 80 characters, whatever the user sent."""
-    short = text if len(text) <= 80 else text[:77] + "..."
-    return ascii(short) if quoted else ascii(short)[1:-1]
+def _shown(text: str) -> str:
+    """One printable line of at most 80 bytes, whatever the user sent."""
+    sent = text.encode(errors="surrogatepass")
+    short = sent if len(sent) <= 80 else sent[:77] + b"..."
+    return "'" + "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in short) + "'"

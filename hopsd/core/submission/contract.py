@@ -74,6 +74,7 @@ def _asked(said: Mapping[str, str]) -> Asked:
         tasks_each=_whole(said.get("tasks_each")) or 1,
         cores_per_gpu=_ratio(said.get("cores")),
         memory_mb_per_gpu=_whole(said.get("memory")),
+        memory_mb_per_core=_whole(said.get("per_core")),
         whole_memory=said.get("memory") == "node",
         default_memory=said.get("memory") == "default",
         exclusive=said.get("exclusive") == "yes",
@@ -88,7 +89,9 @@ def _asked(said: Mapping[str, str]) -> Asked:
         ranks=_whole(said.get("ranks")),
         switches=_whole(switches),
         switches_seconds=int(wait) if _SECONDS_WORD.fullmatch(wait) else None,
+        segment=_whole(said.get("segment")),
         starts=frozenset(filter(None, said.get("starts", "").split(","))),
+        repeats=frozenset(filter(None, said.get("repeats", "").split(","))),
     )
 
 

@@ -85,7 +85,7 @@ class RulesOnNodes:
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
     """The nodes with the GPU type, features, disk and other GRES that the job asks for.
 
-    For ``[a|b]`` the alternative with most GPUs; ``--switches`` is for ``core/queue/switches.py``.
+    For ``[a|b]`` the alternative with most GPUs.
     Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
     """
     asked = job.asked
@@ -109,20 +109,27 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
     return fitting
 
 
-def switches_wanted(job: JobReading, waited: float) -> int | None:
-    """The most leaf switches for the job, which has waited so many seconds; None: any number."""
+def on_racks(rules: Rules, job: JobReading, waited: float) -> Rules:
+    """``rules`` with what ``--segment`` and ``--switches`` ask of a job that has waited so many
+    seconds.
+    """
+    return replace(rules, segment=job.asked.segment, max_switches=_switches(job, waited))
+
+
+def _switches(job: JobReading, waited: float) -> int | None:
+    """The most leaf switches for the job; None: any number."""
     limit = job.asked.switches_seconds
     return job.asked.switches if limit is None or waited < limit else None
 
 
-def switches_note(job: JobReading, nodes: Iterable[NodeReading], waited: float) -> str:
-    """What the job's user should know of ``--switches``; "" if nothing."""
+def racks_note(job: JobReading, waited: float, *, racked: bool) -> str:
+    """What the job's user should know of ``--switches`` and ``--segment``; "" if nothing."""
     most, limit = job.asked.switches, job.asked.switches_seconds
-    if most is None:
-        return ""
-    if not any(node.switch for node in nodes):
-        return "--switches changes nothing, since Slurm knows no switches on this cluster"
-    if limit is None:
+    options = ["--switches"] * (most is not None) + ["--segment"] * bool(job.asked.segment)
+    if options and not racked:
+        change = "changes" if len(options) == 1 else "change"
+        return f"{' and '.join(options)} {change} nothing, since Slurm knows no switches or blocks"
+    if most is None or limit is None:
         return ""
     kept = waited < limit
     return f"--switches={most} {'counts until' if kept else 'no longer counts:'} it has waited" + (
@@ -198,6 +205,10 @@ def _memory_mb(
         per_gpu, per_node, per_cpu = site.mb_per_gpu, site.mb_per_node, site.mb_per_cpu
     elif not asked.whole_memory:
         per_node, per_cpu = job.memory_mb_per_node, job.memory_mb_per_cpu
+    if (
+        job.asked.memory_mb_per_core is not None
+    ):  # Slurm's own figure follows each placement's cores
+        per_cpu, cores = job.asked.memory_mb_per_core, max(cores, job.asked.cores_per_gpu or cores)
     if not site.counted:
         return Fraction(0), 0
     if per_gpu is not None:

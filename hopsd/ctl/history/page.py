@@ -8,10 +8,10 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from hopsd.core.devices import is_cpu
 from hopsd.ctl.terminal import printable
+from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType
-from hopsd.wording import duration
+from hopsd.model.reason import duration
 
 Document = dict[str, Any]
 

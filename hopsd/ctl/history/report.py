@@ -12,21 +12,21 @@ from typing import Any
 
 import click
 
-from hopsd.core.devices import is_cpu
+from hopsd.ctl.admin.past_runs import PATIENCE
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.history.page import page
 from hopsd.ctl.history.period import period, since_option, until_option
-from hopsd.ctl.past_runs import PATIENCE
 from hopsd.ctl.render import show, show_json, table
-from hopsd.ctl.screen.progress import Bar
+from hopsd.ctl.study.progress import Bar
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import SlurmError
+from hopsd.model.devices import is_cpu
 from hopsd.model.history import LoggedJob
 from hopsd.model.ids import GpuType
+from hopsd.model.reason import clock, duration
 from hopsd.slurm.accounting.jobs import read_logged
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.figures import SLOWDOWN_SECONDS
-from hopsd.wording import clock, duration
 
 Document = dict[str, Any]
 

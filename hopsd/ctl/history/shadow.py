@@ -13,27 +13,26 @@ from typing import Any
 
 import click
 
-from hopsd.answers import DIARY_MOST
-from hopsd.core.devices import without_cpus
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.history.period import When, period, until_option
 from hopsd.ctl.history.report import ADDING_UP
-from hopsd.ctl.history.what_if import MOST, study, told_first
 from hopsd.ctl.render import show, show_json, table
-from hopsd.ctl.screen.progress import Bar
 from hopsd.ctl.shell import completion as complete
-from hopsd.ctl.simulate import admit, show_results
+from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.study.simulate import admit, show_results
+from hopsd.ctl.study.what_if import MOST, study, told_first
 from hopsd.ctl.terminal import complain, say
 from hopsd.errors import InputError
+from hopsd.model.bounds import MAX_DIARY_ROWS
+from hopsd.model.devices import without_cpus
 from hopsd.model.history import LoggedJob, Stretch
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.reason import count_of
+from hopsd.model.reason import clock, count_of, duration
 from hopsd.model.scenario import Cluster, Server
 from hopsd.policies.registry import get
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.logs.replay import Replay, assumptions, replay
 from hopsd.sim.study import Result, figures
-from hopsd.wording import clock, duration
 
 Document = dict[str, Any]
 
@@ -130,15 +129,15 @@ def _told(path: Path, since: float, until: float, most: int, bar: Bar) -> Docume
     """
     jobs: list[Document] = []
     while True:
-        page = min(most - len(jobs), DIARY_MOST)
+        page = min(most - len(jobs), MAX_DIARY_ROWS)
         before = [jobs[0]["submit"], jobs[0]["id"]] if jobs else None
         told: Document = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=since,
                                     until=until, most=page, before=before)  # fmt: skip
         last = told["jobs"][-1:]
         if before and last and [last[0]["submit"], last[0]["id"]] >= before:
             raise InputError(
-                f"hopsd is older than this hopsctl and tells at most {DIARY_MOST} jobs:"
-                f" restart it, or ask for --jobs {DIARY_MOST}"
+                f"hopsd is older than this hopsctl and tells at most {MAX_DIARY_ROWS} jobs:"
+                f" restart it, or ask for --jobs {MAX_DIARY_ROWS}"
             )
         jobs[:0] = told["jobs"]
         bar.at(len(jobs), most)

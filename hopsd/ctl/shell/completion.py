@@ -16,10 +16,9 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, get_completion_class
 
-from hopsd.ctl.daemon import DEFAULT_SOCKET, SOCKET_VARIABLE
+from hopsd.ctl.daemon import DEFAULT_SOCKET, SOCKET_VARIABLE, ask
 from hopsd.ctl.terminal import printable
 from hopsd.errors import HopsError
-from hopsd.local_socket import ask
 
 PATIENCE = 2.0
 """Seconds."""

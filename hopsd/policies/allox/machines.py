@@ -17,9 +17,8 @@ from hopsd.core.queue.priority import ages, remaining_seconds
 from hopsd.core.speed.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, job_order
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies.placing import Servers

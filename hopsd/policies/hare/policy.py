@@ -203,5 +203,3 @@ def _fitting(
 
 
 plan = Hare(SCHEDULERS["hare"])
-plan_eft = Hare(SCHEDULERS["hare-eft"])
-plan_dispatch = Hare(SCHEDULERS["hare-dispatch"])

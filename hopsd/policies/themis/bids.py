@@ -14,9 +14,8 @@ from hopsd.core.placement.generate import generate
 from hopsd.core.queue.history import AppKey
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
-from hopsd.model.cluster import Node
-from hopsd.model.ids import NodeName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.ids import NodeName, RackName
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, Snapshot
 from hopsd.policies.placing import Servers
 from hopsd.policies.themis.agents import Agent, Offer, Part
@@ -33,7 +32,7 @@ lowers what it bids for them."""
 def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
     """An allocation as an offer."""
     held = [(nodes[name], gpus) for name, gpus in allocation if name in nodes]
-    parts = tuple(Part(node.gpu_type, gpus, node.rack) for node, gpus in held)
+    parts = tuple(Part(node.gpu_type, gpus, RackName(node.leaf) or None) for node, gpus in held)
     return Offer(()).together(Offer(parts))
 
 

@@ -18,9 +18,8 @@ from math import ceil, log
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.queue.history import AppKey
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.job import Job
+from hopsd.model.job import Job, Node
 from hopsd.model.plan import JobNumbers, Plan, PlanSettings, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
@@ -36,7 +35,6 @@ from hopsd.policies.themis.agents import (
 )
 from hopsd.policies.themis.apps import App, divide, grow
 from hopsd.policies.themis.bids import Bids, offer_of
-from hopsd.policies.themis.finish_time import share_seconds
 from hopsd.policies.themis.leases import unleased
 
 
@@ -213,4 +211,3 @@ def _numbers(apps: Sequence[App], rho: Mapping[AppKey, float]) -> dict[JobId, Jo
 
 
 plan = Themis()
-plan_share = Themis(bind(honest, independent=share_seconds))

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from hopsd.core.devices import is_cpu
 from hopsd.core.submission.contract import MARK
 from hopsd.model import bounds
+from hopsd.model.devices import is_cpu
 from hopsd.model.history import ANY_TYPE, LoggedJob, Stretch
 from hopsd.model.ids import GpuType, JobId, UserName
 from hopsd.slurm.command import SlurmCommands

@@ -73,7 +73,7 @@ def _takes_a_place(job: JobReading) -> bool:
 
 
 def _comes_up(job: JobReading) -> bool:
-    waits = job.state is SlurmState.PENDING or job.failed_profile
+    waits = job.state is SlurmState.PENDING or job.ended_in_profile
     return waits and not (job.released or job.dependency or job.hold is Hold.USER)
 
 

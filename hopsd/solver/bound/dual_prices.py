@@ -90,6 +90,13 @@ def prices_in_stages(
     yield _descend_in_rounds(program, rows, near, floor, give_up, _SAMPLED)
 
 
+def descend_from(
+    program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float
+) -> Prices:
+    """Prices from ``start`` (rows,) on: with a higher ``floor`` than before they prove more."""
+    return _descend_in_rounds(program, rows, start, floor, give_up, _LONG)
+
+
 def _prices_of_sample(
     program: Program, rows: CapacityRows, start: Floats, floor: float, give_up: float, size: int
 ) -> Floats:

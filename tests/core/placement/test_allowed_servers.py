@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.generate import generate
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.rules import Rules, ShapeRule
 
 TYPE = GpuType("v")

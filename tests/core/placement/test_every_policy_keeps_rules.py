@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from rack_reference import RackReference, rack_snapshot
 from ruled_reference import RuledReference
 from small_snapshots import ruled_snapshot
 
@@ -17,7 +18,7 @@ from hopsd.formats.snapshot import read_snapshot
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.plan import PlanSettings, PriorityName, Snapshot
 from hopsd.model.reason import ReasonCode
-from hopsd.policies.registry import POLICIES, get
+from hopsd.policies.registry import get, names
 
 Json = dict[str, Any]
 
@@ -46,10 +47,26 @@ def check(doc: Json, name: str) -> int:
     return len(given)
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
     placed = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(60))
     assert placed > 20
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_policy_breaks_up_segments_or_spans_more_switches(name: str) -> None:
+    bound = 0
+    for seed in range(60):
+        doc = rack_snapshot(seed, time_limit=2)
+        snapshot, settings = read_snapshot(json.dumps(doc))
+        placements = plan_json(get(name)(snapshot, settings))["placements"]
+        reference = RackReference(doc)
+        for job in doc["jobs"]:
+            place = placements.get(job["id"], {})
+            if reference.in_plan(job) and place != job["running"]:
+                assert not place or reference.on_leaves(job, tuple(place))
+                bound += len(place) > 1 and bool(job.get("segment") or job.get("max_switches"))
+    assert bound > 2
 
 
 def with_exempt(seed: int) -> Json:
@@ -61,7 +78,7 @@ def with_exempt(seed: int) -> Json:
     return doc
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> None:
     started = 0
     for doc in map(with_exempt, range(20, 40)):
@@ -198,7 +215,7 @@ def alone(seed: int) -> Json | None:
     return doc if RuledReference(doc).could_run(job) else None
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", names())
 def test_no_policy_starves_a_job_for_its_rules(name: str) -> None:
     docs = [doc for seed in range(45) if (doc := alone(seed)) is not None]
     assert len(docs) > 20

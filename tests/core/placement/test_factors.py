@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from hopsd.core.placement.factors import Factors
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 
 A = GpuType("a")
 NODES = [Node(NodeName(f"n{i}"), A, 8, 8) for i in range(2)]
@@ -22,5 +21,5 @@ def test_jobs_with_equal_factors_are_of_one_kind() -> None:
     factors = Factors([replace(JOB, server_factor=factor) for factor in own], NODES)
     assert factors.kinds_of(np.arange(5)) == 3
     assert factors.kinds_of(np.array([0, 1])) == 1
-    slowest = factors.slowest(np.arange(5), np.array([[0], [1]]), 1)
+    slowest = factors.of_shapes(np.arange(5), np.array([[0], [1]]), 1)
     assert slowest.tolist() == [[0.9, 1.0], [0.9, 1.0], [1.0, 0.9], [1.0, 1.0], [1.0, 1.0]]

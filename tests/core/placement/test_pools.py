@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hopsd.core.placement.pools import could_run, could_run_on, pools_for, pools_of
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.rules import Rules, ShapeRule
 
 OLD, NEW = GpuType("old"), GpuType("new")

@@ -1,14 +1,13 @@
-"""Answers about jobs' speeds, remembered from one plan to the next."""
+"""QueryService about jobs' speeds, remembered from one plan to the next."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from hopsd.core.placement.pools import remembered
-from hopsd.core.placement.remembered import Remembered
-from hopsd.model.cluster import Node
+from hopsd.core.placement.sensitivity import Remembered
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 
 A = GpuType("a")
 NODES = tuple(Node(NodeName(f"n{i}"), A, 4, 4) for i in range(2))

@@ -2,46 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from fractions import Fraction
-from typing import Any
-
 import pytest
-from ruled_reference import RuledReference
+from best_plan import check
 from small_snapshots import ruled_snapshot, small_snapshot
 
 from hopsd.core.placement import generate
-from hopsd.formats.plan import plan_json
-from hopsd.formats.snapshot import read_snapshot
-from hopsd.policies.registry import get
-
-Json = dict[str, Any]
-TOLERANCE = Fraction(1, 10**9)
-
-
-def planned(doc: Json) -> Json:
-    snapshot, settings = read_snapshot(json.dumps(doc))
-    return plan_json(get(settings.policy)(snapshot, settings))
-
-
-def check(doc: Json) -> None:
-    plan, reference = planned(doc), RuledReference(doc)
-    best, got = reference.optimum(), reference.objective(plan["placements"])
-    assert got <= best
-    assert best - got <= best * TOLERANCE, f"{float(got)} of {float(best)}"
-    assert reference.unused(plan["placements"]) == []
-    assert plan["status"] == "optimal"
-    if best < sys.float_info.max:
-        assert plan["objective"] == pytest.approx(float(got), rel=1e-9)
-        assert plan["upper_bound"] >= float(best) * (1 - 1e-9)
-    window, adjusted = reference.window()
-    assert plan["window"] == [job["id"] for job in window]
-    assert plan["adjusted"] == [job["id"] for job in adjusted]
-    assert {w["id"]: w["code"] for w in plan["waiting"]} == reference.codes(plan["placements"])
-    assert plan["configurations"] == sum(len(c) for _, _, c in reference.program())
-    for job in reference.queue():
-        assert plan["jobs"][job["id"]]["priority"] == pytest.approx(float(reference.priority(job)))
 
 
 @pytest.mark.parametrize("seed", range(500))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hopsd.core.placement.pools import pools_of
 from hopsd.core.placement.shortages import KNOWN_SECONDS, Shortages
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.knowledge import Shortage
 
 OLD, NEW = GpuType("v100"), GpuType("a100")

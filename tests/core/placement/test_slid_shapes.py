@@ -14,15 +14,14 @@ from hopsd.core.placement.fill import as_filled
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import Neighbours, ShapesOfSize
 from hopsd.model.arrays import Ints
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.rules import ANYWHERE, Rules
 from hopsd.model.step import Step, StepKind
 from hopsd.policies.hops import policy
 from hopsd.policies.registry import get
-from hopsd.slurm.place import _wave
+from hopsd.slurm.steps.wave import startable_together
 
 A = GpuType("a")
 
@@ -150,7 +149,7 @@ def test_slurm_can_start_what_is_planned(seed: int) -> None:
 def never_started(nodes: tuple[Node, ...], plan: Plan) -> list[Step]:
     free = {node.name: node.idle for node in nodes}
     waiting = [Step(job, StepKind.START, target=to) for job, to in plan.placements.items()]
-    while wave := _wave(waiting, free):
+    while wave := startable_together(waiting, free):
         for step in wave:
             waiting.remove(step)
             for node, gpus in step.target:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hopsd.core.queue.priority import priorities
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 
 V100, T4 = GpuType("v100"), GpuType("t4")

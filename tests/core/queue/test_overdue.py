@@ -15,9 +15,8 @@ from queued_jobs import T4, V100, job, snapshot
 from hopsd.core.queue.overdue import PART, STAYING
 from hopsd.core.queue.priority import queue
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName, RoundInfo, Snapshot
 from hopsd.model.rules import Limit, Rules, ShapeRule
 from hopsd.policies.hops.policy import plan

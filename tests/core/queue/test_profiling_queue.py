@@ -7,29 +7,28 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsd.config import parse as parse_config
-from hopsd.controller import round_settings
-from hopsd.core.devices import CPU, usable
 from hopsd.core.queue.competing import idle_gpus
 from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted
-from hopsd.core.queue.profiling import LEAVE_SECONDS, Profiling, Seen, known_pairs, profiling
+from hopsd.core.queue.profiling import LEAVE_SECONDS, ClusterView, Profiling, known_pairs, profiling
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
-from hopsd.model.cluster import Node
-from hopsd.model.history import JobRecord
+from hopsd.model.devices import CPU, usable
+from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.job import Job, JobState, Node, ThroughputTable
 from hopsd.model.knowledge import Knowledge, Shortage, ThroughputRecord
 from hopsd.model.plan import Plan, RoundInfo, Snapshot
-from hopsd.model.profiling import ProfileRun
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import Limit, Rules, ShapeRule
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.round.settings import round_settings
 
 A, V = GpuType("a100"), GpuType("v100")
 NOW = 1000.0
@@ -88,7 +87,9 @@ class World:
         nodes = tuple(NodeReading(n.name, n.gpu_type, n.gpus, 8) for n in self.nodes)
         return profiling(
             Snapshot(now, RoundInfo(self.first, 60.0), self.nodes, tuple(self.jobs), limits),
-            Seen(Reading(now, nodes, tuple(self.readings.values())), self.records, self.comments),
+            ClusterView(
+                Reading(now, nodes, tuple(self.readings.values())), self.records, self.comments
+            ),
             runs,
             known or set(),
             settings,
@@ -148,7 +149,7 @@ def test_a_run_keeps_the_rules_of_its_job_but_for_the_shape() -> None:
     narrow = replace(NODES[0], cores=8, idle_cores=7, memory_mb=1000.0)
     world = World((narrow, *NODES[1:]))
     for number, workload in ((1, "w"), (2, "x"), (3, "y")):
-        world.add(number, workload, 2, 4)
+        world.add(number, workload, 1, 2, 4)
     there = frozenset({NodeName("n0")})
     rules = Rules(nodes=there, shape=ShapeRule.EVEN, per_node=2, cores_per_gpu=4.0)
     more = replace(rules, cores_per_gpu=3.0, memory_mb_per_node=600.0)
@@ -469,7 +470,7 @@ def test_forty_new_workloads_leave_the_head_of_the_queue_what_it_needs() -> None
 
 def test_the_heads_own_run_is_not_kept_back_by_what_it_needs() -> None:
     world = World((Node(NodeName("n0"), A, 4, 4),))
-    head, other = world.add(1, "new", 4), world.add(2, "newer", 1)
+    head, other = world.add(1, "new", 1, 4), world.add(2, "newer", 1)
     assert set(starts(world.look(head=head))) == {head, other}
     alone = World((Node(NodeName("n0"), A, 1, 1),))
     alone.add(2, "newer", 1)
@@ -491,8 +492,47 @@ def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() ->
     assert starts(world.look(known=known, head=head, limits=(spent,))).keys() == mine
 
 
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [
+        ("submits", "submits jobs"),
+        ("requeues", "requeues itself"),
+        ("counts", "reads SLURM_RESTART_COUNT"),
+    ],
+)
+def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(
+    effect: str, words: str
+) -> None:
+    """One that submits its successor submitted one for each start."""
+    world = World()
+    world.add(1, "w", asked=Asked(repeats=frozenset({effect})))
+    world.add(2, "x", asked=Asked())
+    profiling = world.look()
+    assert starts(profiling).keys() == {"2"}
+    assert words in profiling.unmeasurable["1"]
+
+
 def test_a_script_that_starts_several_ranks_whatever_it_gets_is_not_measured_on_one_gpu() -> None:
     world = World()
     world.add(1, "w", asked=Asked(ranks=8))
     world.add(2, "x", asked=Asked(ranks=1))
     assert starts(world.look()).keys() == {"2"}
+
+
+@pytest.mark.parametrize(("new_workloads", "asks"), [(False, False), (False, True), (True, False)])
+def test_only_who_asks_is_run_for_measuring_unless_the_site_says_otherwise(
+    new_workloads: bool, asks: bool
+) -> None:
+    world = World()
+    job = world.add(1, "w", more=";profile=yes" if asks else "")
+    settings = ProfilingSettings(enabled=True, new_workloads=new_workloads)
+    assert list(starts(world.look(settings=settings))) == ([job] if asks or new_workloads else [])
+    assert world.look(settings=settings).unmeasurable == {}
+
+
+def test_a_job_that_needs_several_gpus_is_never_run_on_one() -> None:
+    world = World()
+    job = world.add(1, "w", 2, 4, more=";profile=yes")
+    looked = world.look(settings=ON)
+    assert starts(looked) == {}
+    assert "2 GPUs or more" in looked.unmeasurable[job]

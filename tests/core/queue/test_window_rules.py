@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.queue.window import (
+from hopsd.core.queue.service_window import (
     runnable,
     sensitivities,
     sensitivity,
     sensitivity_adjustment,
     service_window,
 )
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 
 V100, T4 = GpuType("v100"), GpuType("t4")
 NODES = (

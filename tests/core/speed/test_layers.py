@@ -22,12 +22,11 @@ from speed_values import (
     theory,
 )
 
-from hopsd.core.devices import CPU
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
 from hopsd.core.speed.throughput import Communication, IterationModel, per_gpu
-from hopsd.model.cluster import Node
+from hopsd.model.devices import CPU
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import Node, ThroughputTable
 from hopsd.model.knowledge import Bandwidth, Knowledge, ThroughputRecord
 
 N1 = NodeName("n1")
@@ -164,7 +163,7 @@ def test_a_cpu_that_nobody_measured_is_slower_than_a_gpu_and_the_other_way_round
 def test_of_a_type_without_anything_other_types_tell() -> None:
     known = estimated(knowledge(*records(3, 70.0, 2), fits=(theory(),)))
     assert known.tables[B].aggregated[1] == pytest.approx(70.0)
-    assert known.tables[B].source_of(1, 1) == "assumed"
+    assert known.tables[B].source_of(1, 1) == "theory from a100, 4 records"
     assert estimated(knowledge(fits=(theory(),))).tables[B].aggregated[1] == pytest.approx(100.0)
     assert estimated(Knowledge()).tables[B].aggregated[1] == pytest.approx(1.0)
 
@@ -260,3 +259,13 @@ def test_theory_slows_down_with_more_gpus() -> None:
     table = estimated(knowledge(fits=(theory(),))).tables[A]
     rates = [table.aggregated[n] for n in range(1, 9)] + [table.distributed[2]]
     assert all(less <= more for more, less in pairwise(rates))
+
+
+def test_a_type_without_basic_times_borrows_how_the_training_scales() -> None:
+    """Otherwise hops would expect the training to scale perfectly within a server there."""
+    wide = (Node(NodeName("n0"), A, 8, 8), Node(NodeName("n2"), B, 8, 8))
+    known = Knowledge(theory=(theory(),), bandwidth=tuple(Bandwidth(t, 1e7, 4e6) for t in (A, B)))
+    tables = Estimator(wide, known, EstimatorSettings(), NOW).estimate(RESNET).tables
+    for gpus in range(1, 9):
+        assert tables[B].aggregated[gpus] == pytest.approx(tables[A].aggregated[gpus])
+    assert tables[B].aggregated[8] < 0.9 * tables[B].aggregated[1]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
 from hopsd.core.speed.plausible import OVER_CPU, SPREAD, TOGETHER, TYPES, plausible_tables
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import Node, ThroughputTable
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 
 A, V, CPU = GpuType("a100"), GpuType("v100"), GpuType("cpu")

@@ -15,9 +15,9 @@ from hopsd.core.submission.partitions import Access
 from hopsd.core.submission.rules import (
     RulesOnNodes,
     gres_count,
+    on_racks,
+    racks_note,
     rules_of,
-    switches_note,
-    switches_wanted,
 )
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -134,6 +134,14 @@ def test_types_nodes_and_other_gres_name_the_nodes() -> None:
     assert gres_count("7") == 7
 
 
+def test_memory_by_the_core_is_of_the_cores_that_are_asked_for() -> None:
+    """Slurm's own figure is that of the last placement, with fewer cores of more memory each."""
+    capped = rules("cores:16/1|per_core:100", memory_mb_per_cpu=Fraction(200))
+    assert (capped.cores_per_gpu, capped.memory_mb_per_gpu) == (8, 1600)
+    assert rules("cores:4/1|per_core:100").memory_mb_per_gpu == 400
+    assert rules(memory_mb_per_cpu=Fraction(100)).memory_mb_per_gpu == 200  # two cores by default
+
+
 def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
     assert rules().cores_per_gpu == 2
     assert rules("cores:6/1").cores_per_gpu == 6
@@ -180,36 +188,37 @@ def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:
     assert Access(Reading(0.0, (BIG, SMALL), (mine,)), {}).nodes(mine) == {SMALL.name}
 
 
-def on_switches(*names: str) -> list[NodeReading]:
-    return [replace(node, switch=name) for node, name in zip(NODES, names, strict=True)]
-
-
 @pytest.mark.parametrize(
-    ("words", "waited", "most"),
+    ("words", "waited", "segment", "most"),
     [
-        ("", 0.0, None),
-        ("switches:2", 1e9, 2),
-        ("switches:1@60", 59.0, 1),
-        ("switches:1@60", 60.0, None),
-        ("switches:1@0", 0.0, None),
+        ("", 0.0, None, None),
+        ("switches:2", 1e9, None, 2),
+        ("switches:1@60", 59.0, None, 1),
+        ("switches:1@60", 60.0, None, None),
+        ("switches:1@0", 0.0, None, None),
+        ("segment:4", 0.0, 4, None),
+        ("segment:4|switches:2", 1e9, 4, 2),
+        ("segment:0|switches:none", 0.0, None, None),
     ],
 )
-def test_a_wish_for_few_switches_counts_for_its_time(
-    words: str, waited: float, most: int | None
+def test_segments_and_switches_become_rules(
+    words: str, waited: float, segment: int | None, most: int | None
 ) -> None:
-    assert switches_wanted(job(words), waited) == most
+    rules = on_racks(Rules(per_node=2, shape=ShapeRule.EVEN), job(words), waited)
+    assert rules == Rules(per_node=2, shape=ShapeRule.EVEN, segment=segment, max_switches=most)
 
 
-def test_the_time_of_that_wish_is_told() -> None:
-    nodes = on_switches("s0", "s0", "s1")
+def test_users_are_told_how_long_a_wish_for_few_switches_counts() -> None:
     wishing = job("switches:1@3600")
-    assert switches_note(wishing, nodes, 1.0) == "--switches=1 counts until it has waited 1:00:00"
-    over = switches_note(wishing, nodes, 3600.0)
+    counts = racks_note(wishing, 1.0, racked=True)
+    assert counts == "--switches=1 counts until it has waited 1:00:00"
+    over = racks_note(wishing, 3600.0, racked=True)
     assert over == "--switches=1 no longer counts: it has waited the 1:00:00 that it names"
 
 
-def test_without_a_topology_switches_change_nothing_and_it_is_said() -> None:
-    assert rules_of(job("switches:1"), NODES, COUNTED, 2).nodes is None
-    assert "knows no switches" in switches_note(job("switches:1"), NODES, 0.0)
-    assert switches_note(job("switches:1"), on_switches("s0", "s0", "s1"), 0.0) == ""
-    assert switches_note(job(), NODES, 0.0) == ""
+def test_users_are_told_that_racks_are_unknown() -> None:
+    assert "--switches changes nothing" in racks_note(job("switches:1"), 0.0, racked=False)
+    both = racks_note(job("segment:2|switches:1"), 0.0, racked=False)
+    assert "--switches and --segment change nothing" in both
+    assert racks_note(job("segment:2|switches:1"), 0.0, racked=True) == ""
+    assert racks_note(job(), 0.0, racked=False) == ""

@@ -14,17 +14,17 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from hopsd.answers import Answers
 from hopsd.config import Config
-from hopsd.core.devices import CPU
 from hopsd.ctl import cli
 from hopsd.ctl.history.report import before_figures
 from hopsd.errors import InputError
-from hopsd.local_socket import LocalServer, Request
+from hopsd.model.devices import CPU
 from hopsd.model.history import LoggedJob, Stretch
 from hopsd.model.ids import GpuType, JobId, UserName
 from hopsd.model.journal import GpuUse
 from hopsd.model.privacy import Private, Viewer
+from hopsd.serve.answers import QueryService
+from hopsd.serve.socket import LocalServer, Request
 from hopsd.store.figures import RATIOS
 from hopsd.store.postgres import PostgresStore
 
@@ -74,7 +74,7 @@ class Document:
         self.document = {"port": "scontrol"}
 
 
-ANSWERS = Answers(cast(Any, Document()), cast(Any, None), cast(Any, None), Config())
+ANSWERS = QueryService(cast(Any, Document()), cast(Any, None), cast(Any, None), Config())
 ALL = Viewer(0, "root")
 PERIOD = {"since": SINCE, "until": UNTIL}
 

@@ -15,13 +15,13 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from hopsd.answers import Answers
 from hopsd.config import Config
 from hopsd.ctl import cli
 from hopsd.ctl.history.shadow import at_the_time, logged_job
 from hopsd.errors import HopsError, InputError
-from hopsd.local_socket import LocalServer, Request
 from hopsd.model.privacy import Private, Viewer
+from hopsd.serve.answers import QueryService
+from hopsd.serve.socket import LocalServer, Request
 from hopsd.store.postgres import PostgresStore
 
 NOW = float(int(time.time()))
@@ -55,9 +55,9 @@ class Store:
         return found[-most:]
 
 
-def answers() -> Answers:
+def answers() -> QueryService:
     controller = SimpleNamespace(document={"port": "shadow", "nodes": NODES})
-    return Answers(cast(Any, controller), cast(Any, None), cast(Any, None), Config())
+    return QueryService(cast(Any, controller), cast(Any, None), cast(Any, None), Config())
 
 
 def told(who: Viewer, **asked: Any) -> Any:
@@ -120,7 +120,7 @@ def test_a_long_diary_is_asked_for_page_by_page(
     hopsd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = asked(hopsd, "--csv")
-    monkeypatch.setattr("hopsd.ctl.history.shadow.DIARY_MOST", 1)
+    monkeypatch.setattr("hopsd.ctl.history.shadow.MAX_DIARY_ROWS", 1)
     assert asked(hopsd, "--csv") == whole
     newest = [line["job"] for line in csv.DictReader(asked(hopsd, "--csv", "--jobs", "2").split())]
     assert newest == ["2"]  # the third has not started
@@ -132,7 +132,7 @@ def test_a_daemon_that_knows_no_pages_is_found_out(
     def newest(request: Request) -> Any:
         return told(Viewer(0, "root"), **request.arguments | {"before": None})
 
-    monkeypatch.setattr("hopsd.ctl.history.shadow.DIARY_MOST", 1)
+    monkeypatch.setattr("hopsd.ctl.history.shadow.MAX_DIARY_ROWS", 1)
     server = LocalServer(tmp_path / "sock", newest)
     done = CliRunner().invoke(cli, ["shadow", "report", "--socket", f"{tmp_path}/sock",
                                     "--out", f"{tmp_path}/out"])  # fmt: skip

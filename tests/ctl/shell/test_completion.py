@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from hopsd.ctl import COMMANDS, cli
 from hopsd.ctl.shell.completion import SHELLS
-from hopsd.local_socket import LocalServer, Request
+from hopsd.serve.socket import LocalServer, Request
 
 JOB = {"name": "net", "user": "ann", "partition": "main,big", "state": "RUNNING", "code": ""}
 DOCUMENT = {

@@ -8,19 +8,18 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hops_rivals.allox import EqualShare
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from hopsd.core.devices import CPU
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
+from hopsd.model.devices import CPU
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
 from hopsd.policies.allox.dominant_share import Configuration, dominant_share, eligible_users, value
-from hopsd.policies.allox.rivals import EqualShare
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings

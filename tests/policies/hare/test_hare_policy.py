@@ -9,9 +9,8 @@ from sim_cases import cluster, workload
 from sim_cases import job as coming
 from two_types import A, B, job, snapshot
 
-from hopsd.model.cluster import Node
 from hopsd.model.ids import NodeName
-from hopsd.model.job import ThroughputTable
+from hopsd.model.job import Node, ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings
 from hopsd.model.reason import ReasonCode
 from hopsd.policies.registry import get

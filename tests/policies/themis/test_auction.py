@@ -16,9 +16,8 @@ from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.generate import generate
 from hopsd.core.placement.program import Program
 from hopsd.model.allocation import Allocation
-from hopsd.model.cluster import Node
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.policies.themis.auction import after_payment, auction, program_of
 
 A = GpuType("a")

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.model.cluster import Node
 from hopsd.model.ids import AppName, GpuType, JobId, NodeName, RackName, UserName
-from hopsd.model.job import Job, JobState, ThroughputTable
+from hopsd.model.job import Job, JobState, Node, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.policies.themis.agents import Agent, Market, Offer, Part, honest
 from hopsd.policies.themis.apps import apps_of

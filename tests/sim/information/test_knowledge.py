@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from sim_cases import NET, A, cluster, job, workload
 
-from hopsd.ctl.simulate import simulate
+from hopsd.ctl.study.simulate import simulate
 from hopsd.errors import InputError
 from hopsd.model.ids import WorkloadName
 from hopsd.model.job import Job

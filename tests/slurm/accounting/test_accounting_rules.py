@@ -127,7 +127,7 @@ def test_limits_hold_where_slurm_enforces_them(value: str, limits: bool) -> None
     assert ("limits" in read_enforced(f"AccountingStorageEnforce = {value}\n")) is limits
 
 
-class Answers(SlurmCommands):
+class QueryService(SlurmCommands):
     """Says what it is given, and counts how often it is asked."""
 
     def __init__(self, **said: str | Exception) -> None:
@@ -146,7 +146,7 @@ class Answers(SlurmCommands):
 
 def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed() -> None:
     times = iter([0.0, 1.0, 20.9, 21.0, 22.0, 42.0, 43.0, 63.0])
-    said = Answers(
+    said = QueryService(
         partition=PARTITIONS,
         config=CONFIG,
         assoc_mgr=ASSOCIATIONS + QOS,
@@ -159,7 +159,7 @@ def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed
     asked = len(said.asked)  # type: ignore[attr-defined]
     assert reader.read() is rules
     said.said["sacctmgr"] = SlurmUnavailableError("slurmdbd is away")  # type: ignore[attr-defined]
-    assert not reader.read().qos["big"].over_partition
+    assert reader.read().qos["big"].over_partition  # as last known
     assert len(said.asked) == 2 * asked  # type: ignore[attr-defined]
     said.said["assoc_mgr"] = SlurmError("no such entity")  # type: ignore[attr-defined]
     assert reader.read().qos.keys() == {"normal", "big"}
@@ -170,7 +170,7 @@ def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed
 
 def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
     """Slurm 22.05 tells of a QOS' limits by user only for users with jobs in it."""
-    said = Answers(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
+    said = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
     reader = SiteRulesReader(said, share=0.05, clock=map(float, count()).__next__)
 
     def asked(*users: str, partition: str = "main") -> int:
@@ -186,7 +186,7 @@ def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
 
 
 def test_a_first_job_is_no_known_one_until_slurmctld_has_answered() -> None:
-    said = Answers(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
+    said = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
     reader = SiteRulesReader(said, share=0.05, clock=map(float, count()).__next__)
     reader.read([job_in("alice")])
     said.said["partition"] = SlurmUnavailableError("no answer")  # type: ignore[attr-defined]
@@ -206,6 +206,6 @@ def job_in(user: str, partition: str = "main") -> JobReading:
 
 
 def test_a_site_without_accounting_has_its_partitions_alone() -> None:
-    said = Answers(partition=PARTITIONS, config="AccountingStorageEnforce = none\n")
+    said = QueryService(partition=PARTITIONS, config="AccountingStorageEnforce = none\n")
     rules = SiteRulesReader(said).read()
     assert (rules.limited, set(rules.partitions), rules.qos) == (False, {"main", "debug"}, {})

@@ -15,7 +15,8 @@ from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.policies.registry import get
-from hopsd.round import RoundSettings, run_round
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
 from hopsd.slurm.apply import SlurmPort
 
 pytestmark = pytest.mark.live

@@ -1,0 +1,222 @@
+"""What measuring runs gain and cost: new trainings measured first, or started at once on a guess.
+
+    python -m bench.first_runs [--work mix --work paper-64] [--seeds 3] [--policy hops+] [--write]
+
+Simulations with the daemon's knowledge: run times from past runs and time limits, speeds from what
+jobs report once they train. "guess": of these workloads nothing is known at first, but three others
+were seen on every GPU type; a workload's basic times on a type are known once a job of it has
+trained there. "blank": the same on a cluster that has seen nothing. "measured": basic times are
+known on every type, and the first job of each workload arrives later by its measuring runs, one on
+each type. "truth": all speeds are known, as a bound. True speeds have an error of each shape's own
+(bench.true_speeds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+import click
+import numpy as np
+
+from bench.result_file import write_result
+from bench.study.cases import Case, Conditions
+from bench.study.works import work
+from bench.true_speeds import MODEL, Times, TrueSpeeds, known_at_first, times_of
+from hopsd.core.snapshot.settings import SnapshotSettings
+from hopsd.core.speed.estimator import EstimatorSettings
+from hopsd.model.ids import GpuType, JobId, WorkloadName
+from hopsd.model.knowledge import Knowledge, Theory
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.registry import get
+from hopsd.sim.engine import Run, Simulation, SimulationSettings
+from hopsd.sim.facts import facts_of
+from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
+from hopsd.sim.metrics import job_outcomes
+from hopsd.sim.presets import PRESETS
+
+RUN_SECONDS = 40.0
+"""Of a measuring run: a start of 30 s, as the simulator's restarts, and 20 iterations."""
+
+WAYS = ("measured", "guess", "blank", "truth")
+OTHERS = 3
+"""Workloads that the cluster has seen before."""
+
+WORKS = ("mix", "mix-new", "paper-64", "paper-512")
+"""``mix-new``: as ``mix``, with two jobs of a name on average, so that most are new."""
+
+
+class Learning(Simulation):
+    """Learns a workload's basic times on a GPU type once a job of it trains there."""
+
+    def __init__(self, *given: object, theory: Sequence[Theory], **named: object) -> None:
+        super().__init__(*given, **named)  # type: ignore[arg-type]
+        self._theory = {(fit.workload, fit.gpu_type): fit for fit in theory}
+
+    def _learn(self) -> None:
+        super()._learn()
+        for report in self.port.reports():
+            fit = self._theory.pop((report.workload, report.gpu_type), None)
+            if fit is not None:
+                known = self._store.known
+                fit = replace(fit, at=self.port.now)
+                self._store.known = replace(known, theory=(*known.theory, fit))
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Hours, but ``first_wait``: seconds until the first job of a workload trains, mean."""
+
+    mean: float
+    p99: float
+    makespan: float
+    first_wait: float
+    measuring: float
+
+
+def drawn(name: str, seed: int, jobs: int) -> tuple[Cluster, Workload, Times]:
+    """A cluster, true speeds and jobs, and basic times by workload and type."""
+    base = "mix" if name.startswith("mix") else name
+    cluster, workload = work(Case(base, Conditions(), "hops+", seed), None)
+    times = times_of(PRESETS["paper-64" if base == "mix" else base])
+    chosen = workload.jobs[:jobs]
+    renamed = {}
+    if name == "mix-new":
+        for number, job in enumerate(chosen):
+            renamed[job.id] = WorkloadName(f"{job.workload}-{number // 14}")
+    chosen = tuple(replace(j, workload=renamed.get(j.id, j.workload)) for j in chosen)
+    originals = {renamed.get(job.id, job.workload): job.workload for job in workload.jobs[:jobs]}
+    tables = {
+        new: {
+            kind: replace(table, by_shape=TrueSpeeds(times[old, kind], f"{new} {kind}", seed))
+            for kind, table in workload.throughput[old].items()
+        }
+        for new, old in originals.items()
+    }
+    named = {
+        (new, kind): times[old, kind] for new, old in originals.items() for kind in tables[new]
+    }
+    return cluster, replace(workload, jobs=chosen, throughput=tables), named
+
+
+def _of_others(theory: Sequence[Theory]) -> tuple[Theory, ...]:
+    """The basic times of three workloads, under names that no job has."""
+    names = sorted({fit.workload for fit in theory})[:OTHERS]
+    return tuple(
+        replace(fit, workload=WorkloadName(f"earlier-{fit.workload}"))
+        for fit in theory
+        if fit.workload in names
+    )
+
+
+def firsts(workload: Workload) -> frozenset[JobId]:
+    """The first job of each workload."""
+    seen: dict[WorkloadName, JobId] = {}
+    for job in sorted(workload.jobs, key=lambda job: job.submit):
+        seen.setdefault(job.workload, job.id)
+    return frozenset(seen.values())
+
+
+def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: str) -> Played:
+    """One simulation. ``way``: one of :data:`WAYS`."""
+    first = firsts(workload)
+    types: set[GpuType] = {server.gpu_type for server in cluster.servers}
+    delay = RUN_SECONDS * len(types) if way == "measured" else 0.0
+    later = tuple(
+        replace(job, submit=job.submit + delay) if job.id in first else job for job in workload.jobs
+    )
+    known = known_at_first(PRESETS["paper-64"], times, calibrated=False)
+    defaults = SimulationSettings()
+    settings = SimulationSettings(
+        refresh_seconds=30.0,
+        plan=replace(defaults.plan, policy=policy),
+        snapshot=SnapshotSettings(EstimatorSettings(model=MODEL)),
+        knowledge=KnowledgeSettings(Knows.MEASURED),
+    )
+    others = Knowledge(theory=_of_others(known.theory))
+    learns = {"guess": others, "blank": Knowledge(), "measured": known, "truth": None}[way]
+    run: Run = Learning(
+        cluster,
+        replace(workload, jobs=tuple(sorted(later, key=lambda job: job.submit))),
+        get(policy),
+        settings,
+        learns=learns,
+        theory=known.theory if way in ("guess", "blank") else (),
+    ).run()
+    outcomes = {
+        one.id: one
+        for one in job_outcomes(run.changes, facts_of(cluster, workload), cluster.gpus, frozenset())
+    }
+    times_taken = [
+        outcomes[job.id].end - job.submit  # type: ignore[operator]
+        for job in workload.jobs
+    ]
+    waits = [
+        (outcomes[job.id].first_start or 0.0) - job.submit
+        for job in workload.jobs
+        if job.id in first
+    ]
+    ends = [outcomes[job.id].end or 0.0 for job in workload.jobs]
+    return Played(
+        float(np.mean(times_taken)) / 3600.0,
+        float(np.percentile(times_taken, 99)) / 3600.0,
+        max(ends) / 3600.0,
+        float(np.mean(waits)),
+        delay * len(first) / 3600.0,
+    )
+
+
+@click.command()
+@click.option("--work", "works", multiple=True, default=WORKS, type=click.Choice(WORKS))
+@click.option("--seeds", default=3)
+@click.option("--jobs", default=120, help="The first so many of a work.")
+@click.option("--policy", default="hops+")
+@click.option("--processes", default=1, help="Simulations at a time.")
+@click.option("--write", is_flag=True, help="Write bench/results/first_runs.md.")
+def main(
+    works: Sequence[str], seeds: int, jobs: int, policy: str, processes: int, *, write: bool
+) -> None:
+    """Print the means over seeds, and each way's geometric mean ratio to measuring first."""
+    lines = [
+        "| work | way | mean h | 99 % h | makespan h | first job's wait s | measuring GPU h |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines), flush=True)
+    for name in works:
+        for row in rows(name, seeds, jobs, policy, processes):
+            print(row, flush=True)
+            lines.append(row)
+    if write:
+        write_result(
+            "first_runs", "New trainings: measured first, or started at once", "\n".join(lines)
+        )
+
+
+def _task(way: str, name: str, seed: int, jobs: int, policy: str) -> Played:
+    return play(way, *drawn(name, seed, jobs), policy)
+
+
+def rows(name: str, seeds: int, jobs: int, policy: str, processes: int) -> Iterator[str]:
+    """A row of the table for each way."""
+    tasks = [(way, name, seed, jobs, policy) for seed in range(seeds) for way in WAYS]
+    with ProcessPoolExecutor(processes) as pool:
+        results = list(pool.map(_task, *zip(*tasks, strict=True)))
+    played: dict[str, list[Played]] = {way: [] for way in WAYS}
+    for (way, *_), result in zip(tasks, results, strict=True):
+        played[way].append(result)
+    for way, runs in played.items():
+        cells = []
+        for figure in ("mean", "p99", "makespan"):
+            values = np.array([getattr(one, figure) for one in runs])
+            peers = np.array([getattr(one, figure) for one in played["measured"]])
+            logs = np.log(values / peers)
+            error = logs.std(ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else 0.0
+            cells.append(f"{values.mean():.2f} ({np.exp(logs.mean()):.3f} ± {error:.3f})")
+        wait = float(np.mean([one.first_wait for one in runs]))
+        measuring = float(np.mean([one.measuring for one in runs]))
+        yield f"| {name} | {way} | {' | '.join(cells)} | {wait:.0f} | {measuring:.1f} |"
+
+
+if __name__ == "__main__":
+    main()

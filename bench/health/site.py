@@ -1,0 +1,170 @@
+"""A simulated site: servers, some of them slow, and what ordinary trainings on them report.
+
+Runs arrive at random, on part of a server, a whole one or several. Reported are the seconds of an
+iteration, multiplied by: what the workload takes on the type in that shape; what the run has of its
+own; noise; a warm-up; the server's and the room's temperature; the weeks' drift; busy neighbours;
+and the slowness of the slowest server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hopsd.health.records import HealthNode, HealthRecords, RankTime, SpeedRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+DAY = 86_400.0
+GPUS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """A server, by index, at ``1 - loss`` of its speed from ``since`` to ``until``."""
+
+    node: int
+    loss: float
+    since: float = -np.inf
+    until: float = np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSettings:
+    """Deviations, losses and amplitudes are parts of a run's time.
+
+    ``every``: seconds between reports; ``run_hours``: mean length of a run; ``new_each``: days
+    until half of the workloads are replaced by new ones; ``spread``, ``shared``: parts of runs that
+    take several servers, or a part of one; ``busy``: what a busy neighbour costs.
+    """
+
+    nodes: int = 40
+    types: int = 2
+    days: float = 3.0
+    workloads: int = 12
+    every: float = 60.0
+    run_hours: float = 4.0
+    noise: float = 0.02
+    run: float = 0.005
+    warm_up: float = 0.3
+    heat: float = 0.01
+    drift: float = 0.01
+    healthy: float = 0.001
+    busy: float = 0.06
+    spread: float = 0.15
+    shared: float = 0.3
+    ranks: bool = False
+    new_each: float = 30.0
+    slow: tuple[Slowdown, ...] = field(default=())
+
+
+def simulate(settings: SiteSettings, seed: int) -> HealthRecords:
+    """All records of the site, in order of time."""
+    return _Site(settings, np.random.default_rng(seed)).records()
+
+
+class _Site:
+    def __init__(self, settings: SiteSettings, random: np.random.Generator) -> None:
+        self.settings, self.random = settings, random
+        s = settings
+        self.end = s.days * DAY
+        self.nodes = tuple(
+            HealthNode(NodeName(f"n{i}"), GpuType(f"t{i % s.types}"), GPUS) for i in range(s.nodes)
+        )
+        self.healthy = random.normal(0.0, s.healthy, s.nodes)
+        self.drifts = random.normal(0.0, s.drift, (64, 2))
+
+    def records(self) -> HealthRecords:
+        """Servers one after the other fill with runs; several start together where possible."""
+        s, random = self.settings, self.random
+        free = np.zeros(s.nodes)
+        found: list[tuple[float, SpeedRecord]] = []
+        job = 0
+        while (start := float(free.min())) < self.end:
+            node = int(free.argmin())
+            length = 600.0 + random.exponential(s.run_hours * 3600.0)
+            chance = random.random()
+            several = [
+                n
+                for n in range(node % s.types, s.nodes, s.types)
+                if n != node and free[n] < start + 1800.0
+            ]
+            if chance < s.spread and several:
+                count = min(len(several), int(random.integers(1, 4)))
+                nodes = [node, *random.choice(several, count, replace=False).tolist()]
+                start = max(float(free[n]) for n in nodes)
+                found += self._run(job, nodes, GPUS, start, length, ())
+                job += 1
+            elif chance < s.spread + s.shared:
+                nodes = [node]
+                begins = start + random.uniform(0.0, 0.3, 2) * length
+                ends = start + length * random.uniform(0.7, 1.0, 2)
+                loads = random.random(2) < 0.4
+                for own in (0, 1):
+                    other = 1 - own
+                    beside = ((begins[other], ends[other]),) if loads[other] else ()
+                    found += self._run(
+                        job, nodes, GPUS // 2, begins[own], ends[own] - begins[own], beside
+                    )
+                    job += 1
+            else:
+                nodes = [node]
+                found += self._run(job, nodes, GPUS, start, length, ())
+                job += 1
+            free[nodes] = start + length + random.exponential(600.0)
+        found.sort(key=lambda pair: pair[0])
+        return HealthRecords(self.end, self.nodes, tuple(record for _, record in found))
+
+    def _run(
+        self,
+        job: int,
+        nodes: list[int],
+        gpus: int,
+        start: float,
+        length: float,
+        beside: tuple[tuple[float, float], ...],
+    ) -> list[tuple[float, SpeedRecord]]:
+        s, random = self.settings, self.random
+        at = np.arange(start + s.every, min(start + length, self.end), s.every)
+        if not len(at):
+            return []
+        generation = int((start / DAY / s.new_each) * s.workloads / 2.0)
+        workload = generation + int(random.integers(s.workloads))
+        own = np.random.default_rng((workload, nodes[0] % s.types))
+        usual = own.uniform(0.05, 1.0) * (1.0 + 0.1 * np.log2(gpus * len(nodes)))
+        value = np.log(usual) + random.normal(0.0, s.run) + random.normal(0.0, s.noise, len(at))
+        value += np.log1p(s.warm_up * np.exp(-(at - start) / 90.0))
+        value += s.heat * np.sin(2.0 * np.pi * at / DAY)
+        amplitude, phase = self.drifts[workload % len(self.drifts)]
+        value += amplitude * np.sin(2.0 * np.pi * at / (30.0 * DAY) + 100.0 * phase)
+        for begin, end in beside:
+            value += s.busy * ((at > begin) & (at < end))
+        losses = np.array([self._loss(n, at) for n in nodes])
+        whole = np.exp(value + losses.max(axis=0))
+        names = {self.nodes[n].name: gpus for n in nodes}
+        found = []
+        ranks: list[tuple[RankTime, ...]] = [()] * len(at)
+        if s.ranks and len(nodes) > 1:
+            own_noise = random.normal(0.0, s.noise / 2.0, losses.shape)
+            computed = 0.9 * np.exp(value + losses + own_noise)
+            ranks = [
+                tuple(
+                    RankTime(self.nodes[n].name, float(seconds), 0.0)
+                    for n, seconds in zip(nodes, column, strict=True)
+                )
+                for column in computed.T
+            ]
+        name, number = WorkloadName(f"w{workload}"), JobId(str(job))
+        for when, seconds, times in zip(at.tolist(), whole.tolist(), ranks, strict=True):
+            found.append((when, SpeedRecord(when, name, number, names, seconds, times)))
+        return found
+
+    def _loss(self, node: int, at: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What a server adds to the logarithm of the time."""
+        loss = np.full(len(at), self.healthy[node])
+        for slow in self.settings.slow:
+            if slow.node == node:
+                within = (at >= slow.since) & (at < slow.until)
+                loss -= np.where(within, np.log1p(-slow.loss), 0.0)
+        return loss

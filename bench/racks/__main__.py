@@ -1,0 +1,106 @@
+"""``python -m bench.racks``: plans of rack-bound jobs against a proven bound and a best fit.
+
+Planted rows: free nodes of blocks that the jobs' segments fill exactly, so that every job has a
+place. Mixed rows: blocks of 18 nodes with 4 GPUs, of which a share of the jobs asks for segments or
+few switches. Best fit is Slurm's order and topology/block's choice of blocks; each job with its
+smallest count, or with the largest that fits.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from bench.clock import cpu_seconds
+from bench.plan.measure import program
+from bench.racks.best_fit import best_fit
+from bench.racks.instances import mixed, planted
+from bench.result_file import write_result
+from hopsd.core.speed.throughput import configuration_throughput
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.plan import PlanSettings, Snapshot
+from hopsd.policies.hops.policy import plan
+
+_HEAD = (
+    "| case | seed | jobs | s | CPU s | placed | of the bound | gap |"
+    " best fit, smallest counts | placed | best fit, largest counts | placed |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def main() -> None:
+    options = _options()
+    settings = PlanSettings(gap=options.gap, time_limit_seconds=options.time_limit)
+    rows = [_HEAD]
+    print(_HEAD)
+    for seed in options.seeds:
+        for nodes in options.planted:
+            rows.append(_row(f"planted, {nodes} nodes", seed, planted(nodes, seed), settings))
+        for gpus in options.mixed:
+            for idle in options.idle:
+                case = f"mixed, {gpus:,} GPUs, {idle:.0%} of nodes idle"
+                instance = mixed(gpus, options.rack_bound, seed, idle)
+                rows.append(_row(case, seed, instance, settings))
+    write_result("racks", "Jobs bound to racks", "\n".join(rows))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.racks", description=__doc__)
+    parser.add_argument("--planted", type=int, nargs="*", default=[64, 288, 576, 1152])
+    parser.add_argument("--mixed", type=int, nargs="*", default=[1000, 10_000])
+    parser.add_argument("--idle", type=float, nargs="+", default=[1.0, 0.8, 0.5])
+    parser.add_argument("--rack-bound", type=float, default=1 / 3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--gap", type=float, default=0.01)
+    parser.add_argument("--time-limit", type=float, default=10.0)
+    return parser.parse_args()
+
+
+def _row(case: str, seed: int, snapshot: Snapshot, settings: PlanSettings) -> str:
+    began, before = perf_counter(), cpu_seconds()
+    made = plan(snapshot, settings)
+    seconds, cpu = perf_counter() - began, cpu_seconds() - before
+    window = set(made.window)
+    order = sorted(
+        (job for job in snapshot.jobs if job.id in window),
+        key=lambda job: -made.jobs[job.id].priority,
+    )
+    cells = [case, str(seed), str(len(window)), f"{seconds:.2f}", f"{cpu:.2f}"]
+    cells.append(str(len(made.placements)))
+    cells += [f"{made.objective / made.upper_bound:.2%}", f"{made.gap:.2%}"]
+    for largest in (False, True):
+        given = best_fit(snapshot, order, largest=largest)
+        value = _value(snapshot, settings, made.window, given)
+        cells += [f"{value / made.upper_bound:.1%}", str(len(given))]
+    line = f"| {' | '.join(cells)} |"
+    print(line, flush=True)
+    return line
+
+
+def _value(
+    snapshot: Snapshot,
+    settings: PlanSettings,
+    window: Sequence[JobId],
+    given: Mapping[JobId, Allocation],
+) -> float:
+    """Eq. 11 of placements that were made elsewhere."""
+    asked = program(snapshot, settings)
+    jobs = {job.id: job for job in snapshot.jobs}
+    types = {node.name: node.gpu_type for node in snapshot.nodes}
+    leaves = {node.name: node.leaf for node in snapshot.nodes}
+    order = [jobs[job] for job in window]
+    gains = [
+        configuration_throughput(job, given[job.id], types, leaves) / least
+        if job.id in given
+        else 0
+        for job, least in zip(order, asked.least.tolist(), strict=True)
+    ]
+    return asked.unscaled(float(asked.weight @ np.array(gains)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Clusters of blocks of 18 nodes with 4 GPUs, and jobs of which many are bound to blocks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, Node, ThroughputTable
+from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.model.rules import Rules, ShapeRule
+
+GB200 = GpuType("gb200")
+BLOCK_NODES, NODE_GPUS = 18, 4
+_SEGMENTS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 18)
+
+
+def planted(nodes: int, seed: int) -> Snapshot:
+    """Rigid jobs with ``--segment`` that fill all free nodes exactly, if they are placed well.
+
+    Each block's free nodes are cut into segments at random, and segments of one size from several
+    blocks are joined to jobs of 1 to 4 segments.
+    """
+    rng = np.random.default_rng((nodes, seed))
+    cluster = [_node(at, int(rng.random() < 0.8) * NODE_GPUS) for at in range(nodes)]
+    free: dict[str, int] = defaultdict(int)
+    for node in cluster:
+        free[node.leaf] += node.idle // NODE_GPUS
+    segments: dict[int, int] = defaultdict(int)
+    for count in free.values():
+        remaining = count
+        while remaining:
+            segment = int(rng.choice([s for s in _SEGMENTS if s <= remaining]))
+            segments[segment] += 1
+            remaining -= segment
+    jobs: list[Job] = []
+    for segment, count in segments.items():
+        remaining = count
+        while remaining:
+            groups = min(remaining, int(rng.integers(1, 5)))
+            jobs.append(_rigid(len(jobs), segment, groups, rng))
+            remaining -= groups
+    queue = tuple(jobs[at] for at in rng.permutation(len(jobs)).tolist())
+    return Snapshot(1e6, RoundInfo(first=True, seconds=1800.0), tuple(cluster), queue)
+
+
+def mixed(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
+    """A queue of about twice the window; a share ``rack_bound`` of the jobs asks for segments or
+    for few switches. ``idle``: the share of nodes that are.
+    """
+    rng = np.random.default_rng((gpus, seed))
+    cluster = [
+        _node(at, NODE_GPUS if rng.random() < idle else int(rng.integers(0, NODE_GPUS)))
+        for at in range(gpus // NODE_GPUS)
+    ]
+    jobs = [_elastic(at, rng.random() < rack_bound, rng) for at in range(gpus // 5)]
+    return Snapshot(1e6, RoundInfo(first=True, seconds=1800.0), tuple(cluster), tuple(jobs))
+
+
+def _node(at: int, idle: int) -> Node:
+    block = at // BLOCK_NODES
+    switches = f"spine{block // 8}", f"block{block}"
+    return Node(NodeName(f"n{at:05d}"), GB200, NODE_GPUS, idle, switches=switches)
+
+
+def _rigid(at: int, segment: int, groups: int, rng: np.random.Generator) -> Job:
+    rules = Rules(shape=ShapeRule.EVEN, per_node=NODE_GPUS, segment=segment)
+    return replace(_job(at, rng), reqs=(segment * groups * NODE_GPUS,), rules=rules)
+
+
+def _elastic(at: int, rack_bound: bool, rng: np.random.Generator) -> Job:
+    job = _job(at, rng)
+    if not rack_bound:
+        low = int(rng.choice([1, 1, 1, 2, 2, 4]))
+        reqs = {low, *rng.integers(low, 13, rng.integers(0, 4)).tolist()}
+        return replace(job, reqs=tuple(sorted(reqs)))
+    segment = int(rng.choice([2, 3, 4, 6, 8, 9, 16]))
+    groups = {1, *rng.integers(1, 5, rng.integers(0, 3)).tolist()}
+    nodes = sorted(segment * count for count in groups)
+    rules = Rules(shape=ShapeRule.EVEN, per_node=NODE_GPUS, segment=segment)
+    if rng.random() < 0.3:
+        rules = replace(rules, segment=None, max_switches=int(rng.choice([1, 1, 2])))
+    across = {1: 1.0, 2: 0.9, 4: 0.8} if rng.random() < 0.5 else {}
+    return replace(
+        job, reqs=tuple(NODE_GPUS * count for count in nodes), rules=rules, across=across
+    )
+
+
+def _job(at: int, rng: np.random.Generator) -> Job:
+    one = 100.0 * float(rng.uniform(0.7, 1.3))
+    loss, rho = float(rng.uniform(0.0, 0.03)), float(rng.uniform(1.02, 1.35))
+    aggregated = {k: one * (1 - loss * np.log2(k)) for k in (1, 2, 4)}
+    distributed = {d: aggregated[2] / rho * (1 - loss * np.log2(d)) for d in (2, 4, 8, 16, 32, 64)}
+    return Job(
+        id=JobId(str(at)),
+        user=UserName(f"u{at % 20}"),
+        submit=float(rng.uniform(0, 1e5)),
+        wait_seconds=float(3600 * rng.lognormal(0.0, 1.0)),
+        age_seconds=float(3600 * rng.lognormal(0.5, 1.0)),
+        reqs=(1,),
+        throughput={GB200: ThroughputTable(aggregated, distributed)},
+    )

@@ -1,0 +1,35 @@
+"""Writes what a benchmark found to bench/results/, with the command and the commit that made it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "results"
+
+
+def write_result(name: str, title: str, text: str) -> Path:
+    """Write ``bench/results/NAME.md``: Markdown ``text`` under its ``title``; returns the path."""
+    command = " ".join(["python -m", _module(), *sys.argv[1:]])
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        cwd=FOLDER.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    commit = done.stdout.strip() or "unknown"
+    day = datetime.now(tz=UTC).date()
+    path = FOLDER / f"{name}.md"
+    FOLDER.mkdir(exist_ok=True)
+    path.write_text(f"# {title}\n\n`{command}` at {commit}, {day}.\n\n{text.strip()}\n")
+    return path
+
+
+def _module() -> str:
+    """The module that was started with ``python -m``."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = spec.name if spec is not None else Path(sys.argv[0]).stem
+    return str(name).removesuffix(".__main__")

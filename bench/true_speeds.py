@@ -1,0 +1,91 @@
+"""True speeds of simulated workloads that differ from what any estimator can know.
+
+Equations 1 to 5 with an error of each shape's own, as large as measured on Pollux's data
+(docs/estimator.md).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import exp
+
+from hopsd.core.speed.throughput import BasicTimes, Communication, IterationModel, theory_per_gpu
+from hopsd.model.ids import GpuType, WorkloadName
+from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
+from hopsd.sim.information.knowledge import MEASURED_SPEED_ERROR
+from hopsd.sim.models import MODELS, basic_times
+from hopsd.sim.presets import Preset
+
+MODEL = IterationModel(communication=Communication.SWITCHED)
+
+
+@dataclass(frozen=True, slots=True)
+class TrueSpeeds:
+    """Equations 1 to 5 with an error of each shape's own, by ``name`` and ``seed``."""
+
+    times: BasicTimes
+    name: str
+    seed: int
+
+    def per_gpu(self, gpus: int, nodes: int) -> float:
+        """The true speed."""
+        right = theory_per_gpu(self.times, gpus, nodes, MODEL)
+        if gpus == 1:
+            return right
+        rng = random.Random(f"{self.seed} {self.name} {gpus} {nodes}")  # no secret
+        return right * exp(rng.gauss(0.0, MEASURED_SPEED_ERROR))
+
+    def between(self, gpus: int, nodes: int) -> tuple[float, float]:
+        """Nothing else."""
+        return self.per_gpu(gpus, nodes), self.per_gpu(gpus, nodes)
+
+    def source(self, gpus: int, nodes: int) -> str:  # noqa: ARG002
+        """Not measured by anyone."""
+        return "truth"
+
+
+Times = dict[tuple[WorkloadName, GpuType], BasicTimes]
+
+
+def times_of(scenario: Preset) -> Times:
+    return {
+        (model.name, hardware.gpu_type): basic_times(model, hardware)
+        for model in MODELS
+        for hardware, _, _ in scenario.groups
+    }
+
+
+def known_at_first(scenario: Preset, times: Times, *, calibrated: bool) -> Knowledge:
+    links = scenario.cluster().links
+    bandwidth = [Bandwidth(t, link.b_link, link.b_net) for t, link in links.items()]
+    return Knowledge(
+        theory=tuple(_theories(times)), bandwidth=tuple(bandwidth) if calibrated else ()
+    )
+
+
+def _theories(times: Times) -> Iterator[Theory]:
+    for (name, gpu_type), known in times.items():
+        data = known.t_d
+        yield Theory(
+            name,
+            gpu_type,
+            inference=False,
+            pattern=int(known.pattern),
+            batch_size=float(known.batch_size),
+            params=known.params,
+            t_f=known.t_f,
+            t_b=known.t_b,
+            t_u=known.t_u,
+            p_cache=data.p_cache,
+            mu_cache=data.mu_cache,
+            sigma_cache=data.sigma_cache,
+            mu_load=data.mu_load,
+            sigma_load=data.sigma_load,
+            w_cache=0.0,
+            w_load=0.0,
+            records=4,
+            iterations=80,
+            at=0.0,
+        )

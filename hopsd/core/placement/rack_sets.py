@@ -1,0 +1,431 @@
+"""Sets of servers for jobs bound to racks: by segments, or to a number of leaf switches.
+
+Such a job's servers need not be neighbours, so it may have very many sets of them. Where they are
+few, all are listed. Otherwise a selection is: servers of a leaf that are next to each other among
+those that have enough, and leaves next to each other; what it leaves out is priced by
+:mod:`hopsd.solver.racks`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations
+from math import comb, inf
+
+import numpy as np
+
+from hopsd.core.placement.demands import Demands
+from hopsd.core.placement.shapes import NO_SHAPES, ShapesOfSize
+from hopsd.model.arrays import Bools, Floats, Ints
+from hopsd.model.job import Node
+from hopsd.model.rules import Rules
+
+SETS_MAX = 4096
+"""More sets of one size than this are not all listed."""
+
+_MANY = 1e30
+
+
+@dataclass(frozen=True, slots=True)
+class RackRule:
+    """Servers on each leaf come in groups of ``segment``; ``max_switches``: the most leaves."""
+
+    segment: int | None = None
+    max_switches: int | None = None
+
+    def unit(self, count: int) -> int:
+        """How many of ``count`` servers go to a leaf together; 0: so many are not allowed."""
+        if self.segment is None:
+            return 1
+        if count < self.segment:
+            return count
+        return 0 if count % self.segment else self.segment
+
+    def leaves(self, count: int, leaves: int) -> int:
+        """The most of some ``leaves`` that ``count`` servers may be on."""
+        return min(leaves, count // self.unit(count), self.max_switches or leaves)
+
+
+def leaf_numbers(nodes: Sequence[Node]) -> Ints:
+    """A number for each node's leaf, (nodes,)."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(node.leaf, len(numbers)) for node in nodes], dtype=np.int64)
+
+
+def leaves_of(leaf: Ints, servers: Ints) -> Ints:
+    """The number of leaves of each set of ``servers`` (n, d): (n,). ``leaf``: of every server."""
+    there = np.sort(leaf[servers], axis=1)
+    count: Ints = 1 + (np.diff(there, axis=1) > 0).sum(axis=1)
+    return count
+
+
+def union(one: ShapesOfSize, other: ShapesOfSize) -> ShapesOfSize:
+    """The shapes of both, each once."""
+    both = np.concatenate([one.servers, other.servers])
+    _, first = np.unique(both, axis=0, return_index=True)
+    return ShapesOfSize(both[first], np.concatenate([one.gpus, other.gpus])[first])
+
+
+def keeps_racks(rules: Rules, leaves: Sequence[str]) -> bool:
+    """Whether a job's servers, one on each of ``leaves``, keep its segments and its switches."""
+    held = Counter(leaves)
+    if rules.max_switches is not None and len(held) > rules.max_switches:
+        return False
+    if rules.segment is None:
+        return True
+    if len(leaves) < rules.segment:
+        return len(held) == 1
+    return all(count % rules.segment == 0 for count in held.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LeafServers:
+    """The servers of one GPU type that a job may use, in node order: their numbers, what it could
+    take of each, and the number of their leaf, (servers,) each.
+    """
+
+    servers: Ints
+    idle: Ints
+    leaf: Ints
+
+    def with_at_least(self, gpus: int) -> LeafServers:
+        """Only those of which the job could take so many."""
+        able = self.idle >= gpus
+        return LeafServers(self.servers[able], self.idle[able], self.leaf[able])
+
+    def by_leaf(self) -> list[Ints]:
+        """The positions of each leaf's servers."""
+        order = np.argsort(self.leaf, kind="stable")
+        heads = np.flatnonzero(np.diff(self.leaf[order])) + 1
+        return np.split(order, heads) if len(order) else []
+
+
+@dataclass(frozen=True, slots=True)
+class RackSets:
+    """Shapes over one number of servers; ``complete``: whether these are all."""
+
+    shapes: ShapesOfSize
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RackFamily:
+    """Sets of ``count`` servers with ``size`` GPUs in all for ``jobs``; the ``listed`` ones are
+    columns, those of job ``jobs[i]`` are ``first[i]`` and the following. ``complete``: no others.
+
+    ``leaves`` (n,): the numbers of leaves that sets may span; ``example`` (n,): a listed one on so
+    many, or about. ``headroom`` (jobs, n): how much faster than there a job could be on so many.
+    ``able``: the servers that may be part of a set; ``whole`` (servers,): what each gives. If
+    ``parts`` is given, sets are uneven: the last server gives less, ``parts`` (server by server)
+    for 1, 2, ... GPUs. ``slowest`` (jobs,): the least throughput with any set, as far as it is
+    known (``inf``: not).
+    """
+
+    key: Hashable
+    jobs: Ints
+    first: Ints
+    rule: RackRule
+    count: int
+    size: int
+    listed: ShapesOfSize
+    leaves: Ints
+    example: Ints
+    headroom: Floats
+    able: LeafServers
+    whole: Demands
+    parts: Demands | None
+    complete: bool
+    slowest: Floats
+
+    @property
+    def unit(self) -> int:
+        """How many servers go to a leaf together."""
+        return self.rule.unit(self.count)
+
+    @property
+    def groups(self) -> int:
+        """How many units there are."""
+        return self.count // self.unit
+
+    def columns(self, kind: int) -> Ints:
+        """Each job's listed column on ``leaves[kind]`` leaves, (jobs,)."""
+        columns: Ints = self.first + self.example[kind]
+        return columns
+
+    def find(self, servers: Ints) -> int:
+        """The position of a set of servers among the listed ones, -1 if it is not there."""
+        same = np.flatnonzero((self.listed.servers == servers).all(axis=1))
+        return int(same[0]) if len(same) else -1
+
+
+NO_SETS = RackSets(NO_SHAPES)
+
+
+def even_sets(there: LeafServers, size: int, per_node: int | None, rule: RackRule) -> RackSets:
+    """Sets of the fewest servers, two or more, that each give the same, ``per_node`` if given."""
+    for able, count in _even(there, size, per_node, rule):
+        positions, complete = _sets(rule, count, able)
+        gpus = np.full(positions.shape, size // count)
+        return RackSets(_sorted(able.servers[positions], gpus), complete)
+    return NO_SETS
+
+
+def _even(
+    there: LeafServers, size: int, per_node: int | None, rule: RackRule
+) -> Iterator[tuple[LeafServers, int]]:
+    """The numbers of servers that could give equal counts, and those that have enough."""
+    if per_node is None:
+        most = min(size, len(there.servers))
+        counts = [count for count in range(2, most + 1) if size % count == 0]
+    else:
+        counts = [size // per_node] if 2 * per_node <= size and size % per_node == 0 else []
+    for count in counts:
+        able = there.with_at_least(size // count)
+        if _hold(rule, count, [len(group) for group in able.by_leaf()]):
+            yield able, count
+
+
+def filled_sets(there: LeafServers, size: int, rule: RackRule) -> RackSets:
+    """Sets of the fewest servers, two or more: in node order each but the last gives all it has."""
+    for able, count in _filled(there, size, rule):
+        positions, complete = _sets(rule, count, able, uneven=True)
+        gpus = able.idle[positions]
+        before = gpus[:, :-1].sum(axis=1)
+        fills = (before < size) & (before + gpus[:, -1] >= size)
+        if fills.any():
+            gpus[:, -1] = size - before
+            return RackSets(_sorted(able.servers[positions[fills]], gpus[fills]), complete)
+        if not complete and rule.segment is None:
+            break  # Some set of so few servers is not listed; one of more would not be allowed.
+    return NO_SETS
+
+
+def _filled(there: LeafServers, size: int, rule: RackRule) -> Iterator[tuple[LeafServers, int]]:
+    """The numbers of servers that could have ``size`` GPUs together, and those that have any."""
+    able = there.with_at_least(1)
+    groups = able.by_leaf()
+    least = -(-size // int(able.idle.max(initial=1)))
+    for count in range(max(2, least), min(size, len(able.servers)) + 1):
+        if _could_fill(rule, count, groups, able.idle, size):
+            yield able, count
+
+
+def any_even_sets(there: LeafServers, size: int, per_node: int | None, rule: RackRule) -> bool:
+    """Whether there are :func:`even_sets`."""
+    return any(True for _ in _even(there, size, per_node, rule))
+
+
+def any_filled_sets(there: LeafServers, size: int, rule: RackRule) -> bool:
+    """Whether there are :func:`filled_sets`."""
+    if rule.segment is None:
+        return any(True for _ in _filled(there, size, rule))
+    return bool(len(filled_sets(there, size, rule).shapes))
+
+
+def can_span(rule: RackRule, count: int, able: LeafServers, leaves: Ints) -> Bools:
+    """Whether each server can be in an even set on exactly so many leaves: (servers, n)."""
+    unit, groups = rule.unit(count), able.by_leaf()
+    holds = np.array([len(group) // unit * unit for group in groups])
+    order = np.argsort(-holds, kind="stable")
+    rank = np.argsort(order)
+    most = np.append(0, np.cumsum(holds[order]))
+    found = np.zeros((len(able.servers), len(leaves)), dtype=np.bool_)
+    for at, number in enumerate(leaves.tolist()):
+        # The leaf with the largest of the others; it may be one of these.
+        others = np.where(rank >= number - 1, most[number - 1], most[number] - holds)
+        smallest = holds[order[number - 1]]
+        fits = (holds >= unit) & (smallest >= unit) & (holds + others >= count)
+        for group, yes in zip(groups, (fits & (number * unit <= count)).tolist(), strict=True):
+            found[group, at] = yes
+    return found
+
+
+def _sorted(servers: Ints, gpus: Ints) -> ShapesOfSize:
+    order = np.lexsort(servers.T[::-1])
+    return ShapesOfSize(servers[order], gpus[order])
+
+
+def _hold(rule: RackRule, count: int, held: Sequence[int]) -> bool:
+    """Whether leaves with ``held`` servers each hold a set of ``count``."""
+    unit = rule.unit(count)
+    if not unit:
+        return False
+    groups = sorted((servers // unit for servers in held), reverse=True)
+    return sum(groups[: rule.leaves(count, len(held))]) >= count // unit
+
+
+def _could_fill(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints, size: int) -> bool:
+    """Whether some set of ``count`` servers has ``size`` GPUs."""
+    if not _hold(rule, count, [len(group) for group in groups]):
+        return False
+    unit = rule.unit(count)
+    best = [np.sort(idle[group])[::-1].cumsum()[unit - 1 :: unit] for group in groups]
+    leaves = rule.leaves(count, len(groups))
+    return _most(best, count // unit, leaves) >= size
+
+
+def _most(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
+    """The largest sum over at most so many ``leaves`` that give ``groups`` in all.
+
+    ``by_groups``: what each leaf gives with 1, 2, ... groups, each adding no more than the last.
+    """
+    if leaves >= min(groups, len(by_groups)):
+        added = np.concatenate([np.diff(own, prepend=0.0) for own in by_groups])
+        return float(np.sort(added)[::-1][:groups].sum())
+    best = np.full((leaves + 1, groups + 1), -inf)
+    best[0, 0] = 0.0
+    for of_leaf in by_groups:
+        before = best.copy()
+        for count, value in enumerate(of_leaf[:groups].tolist(), 1):
+            np.maximum(
+                best[1:, count:], before[:-1, : groups + 1 - count] + value, out=best[1:, count:]
+            )
+    return float(best[1:, groups].max())
+
+
+def _sets(
+    rule: RackRule, count: int, able: LeafServers, *, uneven: bool = False
+) -> tuple[Ints, bool]:
+    """Sets as positions (sets, count), each ascending, and whether they are all."""
+    idle = able.idle.tobytes() if uneven else b""
+    return _positions(rule, count, able.leaf.tobytes(), idle, SETS_MAX)
+
+
+@lru_cache(maxsize=128)
+def _positions(
+    rule: RackRule, count: int, leaf: bytes, idle: bytes, most: int
+) -> tuple[Ints, bool]:
+    """:func:`_sets` on the leaves of servers, ``most`` of them. Kept: plans ask for them twice, and
+    the next round again.
+    """
+    there = np.frombuffer(leaf, dtype=np.int64)
+    groups = LeafServers(there, there, there).by_leaf()
+    if _number(rule, count, [len(group) for group in groups], most) <= most:
+        found = np.array(list(_every(rule, count, groups)), dtype=np.int32).reshape(-1, count)
+        return np.sort(found, axis=1), True
+    uneven = np.frombuffer(idle, dtype=np.int64) if idle else None
+    if uneven is not None:  # The fullest servers first, so that few hold much.
+        groups = [group[np.argsort(-uneven[group], kind="stable")] for group in groups]
+    some = list(_some(rule, count, groups, most))
+    if uneven is not None:
+        some.append(_fullest(rule, count, groups, uneven))
+    found = np.array([one for one in some if one], dtype=np.int32).reshape(-1, count)
+    return np.unique(np.sort(found, axis=1), axis=0), False
+
+
+def _number(rule: RackRule, count: int, held: Sequence[int], enough: int) -> float:
+    """How many sets of ``count`` servers there are; about, where they are more than ``enough``."""
+    unit, leaves = rule.unit(count), rule.leaves(count, len(held))
+    groups = count // unit
+    ways = np.zeros((leaves + 1, groups + 1))
+    ways[0, 0] = 1.0
+    for servers in held:
+        before = ways.copy()
+        for number in range(1, min(groups, servers // unit) + 1):
+            chosen = float(min(comb(servers, number * unit), int(_MANY)))
+            ways[1:, number:] += before[:-1, : groups + 1 - number] * chosen
+        np.minimum(ways, _MANY, out=ways)
+        if ways[1:, groups].sum() > enough:
+            break
+    return float(ways[1:, groups].sum())
+
+
+def _every(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
+    unit, most = rule.unit(count), rule.leaves(count, len(groups))
+    # What the largest 0, 1, ... of the leaves from each one on hold.
+    sizes = [len(group) // unit * unit for group in groups]
+    hold = [
+        np.append(0, np.cumsum(sorted(sizes[at:], reverse=True)))[: most + 1].tolist()
+        for at in range(len(groups) + 1)
+    ]
+
+    def grow(at: int, missing: int, leaves: int) -> Iterator[list[int]]:
+        if not missing:
+            yield []
+        elif missing <= hold[at][min(leaves, len(hold[at]) - 1)]:
+            yield from grow(at + 1, missing, leaves)
+            own = groups[at].tolist()
+            for taken in range(unit, min(missing, len(own)) + 1, unit):
+                for rest in grow(at + 1, missing - taken, leaves - 1):
+                    for chosen in combinations(own, taken):
+                        yield [*chosen, *rest]
+
+    return grow(0, count, most)
+
+
+def _some(
+    rule: RackRule, count: int, groups: Sequence[Ints], windows_max: int
+) -> Iterator[list[int]]:
+    """Servers next to each other in one leaf; and over leaves, from each one on: those that follow,
+    and the largest ones.
+    """
+    unit, most = rule.unit(count), rule.leaves(count, len(groups))
+    lists = [group.tolist() for group in groups]
+    windows = sum(max(0, len(own) - count + 1) for own in lists)
+    step = max(1, -(-windows // max(1, windows_max)))
+    for own in lists:
+        for first in range(0, len(own) - count + 1, step):
+            yield own[first : first + count]
+    if most < 2:
+        return
+    # One set on each possible number of leaves.
+    for number in range(2, most + 1):
+        wide = _wide(lists, count, unit, number)
+        if wide:
+            yield wide
+    large = sorted((own for own in lists if len(own) >= unit), key=len, reverse=True)
+    for at, own in enumerate(lists):
+        for others in (lists[at + 1 :] + lists[:at], large):
+            for ends in (False, True):
+                found = _over(own, others, count, unit, most, ends=ends)
+                if found:
+                    yield found
+
+
+def _fullest(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints) -> list[int]:
+    """The servers that hold most, of leaves added one by one; empty where segments forbid it."""
+    if rule.unit(count) != 1:
+        return []
+    best: list[int] = []
+    leaves: list[Ints] = []
+    for _ in range(rule.leaves(count, len(groups))):
+        tries = [np.concatenate([*leaves, own]) for own in groups]
+        tries = [own[np.argsort(-idle[own], kind="stable")[:count]] for own in tries]
+        at = int(np.argmax([idle[own].sum() for own in tries]))
+        leaves.append(groups[at])
+        best = tries[at].tolist()
+        groups = [*groups[:at], *groups[at + 1 :]]
+    return best if len(best) == count else []
+
+
+def _wide(lists: Sequence[list[int]], count: int, unit: int, leaves: int) -> list[int] | None:
+    """``count`` servers on exactly so many of the largest leaves."""
+    largest = sorted(lists, key=len, reverse=True)[:leaves]
+    missing = count - unit * leaves
+    if missing < 0 or len(largest) < leaves or len(largest[-1]) < unit:
+        return None
+    found: list[int] = []
+    for own in largest:
+        more = min(missing, len(own) // unit * unit - unit)
+        found += own[: unit + more]
+        missing -= more
+    return None if missing else found
+
+
+def _over(
+    own: list[int], others: Sequence[list[int]], count: int, unit: int, most: int, *, ends: bool
+) -> list[int] | None:
+    """``count`` servers from a leaf and then others, each giving all that it can."""
+    found: list[int] = []
+    leaves = 0
+    for leaf in chain((own,), (other for other in others if other is not own)):
+        taken = min(count - len(found), len(leaf)) // unit * unit
+        if taken:
+            found += leaf[-taken:] if ends else leaf[:taken]
+            leaves += 1
+        if len(found) == count or leaves == most:
+            break
+    return found if len(found) == count else None

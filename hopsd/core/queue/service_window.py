@@ -1,0 +1,133 @@
+"""Which jobs compete: the service window, sensitivity and its adjustment (section 3.6).
+
+Means of sensitivities are exact and rounded once, so that equal jobs compare as equal and no job
+joins a window because of a rounding error.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hopsd.core.placement.allowances import Allowance
+from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, pools_of, remembered
+from hopsd.core.placement.sensitivity import Sensitivities, sensitivity_on
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job, Node
+
+
+def sensitivity(job: Job, nodes: Sequence[Node]) -> float | None:
+    """rho: how much slower a GPU gets when the job is spread (eq. 10); None if unknown."""
+    return sensitivity_on(job, pools_of(nodes))
+
+
+def sensitivities(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float | None]:
+    """:func:`sensitivity` of many jobs."""
+    rho = Sensitivities(pools_of(nodes), remembered(nodes))
+    return {job.id: rho(job) for job in jobs}
+
+
+def runnable(jobs: Sequence[Job], nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> list[Job]:
+    """The jobs that an idle cluster could run; the others are in no window, sum or mean."""
+    able = Able(pools_of(nodes), sigma, remembered(nodes))
+    return [job for job in jobs if able(job)]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A limit that leaves too little for a job after the kept jobs and those ``ahead`` of it in the
+    window.
+    """
+
+    allowance: Allowance
+    ahead: tuple[Job, ...]
+
+
+class Entrance:
+    """What limits leave for jobs that enter one after the other, at their smallest requirements,
+    beside the kept jobs.
+    """
+
+    def __init__(self, allowances: Sequence[Allowance]) -> None:
+        self._allowances = allowances
+        self._inside: list[list[Job]] = [[] for _ in allowances]
+        self._asked = [0 for _ in allowances]
+        self._of: dict[JobId, list[int]] = defaultdict(list)
+        for i, allowance in enumerate(allowances):
+            for job in allowance.limit.jobs:
+                self._of[job].append(i)
+
+    def blocks(self, job: Job) -> Blocked | None:
+        """The first limit without room for one more job and for its smallest requirement."""
+        for i in self._of.get(job.id, ()):
+            allowance, inside = self._allowances[i], self._inside[i]
+            asked = self._asked[i] + allowance.limit.taken(job.id, min(job.reqs))
+            if not allowance.leaves(asked, len(inside) + 1):
+                return Blocked(allowance, tuple(inside))
+        return None
+
+    def enter(self, job: Job) -> None:
+        for i in self._of.get(job.id, ()):
+            self._inside[i].append(job)
+            self._asked[i] += self._allowances[i].limit.taken(job.id, min(job.reqs))
+
+
+def limited(
+    queue: Sequence[Job], gpus: int, allowances: Sequence[Allowance]
+) -> dict[JobId, Blocked]:
+    """The jobs that a limit keeps out of the window and out of every mean.
+
+    ``queue``: jobs that could run, in order; ``gpus``: all GPUs of the cluster.
+    """
+    asked = 0
+    entrance = Entrance(allowances)
+    blocked: dict[JobId, Blocked] = {}
+    for job in queue:
+        block = entrance.blocks(job)
+        if block is not None:
+            blocked[job.id] = block
+        elif asked < gpus:
+            asked += min(job.reqs)
+            entrance.enter(job)
+    return blocked
+
+
+def service_window(queue: Sequence[Job], gpus: int) -> int:
+    """The number of jobs at the head of the queue that are in the window.
+
+    Their minimum requirements add up to all ``gpus`` of the cluster; the job that crosses that
+    number is the last inside. ``queue``: jobs that could run, in order.
+    """
+    asked = 0
+    for position, job in enumerate(queue):
+        if asked >= gpus:
+            return position
+        asked += min(job.reqs)
+    return len(queue)
+
+
+def sensitivity_adjustment(
+    queue: Sequence[Job], window: int, rho: Mapping[JobId, float | None], idle: int
+) -> list[Job]:
+    """Jobs behind the window that join it to fill fragments, in queue order.
+
+    While the window's mean sensitivity is above the whole queue's: jobs less sensitive than the
+    queue's mean, whose minimum requirement all ``idle`` GPUs together could hold.
+    """
+    exact = {job.id: Fraction(r) for job in queue if (r := rho[job.id]) is not None}
+    inside = [exact[job.id] for job in queue[:window] if job.id in exact]
+    if not inside:
+        return []
+    mean = sum(exact.values(), Fraction(0)) / len(exact)
+    total, count = sum(inside, Fraction(0)), len(inside)
+    joined = []
+    for job in queue[window:]:
+        if total <= mean * count:
+            break
+        own = exact.get(job.id)
+        if own is not None and own < mean and min(job.reqs) <= idle:
+            joined.append(job)
+            total, count = total + own, count + 1
+    return joined

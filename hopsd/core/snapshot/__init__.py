@@ -1,0 +1,1 @@
+"""Turns a reading of the cluster into a snapshot for a policy."""

@@ -1,0 +1,72 @@
+"""Which running jobs stay where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+
+from hopsd.core.submission.comment import Comment
+from hopsd.core.submission.partitions import Access
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import NodeName
+from hopsd.model.reading import JobReading, SlurmState
+
+
+class Unsaved(StrEnum):
+    """Whether a job that was not seen to save stays where it runs.
+
+    ``STAYS``: always; ``STAYS_IF_SEEN``: if its reports show that it trains, so that a training
+    which hops cannot see is moved; ``MOVES``: never. A job that is warned before it is moved can
+    save then.
+    """
+
+    STAYS = "stays"
+    STAYS_IF_SEEN = "stays_if_seen"
+    MOVES = "moves"
+
+
+UNSAVED_NOTE = (
+    "it is not moved until it has been seen to save once, since it might start over (it asks for no"
+    " warning either: --signal, trap)"
+)
+
+
+class Stay(Enum):
+    """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once."""
+
+    NO = auto()
+    YES = auto()
+    UNTIL_SAVED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Pinning:
+    """The rules by which running jobs stay. ``up``: the schedulable nodes; ``by_user``: whether
+    ``preempt=no`` is honoured; ``unsaved``: what happens to a job that was not seen to save.
+    """
+
+    up: frozenset[NodeName]
+    access: Access
+    by_user: bool
+    unsaved: Unsaved
+
+    def of(self, job: JobReading, comment: Comment | None, record: JobRecord | None) -> Stay:
+        """Whether the job stays: it does if its user says so, if Slurm may not requeue it, or if
+        one of its nodes accepts no new jobs (drained, down), or none of its length (reserved): it
+        may finish there.
+        """
+        if job.state is not SlurmState.RUNNING:
+            return Stay.NO
+        willing = comment is not None and (comment.preempt or not self.by_user)
+        back = self.up.issuperset(job.allocation.nodes) and self.access.take_back(job)
+        if not (willing and job.requeue and back):
+            return Stay.YES
+        return Stay.UNTIL_SAVED if _unsaved(job, record, self.unsaved) else Stay.NO
+
+
+def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
+    """Whether a job that could otherwise be moved stays until it has saved."""
+    warned = job.asked.signal or job.asked.traps is None or job.asked.traps
+    if warned or record is None or record.saved or rule is Unsaved.MOVES:
+        return False
+    return rule is Unsaved.STAYS or record.saved is False

@@ -1,0 +1,32 @@
+"""Settings of the snapshot: what is assumed of jobs, and which of their wishes count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hopsd.core.snapshot.pinning import Unsaved
+from hopsd.core.speed.estimator import EstimatorSettings
+from hopsd.model.ids import NodeName, RackName
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """``default_age_seconds``: the run time assumed for a job when nothing else is known.
+
+    ``predicted``: whether past runs say how long a job runs that gives no samples; else its time
+    limit does, if it has one. ``pinned``: whether ``preempt=no`` is honoured. ``unsaved``: what
+    happens to a running job that was not seen to save. ``racks``: by node, where known.
+    ``assumed_restart_seconds``: for jobs whose restart was never measured. ``cpus_per_gpu``: cores
+    per GPU for jobs that ask for none.
+    """
+
+    estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
+    default_age_seconds: float = 3600.0
+    predicted: bool = True
+    restart_cost: bool = True
+    assumed_restart_seconds: float = 0.0
+    pinned: bool = True
+    unsaved: Unsaved = Unsaved.STAYS
+    racks: Mapping[NodeName, RackName] = field(default_factory=dict)
+    cpus_per_gpu: int = 1

@@ -1,0 +1,155 @@
+"""`hopsctl config check`, `show` and `explain`."""
+
+from __future__ import annotations
+
+import json
+import pwd
+import sys
+import textwrap
+from difflib import get_close_matches
+from pathlib import Path
+
+import click
+
+from hopsd.config import DEFAULT_PATH, Config, load
+from hopsd.config.reference import described, settings, toml, toml_value
+from hopsd.ctl.admin.node_check import Site, problems, read_site, submit_script_problems
+from hopsd.ctl.shell import completion as complete
+from hopsd.ctl.terminal import complain, say
+from hopsd.errors import InputError, SlurmError
+from hopsd.slurm.accounting.rights import missing_rights
+from hopsd.slurm.ask import slurm_conf
+from hopsd.slurm.command import SlurmCommands
+
+INDENT = 14
+
+_file = click.argument(
+    "path", metavar="[FILE]", type=click.Path(path_type=Path), default=DEFAULT_PATH
+)
+
+
+@click.group()
+def config() -> None:
+    """Check, show or explain hopsd.toml; FILE is /etc/hops/hopsd.toml where it is not given."""
+
+
+@config.command()
+@_file
+@click.option("--node", is_flag=True, help="Check this machine's part of hops as well.")
+@click.option(
+    "--scripts",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/hops"),
+    show_default=True,
+    help="With --node: where prolog.sh and the others are.",
+)
+@click.option(
+    "--account", default="hops", show_default=True, help="hopsd's, whose rights are looked at."
+)
+def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
+    """Report every error in FILE; with --node also what is wrong with this machine's part of hops.
+
+    Its site.sh, scripts and folders are compared with FILE, if there is one, with slurm.conf and
+    with this release. Without --node, the rights of hopsd's account in Slurm are checked, too.
+
+    \b
+    Examples:
+      hopsctl config check
+      hopsctl config check --node
+
+    Exit codes: 0 good, 1 something is wrong with the machine or the account, 2 with FILE.
+    """
+    loaded = load(path) if path.exists() or not node else None
+    if loaded is not None:
+        for warning in loaded.warnings:
+            complain(warning)
+        say(f"{path}: good, {len(loaded.given)} settings given")
+    if node:
+        _check_node(folder, loaded)
+    elif loaded is not None:
+        _check_rights(account)
+
+
+def _check_rights(account: str) -> None:
+    """Check the rights of hopsd's account; skipped if there is none, or while Slurm is away."""
+    try:
+        uid = pwd.getpwnam(account).pw_uid
+    except KeyError:
+        return
+    try:
+        commands = SlurmCommands(5.0)
+        missing = missing_rights(commands, uid, account)
+        missing += submit_script_problems(slurm_conf(commands))
+    except SlurmError as error:
+        complain(f"rights in Slurm are not looked at: {str(error).splitlines()[0]}")
+    else:
+        for one in missing:
+            complain(one)
+        if missing:
+            sys.exit(1)
+        say(f"{account} may do in Slurm all that hopsd needs")
+
+
+def _check_node(folder: Path, loaded: Config | None) -> None:
+    said = read_site(folder / "site.sh")
+    try:
+        conf = slurm_conf(SlurmCommands(5.0))
+    except SlurmError as error:
+        conf = None
+        complain(f"slurm.conf is not looked at: {str(error).splitlines()[0]}")
+    site = Site(folder, loaded, conf, said=said)
+    wrong = list(problems(site))
+    for sentence in wrong:
+        complain(sentence)
+    if wrong:
+        sys.exit(1)
+    say(f"{folder}: good")
+
+
+@config.command()
+@_file
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of TOML.")
+def show(path: Path, as_json: bool) -> None:
+    """What is in force with FILE, and whether a value is the file's or the default.
+
+    Passwords are hidden.
+
+    \b
+    Examples:
+      hopsctl config show
+      hopsctl config show build/demo/hopsd.toml --json
+    """
+    loaded = load(path)
+    if not as_json:
+        print(toml(loaded))
+        return
+    values = {s.path: {"value": s.value, "origin": s.origin} for s in settings(loaded)}
+    print(json.dumps({"file": str(path), "settings": values}, indent=2))
+
+
+@config.command()
+@click.argument("setting", shell_complete=complete.settings)
+def explain(setting: str) -> None:
+    """What SETTING does, such as plan.policy, and which values it accepts.
+
+    \b
+    Examples:
+      hopsctl config explain plan.policy
+      hopsctl config explain daemon.round_seconds
+
+    Exit codes: 0 done, 2 there is no such setting.
+    """
+    known = described()
+    if setting not in known:
+        near = get_close_matches(setting, known, 3, 0.5)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise InputError(f"no setting {setting!r}; {meant}`man hopsd.toml` has them all")
+    option = known[setting]
+    for label, text in (
+        ("what it does", option.doc),
+        ("accepted", option.accepted),
+        ("default", toml_value(option.plain(option.default))),
+    ):
+        lines = textwrap.wrap(text, 80 - INDENT, break_on_hyphens=False, break_long_words=False)
+        say(f"{label + ':':{INDENT}}" + ("\n" + " " * INDENT).join(lines))

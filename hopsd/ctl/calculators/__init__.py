@@ -1,1 +1,0 @@
-"""Commands that calculate from their arguments or a file, and ask nobody."""

@@ -1,1 +1,0 @@
-"""What hopsctl shows while it lasts: progress bars, and the screen of `hopsctl top`."""

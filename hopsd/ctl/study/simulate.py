@@ -1,0 +1,357 @@
+"""`hopsctl simulate`: what policies would do with a workload, in virtual time."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from hopsd import __version__
+from hopsd.ctl.options import FiniteRange
+from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.shell import completion as complete
+from hopsd.ctl.study.progress import Bar
+from hopsd.ctl.terminal import complain
+from hopsd.errors import InputError
+from hopsd.model.plan import FTF_LAMBDA, PlanSettings, PriorityName
+from hopsd.model.reason import count_of
+from hopsd.model.scenario import Cluster, Workload
+from hopsd.policies.hare.schedulers import SCHEDULERS
+from hopsd.policies.registry import get
+from hopsd.sim.admission import SPAN_MAX, admitted, horizon
+from hopsd.sim.cluster import ClusterSettings, Failure
+from hopsd.sim.engine import PLAN_SECONDS_MAX, Progress, SimulationSettings
+from hopsd.sim.failures import read_failures
+from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
+from hopsd.sim.journal import alone, fingerprint, journaled
+from hopsd.sim.report import write_report
+from hopsd.sim.sources import cluster_from, read_file, workload_from
+from hopsd.sim.study import Result, figures, play, result_of, write
+from hopsd.sim.turns import LaneSimulation
+
+SHOWN_MAX = 10
+"""How many left-out jobs are named."""
+
+
+_SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--cluster", "cluster_name", required=True, metavar="FILE|PRESET")
+@click.option("--workload", "workload_name", required=True, metavar="FILE|PRESET|KIND:FILE")
+@click.option("--policy", "policies", multiple=True, required=True, metavar="NAME",
+              shell_complete=complete.policies,
+              help="Several for a comparison; docs/policies.md has them all.")  # fmt: skip
+@click.option("--round", "round_seconds", type=FiniteRange(min=1.0, max=SPAN_MAX), default=360.0,
+              metavar="SECONDS",
+              help="Length of a round; running jobs compete again when one begins.")  # fmt: skip
+@click.option("--refresh", type=_SECONDS, default=0.0, metavar="SECONDS",
+              help="Seconds between plans for idle GPUs; 0: at every event.")  # fmt: skip
+@click.option("--restart-cost", type=_SECONDS, default=30.0, metavar="SECONDS",
+              help="Time a job holds GPUs without training; not at its first start, and not where"
+              " the workload says.")  # fmt: skip
+@click.option("--profiling", type=_SECONDS, default=0.0, metavar="SECONDS",
+              help="The same at a job's first start.")  # fmt: skip
+@click.option("--switch-cost", type=_SECONDS, metavar="SECONDS", show_default=False,
+              help="Hare's policies: jobs take turns on GPUs within a round, task by task, and come"
+              " back to a GPU in so long; docs/simulator.md.")  # fmt: skip
+@click.option("--count-planning", is_flag=True, help="Planning takes virtual time, too.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Seed of generated workloads and of the solver.",
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+@click.option("--jobs", type=click.IntRange(1, 1_000_000), help="Number of jobs of a preset.")
+@click.option("--rate", type=FiniteRange(min=0.0, min_open=True), help="Jobs per hour.")
+@click.option("--priority", type=click.Choice([p.value for p in PriorityName]),
+              default="latency_ratio", metavar="NAME",
+              help=f"hops: order of the queue, one of {', '.join(PriorityName)}.")  # fmt: skip
+@click.option("--lambda", "lam", type=FiniteRange(min=0.0),
+              help="hops: weight of priority; by default 1, or 2 with --priority ftf.")  # fmt: skip
+@click.option("--gap", type=FiniteRange(0.0, 1.0), default=0.01,
+              help="Relative gap at which a plan is good enough.")  # fmt: skip
+@click.option(
+    "--effort",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Further searches where the first plan misses the gap; each costs more.",
+)
+@click.option(
+    "--time-limit",
+    type=FiniteRange(min=0.1),
+    default=PLAN_SECONDS_MAX,
+    metavar="SECONDS",
+    help="Time limit of one plan; if it is reached, the result depends on this machine's speed.",
+)
+@click.option("--filter", "filter_share", type=FiniteRange(0.0, 1.0), default=0.8,
+              help="Themis' f: the share of apps that an auction leaves out.")  # fmt: skip
+@click.option("--lease", type=FiniteRange(min=0.0), default=600.0, metavar="SECONDS",
+              help="themis and its rivals: how long GPUs are leased.")  # fmt: skip
+@click.option("--alpha", type=FiniteRange(0.0, 1.0), default=0.1,
+              help="allox: share of the users whose jobs it considers.")  # fmt: skip
+@click.option("--patience", type=FiniteRange(min=0.0), default=3600.0, metavar="SECONDS",
+              help="allox+: a job that has waited longer comes before shorter ones.")  # fmt: skip
+@click.option("--tail-weight", type=FiniteRange(0.0, 10.0), default=PlanSettings().tail_weight,
+              help="hops+: weight of the job that will end last.")  # fmt: skip
+@click.option("--paper-exact", is_flag=True, help="The round as the paper prints it.")
+@click.option("--knowledge", type=click.Choice([k.value for k in Knows]), default="perfect",
+              help="What policies know of speeds and run times: docs/simulator.md.")  # fmt: skip
+@click.option("--speed-error", type=FiniteRange(0.0, 2.0), metavar="SIGMA",
+              help="Standard deviation of the logarithm of known speeds on several GPUs; by"
+              " default 0.12 where they are measured, else 0.")  # fmt: skip
+@click.option("--time-error", type=FiniteRange(0.0, 5.0), metavar="SIGMA",
+              help="The same for the samples that jobs declare.")  # fmt: skip
+@click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail (JSON).")
+@click.option("--report", is_flag=True, help="Also write OUT/report.html.")
+@click.option("--predict", is_flag=True,
+              help="Also write OUT/predictions.csv: when jobs were expected to start and end;"
+              " docs/predictions.md.")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Continue an interrupted run.")
+def simulate(
+    cluster_name: str,
+    workload_name: str,
+    policies: Sequence[str],
+    round_seconds: float,
+    refresh: float,
+    restart_cost: float,
+    profiling: float,
+    switch_cost: float | None,
+    count_planning: bool,
+    seed: int,
+    out: Path,
+    as_json: bool,
+    jobs: int | None,
+    rate: float | None,
+    priority: str,
+    lam: float | None,
+    gap: float,
+    effort: int,
+    time_limit: float,
+    filter_share: float,
+    lease: float,
+    alpha: float,
+    patience: float,
+    tail_weight: float,
+    paper_exact: bool,
+    knowledge: str,
+    speed_error: float | None,
+    time_error: float | None,
+    failure_file: str | None,
+    report: bool,
+    predict: bool,
+    resume: bool,
+) -> None:
+    """Play a workload through under one or more policies.
+
+    A cluster is a file or paper-64, paper-512. A workload is a file, a preset, a log as
+    philly:FILE, sacct:FILE or csv:FILE, or gavel:FILE for speeds that Gavel's authors measured.
+    OUT gets jobs.csv, rounds.csv and timeline.jsonl.
+
+    \b
+    Examples:
+      hopsctl simulate --cluster paper-64 --workload paper-64 \\
+          --policy hops --policy slurm --out build/study --report
+      hopsctl simulate --cluster cluster.json --workload sacct:month.txt \\
+          --policy hops+ --out build/month
+
+    Exit codes: 0 done, 1 failed, 2 a file or name is not what is accepted, 130 interrupted.
+    """
+    knows = KnowledgeSettings(Knows(knowledge), speed_error, time_error, seed)
+    cluster = cluster_from(cluster_name)
+    workload = workload_from(workload_name, cluster, seed=seed, jobs=jobs, rate=rate)
+    for policy in policies:
+        get(policy)
+    if switch_cost is not None:
+        refuse_beside_switches(
+            policies, knows, refresh, count_planning, resume, failure_file, predict
+        )
+    failures: tuple[Failure, ...] = ()
+    if failure_file is not None:
+        failures = read_file(failure_file, lambda text: read_failures(text, cluster, workload))
+    workload = admit(cluster, workload, round_seconds)
+    if lam is None:
+        lam = FTF_LAMBDA if priority == PriorityName.FTF else PlanSettings().lam
+    plan = PlanSettings(lam=lam, gap=gap, time_limit_seconds=time_limit, paper_exact=paper_exact,
+                        priority=PriorityName(priority), seed=seed, effort=effort,
+                        filter_share=filter_share, lease_seconds=lease, alpha=alpha,
+                        patience_seconds=patience, tail_weight=tail_weight)  # fmt: skip
+    settings = SimulationSettings(
+        round_seconds,
+        refresh,
+        plan,
+        ClusterSettings(restart_seconds=restart_cost, profiling_seconds=profiling),
+        knows,
+        horizon=horizon(workload, round_seconds),
+        count_planning=count_planning,
+    )
+    run = partial(play_one, cluster=cluster, workload=workload, settings=settings,
+                   failures=failures, out=out, resume=resume, predict=predict)  # fmt: skip
+    if switch_cost is not None:
+        run = partial(take_turns, cluster=cluster, workload=workload, settings=settings,
+                      switch_cost=switch_cost)  # fmt: skip
+    html = partial(write_report, cluster=cluster, workload=workload, path=out / "report.html",
+                   known=str(knows))  # fmt: skip
+    results, files = play_all(
+        policies, run, html if report else None, out, resumable=switch_cost is None
+    )
+    if as_json:
+        known = {"knowledge": _known(knows)} if knows.differs else {}
+        show_json({"policies": {r.policy: figures(r) for r in results}, **files, **known})
+    else:
+        show_results(results, f"Policies knew: {knows}")
+
+
+def _known(knows: KnowledgeSettings) -> dict[str, Any]:
+    return {
+        "of": knows.of.value,
+        "speed_error": knows.speed_sigma,
+        "time_error": knows.time_error or 0.0,
+        "text": str(knows),
+    }
+
+
+def play_all(
+    policies: Sequence[str],
+    run: Callable[[str], Result],
+    html: Callable[[Sequence[Result]], object] | None,
+    out: Path,
+    beside: Sequence[Result] = (),
+    *,
+    resumable: bool = True,
+) -> tuple[list[Result], dict[str, str]]:
+    """The results of every policy and the files written; Ctrl-C keeps what is done.
+
+    ``beside``: results from elsewhere, which come first; ``resumable``: whether --resume goes on
+    from there.
+    """
+    results = list(beside)
+    signal.signal(signal.SIGTERM, _interrupt)
+    with alone(out):
+        try:
+            for name in dict.fromkeys(policies):
+                results.append(run(name))
+                if missing := results[-1].unfinished:
+                    complain(f"{name}: {count_of(len(missing), 'jobs')} never ended")
+            files = write(results, out)
+            if html is not None:
+                html(results)
+        except KeyboardInterrupt:
+            _leave(results, out, resumable=resumable)
+    return results, files
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _leave(results: Sequence[Result], out: Path, *, resumable: bool) -> NoReturn:
+    """A second Ctrl-C does not interrupt the handling of the first."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    write(results, out)
+    how = "with --resume goes on from here" if resumable else "plays all of it again"
+    click.echo(f"\ninterrupted; the same command {how}", err=True)
+    sys.exit(130)
+
+
+def admit(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
+    """The workload without the jobs that fit nowhere, which are named on stderr."""
+    played, refused = admitted(cluster, workload, round_seconds)
+    for job in refused[:SHOWN_MAX]:
+        complain(f"job {job} fits nowhere, even on an idle cluster: left out")
+    if len(refused) > SHOWN_MAX:
+        complain(f"and {len(refused) - SHOWN_MAX} more")
+    return played
+
+
+def play_one(
+    name: str,
+    cluster: Cluster,
+    workload: Workload,
+    settings: SimulationSettings,
+    failures: Sequence[Failure],
+    out: Path,
+    *,
+    resume: bool,
+    predict: bool = False,
+) -> Result:
+    """One policy's run, with its progress on stderr and its plans in ``out``."""
+    settings = replace(settings, plan=replace(settings.plan, policy=name))
+    run = fingerprint(__version__, name, cluster, workload, settings, failures)
+    path = out / "journal" / f"{name}.jsonl"
+    with journaled(get(name), path, run, resume=resume) as policy, _progress(name) as progress:
+        return play(name, policy, cluster, workload, settings, failures, progress, predict=predict)
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Progress]:
+    """That of a policy's run, on stderr."""
+    with Bar(name, "jobs") as bar:
+        yield lambda _now, ended, jobs: bar.at(ended, jobs)
+
+
+def refuse_beside_switches(
+    policies: Sequence[str],
+    knows: KnowledgeSettings,
+    refresh: float,
+    count_planning: bool,
+    resume: bool,
+    failure_file: str | None,
+    predict: bool,
+) -> None:
+    """Name what does not go with --switch-cost.
+
+    Raises:
+        InputError: something does not.
+    """
+    others = sorted(set(policies) - set(SCHEDULERS))
+    if others:
+        accepted = ", ".join(SCHEDULERS)
+        raise InputError(f"--switch-cost: {others[0]} has no tasks; accepted are {accepted}")
+    given = {"--knowledge, --speed-error or --time-error": knows.differs,
+             "--refresh": refresh > 0.0, "--count-planning": count_planning, "--resume": resume,
+             "--failures": failure_file is not None, "--predict": predict}  # fmt: skip
+    for option, there in given.items():
+        if there:
+            raise InputError(f"{option} cannot be used with --switch-cost")
+
+
+def take_turns(
+    name: str,
+    cluster: Cluster,
+    workload: Workload,
+    settings: SimulationSettings,
+    switch_cost: float,
+) -> Result:
+    """One of Hare's policies, with jobs that take turns within rounds; progress on stderr."""
+    with _progress(name) as progress:
+        run = LaneSimulation(
+            cluster, workload, SCHEDULERS[name], settings, switch_cost, progress
+        ).run()
+    return result_of(name, run, cluster, workload)
+
+
+def show_results(results: Sequence[Result], title: str) -> None:
+    """The figures side by side."""
+    columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h", "max LR", "mean LR",
+               "fragments", "max FTF", "unfair", "GPU use", "restarts", "needless",
+               "s"]  # fmt: skip
+    wide = ("p99 JCT h", "mean LR", "max FTF", "unfair", "needless", "s")
+    show(table(title, columns, [_row(result) for result in results], wide=wide))
+
+
+def _row(result: Result) -> tuple[Any, ...]:
+    s = result.summary
+    return (result.policy, s.makespan_h, s.avg_jct_h, s.p99_jct_h, s.avg_wait_h,
+            s.max_latency_ratio, s.mean_latency_ratio, s.avg_fragments, s.max_ftf, s.unfair_share,
+            s.gpu_utilisation, s.restarts, s.needless_restarts, result.wall_seconds)  # fmt: skip

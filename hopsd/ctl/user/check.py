@@ -1,0 +1,167 @@
+"""`hopsctl check`: what hops would do with a script, before it is submitted.
+
+The messages are the submit plugin's own (``sbatch --test-only`` runs it without making a job); the
+shapes are what the default policy plans for each count alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+
+import click
+
+from hopsd.config.schema import PlanConfig
+from hopsd.core.snapshot.build import build_snapshot
+from hopsd.core.snapshot.settings import SnapshotSettings
+from hopsd.core.submission.comment import Comment, parse
+from hopsd.core.submission.contract import MARK, read_asked
+from hopsd.core.submission.nodelist import node_names
+from hopsd.core.submission.unseen import why_unseen
+from hopsd.ctl.terminal import complain, printable
+from hopsd.errors import CommentError, HopsError
+from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, UserName, WorkloadName
+from hopsd.model.knowledge import Knowledge
+from hopsd.model.plan import RoundInfo
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.policies.registry import get
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.scontrol import ScontrolAdapter
+from hopsd.slurm.submit_line import options_of, signal_option
+
+REFUSED = 2
+NOT_OURS = 3
+
+_SAID = "hops: "
+_FOUND = "hops-check "
+_JOB = JobId("check")
+_DEFAULT = PlanConfig().settings
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument(
+    "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[OPTION]... SCRIPT"
+)
+def check(words: tuple[str, ...]) -> None:
+    """What hops would do with SCRIPT, and where it could run on this cluster now.
+
+    OPTION: as for sbatch. Nothing is submitted.
+
+    \b
+    Examples:
+      hopsctl check train.sh
+      hopsctl check --comment=hops:reqs=1,2,4 --partition=gpu train.sh
+
+    Exit codes: 0 hops would accept it, 2 it or Slurm
+    would not, 3 it is an ordinary Slurm job.
+    """
+    signal = signal_option(f"sbatch {' '.join(options_of(words))}", "")
+    asked = {"SBATCH_SIGNAL": signal} if signal else {}
+    accepted, said = SlurmCommands(environment=asked).try_submission(words)
+    lines = [line.partition(_SAID)[2] for line in said.splitlines() if _SAID in line]
+    if not lines:
+        plain = "there is no 'hops:' in its comment: it is an ordinary job"
+        complain(plain if accepted else said.strip())
+        sys.exit(NOT_OURS if accepted else REFUSED)
+    for line in lines:
+        if not line.startswith(_FOUND):
+            print(printable(line))
+    if not accepted:
+        sys.exit(REFUSED)
+    found = dict(line.removeprefix(_FOUND).partition(" ")[::2] for line in lines if _FOUND in line)
+    unseen = why_unseen(_asked(found))
+    if unseen:
+        print(f"hops may not see its speed: {unseen}")
+    try:
+        for line in shapes(found, ScontrolAdapter(SlurmCommands()).read()):
+            print(line)
+    except HopsError as error:
+        complain(f"where it could run is not known: {error}")
+
+
+def shapes(found: Mapping[str, str], reading: Reading) -> list[str]:
+    """One line per count: where it could start now, or why not."""
+    try:
+        comment = parse(found.get("comment", ""))
+    except CommentError as error:
+        return [str(error)]
+    job = _job(found, reading.now)
+    empty = replace(
+        reading,
+        nodes=tuple(
+            replace(n, foreign_gpus=0, idle_cores=n.cores, idle_memory_mb=n.memory_mb)
+            for n in reading.nodes
+        ),
+        jobs=(),
+    )
+    lines = []
+    for count in comment.reqs:
+        now, note = _planned(job, replace(comment, reqs=(count,)), reading)
+        ever = now or _planned(job, replace(comment, reqs=(count,)), empty)[0]
+        if note and note not in lines:
+            lines.append(note)
+        gpus = f"{count} GPU{'' if count == 1 else 's'}"
+        if now:
+            lines.append(f"{gpus}: now, as on {now}")
+        elif ever:
+            lines.append(f"{gpus}: when others have left, as on {ever}")
+        else:
+            lines.append(f"{gpus}: never on this cluster as it is")
+    return lines
+
+
+def _asked(found: Mapping[str, str]) -> Asked:
+    return read_asked(f"{MARK}|{found.get('asks', '')}")
+
+
+def _job(found: Mapping[str, str], now: float) -> JobReading:
+    def megabytes(key: str) -> int | None:
+        text = found.get(key, "")
+        return int(text) if text.isdigit() and text != "0" else None
+
+    return JobReading(
+        id=_JOB,
+        user=UserName(""),
+        uid=os.getuid(),
+        name="",
+        comment=found.get("comment", ""),
+        partition=found.get("partition", ""),
+        state=SlurmState.PENDING,
+        submit=now,
+        hold=Hold.HOPS,
+        asked=_asked(found),
+        features=found.get("features", ""),
+        excluded=frozenset(node_names(found.get("exclude", ""))),
+        reservation=found.get("reservation", ""),
+        memory_mb_per_node=megabytes("memory_per_node"),
+        memory_mb_per_cpu=megabytes("memory_per_cpu"),
+    )
+
+
+def _planned(job: JobReading, comment: Comment, reading: Reading) -> tuple[Allocation | None, str]:
+    """Where the job would go, and what its user should know of it."""
+    record = JobRecord(
+        job.id,
+        job.user,
+        "",
+        job.comment,
+        WorkloadName("check"),
+        reading.now,
+        reading.now,
+        job.state,
+    )
+    built = build_snapshot(
+        replace(reading, jobs=(*reading.jobs, job)),
+        {job.id: record},
+        {job.id: comment},
+        Knowledge(),
+        RoundInfo(first=False, seconds=60.0),
+        SnapshotSettings(),
+    )
+    placements = get(_DEFAULT.policy)(built.snapshot, _DEFAULT).placements
+    return placements.get(job.id), built.notes.get(job.id, "")

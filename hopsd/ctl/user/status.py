@@ -1,0 +1,524 @@
+"""`hopsctl status` and `hopsctl explain`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from hopsd.ctl import render
+from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.options import FiniteRange
+from hopsd.ctl.render import cell, show, show_json, table
+from hopsd.ctl.shell import completion as complete
+from hopsd.ctl.terminal import complain, printable, say
+from hopsd.ctl.user.terms import TERMS, WAITS
+from hopsd.model.devices import is_cpu
+from hopsd.model.reason import clock, duration
+from hopsd.serve.excerpt import Choice, excerpt, totals
+
+Document = dict[str, Any]
+
+MANY = 100
+"""A list with more rows is summed up: totals come first, then its first ``FIRST`` rows."""
+FIRST = 20
+
+SPARED = "totals", "steps", "nodes"
+"""What a page leaves out, in this order, where its tables would have fewer rows than ``FEW``."""
+FEW = 3
+
+
+@click.command()
+@socket_option
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
+@click.option(
+    "--every",
+    type=FiniteRange(min=0.1, max=3600.0),
+    default=2.0,
+    show_default=True,
+    help="Seconds between refreshes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
+@click.option(
+    "--all",
+    "whole",
+    is_flag=True,
+    help=f"Every row; without it, a terminal shows totals of lists with more than {MANY} rows.",
+)
+@click.option(
+    "--user",
+    multiple=True,
+    shell_complete=complete.users,
+    help="Only jobs of this user; may be given several times.",
+)
+@click.option(
+    "--partition",
+    multiple=True,
+    shell_complete=complete.partitions,
+    help="Only jobs submitted to this partition.",
+)
+@click.option(
+    "--state",
+    multiple=True,
+    shell_complete=complete.states,
+    help="Only jobs in this state of Slurm's, such as pending, or that wait for this reason, such"
+    " as lost_to_others.",
+)
+def status(
+    path: Path,
+    watch: bool,
+    every: float,
+    as_json: bool,
+    whole: bool,
+    user: tuple[str, ...],
+    partition: tuple[str, ...],
+    state: tuple[str, ...],
+) -> None:
+    """Cluster, round, RAQLR, running and waiting jobs with their reasons.
+
+    Of a large cluster a terminal shows totals first, by GPU type, reason and user; a pipe or a file
+    gets every row.
+
+    \b
+    Examples:
+      hopsctl status --user $USER
+      hopsctl status --partition gpu --state pending --watch
+    """
+
+    whole = whole or as_json or not (watch or sys.stdout.isatty())
+    chosen: dict[str, Any] = {
+        "users": [*user],
+        "partitions": [*partition],
+        "states": [*state],
+        "most": None if whole else MANY,
+    }
+
+    def asked() -> Document:
+        return ask_status(path, **chosen)
+
+    if as_json:
+        show_json(asked())
+        return
+    if not watch:
+        show(view(asked()))
+        return
+    with (
+        suppress(KeyboardInterrupt),
+        Live(page(asked()), console=render.console, auto_refresh=False) as live,
+    ):
+        while True:
+            time.sleep(every)
+            live.update(page(asked()), refresh=True)
+
+
+def ask_status(path: Path, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
+    """An excerpt of the status document; ``chosen``: as :meth:`Choice.of` reads it.
+
+    ``asking``: by default the process ends if no daemon answers.
+    """
+    doc: Document = asking(path, "status", **chosen)
+    # An older hopsd sends the whole document.
+    return doc if "totals" in doc else excerpt(doc, Choice.of(chosen))
+
+
+def page(doc: Document) -> Group:
+    """A page that fits the console, with as many rows of each table as there is room for."""
+    height = render.console.height
+    tried = (SPARED[:count] for count in range(len(SPARED)))
+    able = (parts for parts in tried if render.lines(view(doc, FEW, parts)) <= height)
+    without = next(able, SPARED)
+    most = render.fitting(partial(view, doc, without=without), height, height)
+    return view(doc, max(1, most), without)
+
+
+def view(doc: Document, most: int | None = None, without: Collection[str] = ()) -> Group:
+    """The status document as text; ``most`` rows of each table, None: all that are there.
+
+    ``without``: of ``SPARED``, what is left out.
+    """
+    parts: list[Any] = [headline(doc)]
+    if doc["error"]:
+        parts.append(Text(printable(doc["error"]), style="bold red"))
+    counts = totals_of(doc)
+    summed = any(counts[kind] > len(doc[kind]) for kind in ("nodes", "running", "waiting"))
+    if summed and "totals" not in without:
+        parts += _sums(counts, most)
+    if "nodes" not in without:
+        parts.append(_nodes(doc, most))
+    parts.append(running(doc, most))
+    parts.append(waiting(doc, most))
+    steps = (doc["round"] or {}).get("steps", [])
+    if steps and "steps" not in without:
+        parts.append(_steps(doc, most))
+    return Group(*parts)
+
+
+def totals_of(doc: Document) -> Document:
+    """The totals of a document or an excerpt."""
+    return doc["totals"] if "totals" in doc else totals(doc)
+
+
+def _rows(
+    doc: Document, kind: str, rows: Sequence[Any], most: int | None
+) -> tuple[int | None, int]:
+    """How many of a list's ``rows`` are shown, and how many there are."""
+    of: int = totals_of(doc)[kind]
+    if most is None and of > len(rows):
+        most = FIRST
+    return most, of
+
+
+def _sums(counts: Document, most: int | None) -> list[Any]:
+    """The tables of totals; CPUs are in the headline."""
+    return [
+        table(
+            "GPUs",
+            ["type", "nodes", "GPUs", "idle", "not usable"],
+            [
+                (kind["gpu_type"], kind["nodes"], kind["gpus"], kind["idle"], away)
+                for kind in counts["types"]
+                if not is_cpu(kind["gpu_type"])
+                for away in [kind["gpus"] - kind["usable"]]
+            ],
+            most=most,
+        ),
+        table("Waiting for", ["code", "jobs"], [*counts["codes"].items()], most=most),
+        table(
+            "Users",
+            ["user", "GPUs", "running", "waiting"],
+            [
+                (user["user"], user["gpus"], user["running"], user["waiting"])
+                for user in counts["users"]
+            ],
+            most=FIRST if most is None else most,
+        ),
+    ]
+
+
+def headline(doc: Document) -> Text:
+    """Versions, mode, GPUs in all and idle, and the last round."""
+    types = totals_of(doc)["types"]
+    there = _counted([kind for kind in types if not is_cpu(kind["gpu_type"])], "GPUs")
+    if cpus := [kind for kind in types if is_cpu(kind["gpu_type"])]:
+        there += f", {_counted(cpus, 'CPUs')}"
+    raqlr = "-" if doc["raqlr"] is None else f"{doc['raqlr']:.2f}"
+    text = (
+        f"hops {doc['version']}  {doc['mode']}  Slurm {doc['slurm_version'] or '-'} by"
+        f" {doc['port']}  {there}  RAQLR {raqlr}  {_read(doc['time'])}"
+    )
+    if doc["round"]:
+        left = doc["round"]["end"] - doc["time"]
+        text += f"\nround ends in {duration(left)}; {doc['sentence']}"
+    else:
+        text += f"\n{doc['sentence']}"
+    if doc.get("private"):
+        text += f"; not shown to you: others' {', '.join(doc['private'])}"
+    rate = doc.get("restarts_per_job_hour")
+    if rate is not None:
+        text += f"; {rate:.2f} restarts a job-hour, {doc['needless_restarts']} needless"
+    if doc["reports_refused"]:
+        text += f"; {doc['reports_refused']:,} reports refused"
+    return Text("\n".join(map(printable, text.split("\n", 1))))
+
+
+def _read(when: float | None) -> str:
+    """When Slurm was read for this page, and how long ago: reading may have failed since."""
+    if when is None:
+        return "-"
+    return f"{clock(when)}, {duration(time.time() - when)} ago"
+
+
+def _counted(types: Sequence[Mapping[str, int]], what: str) -> str:
+    gpus, idle = (sum(kind[key] for kind in types) for key in ("gpus", "idle"))
+    return f"{gpus} {what}, {idle} idle"
+
+
+def _nodes(doc: Document, most: int | None) -> Any:
+    rows = [
+        (
+            node["name"],
+            node["gpu_type"],
+            node["gpus"],
+            node["idle"],
+            node["state"] if node["usable"] else f"{node['state']} (not used)",
+            _held(node),
+        )
+        for node in doc["nodes"]
+    ]
+    columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
+    most, of = _rows(doc, "nodes", rows, most)
+    return table("Nodes", columns, rows, most=most, of=of)
+
+
+def _held(node: Document) -> dict[str, int]:
+    held = {f"job {job}": gpus for job, gpus in node["jobs"].items()}
+    return held | ({"plain jobs": node["foreign"]} if node.get("foreign") else {})
+
+
+def running(doc: Document, most: int | None) -> Any:
+    """The table of running jobs; ``most`` rows, None: all."""
+    rows = [
+        (
+            job["id"],
+            job["user"],
+            job["name"],
+            job["reqs"],
+            job["placement"],
+            "profiling" if job["profiling"] else "training",
+            duration(doc["time"] - job["since"]) if job["since"] else "-",
+            duration(job["wait_seconds"]),
+            job["latency_ratio"],
+            job["restarts"],
+            _progress(job),
+            when(job, doc["time"]),
+        )
+        for job in doc["running"]
+    ]
+    columns = ["job", "user", "name", "reqs", "placement", "run", "for", "waited", "LR", "restarts"]
+    most, of = _rows(doc, "running", rows, most)
+    return table(
+        "Running",
+        [*columns, "samples", "ends in"],
+        rows,
+        wide=("reqs", "run", "LR", "restarts", "samples", "ends in"),
+        long=("name", "placement"),
+        most=most,
+        of=of,
+    )
+
+
+def _progress(job: Document) -> str:
+    done = f"{job['samples_done']:,.0f}"
+    return f"{done} of {job['samples']:,.0f}" if job["samples"] else done
+
+
+def waiting(doc: Document, most: int | None) -> Any:
+    """The table of waiting jobs; ``most`` rows, None: all."""
+    rows = [
+        (
+            job["id"],
+            job["user"],
+            job["name"],
+            job["reqs"],
+            duration(job["wait_seconds"]),
+            job["priority"],
+            job["code"] or job["state"].lower(),
+            when(job, doc["time"]),
+            job["reason"],
+        )
+        for job in doc["waiting"]
+    ]
+    columns = ["job", "user", "name", "reqs", "waited", "priority", "code", "starts in", "why"]
+    most, of = _rows(doc, "waiting", rows, most)
+    return table(
+        "Waiting",
+        columns,
+        rows,
+        wide=("priority", "code", "starts in"),
+        long=("name",),
+        most=most,
+        of=of,
+    )
+
+
+def _steps(doc: Document, most: int | None) -> Any:
+    rows = [
+        (s["job"], s["kind"], s["from"], s["to"], s["status"], s["error"] or None)
+        for s in doc["round"]["steps"]
+    ]
+    columns = ["job", "step", "from", "to", "outcome", "error"]
+    most, of = _rows(doc, "steps", rows, most)
+    return table("Last changes", columns, rows, long=("from", "to"), most=most, of=of)
+
+
+def _show_terms(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Print the glossary and end, without asking hopsd."""
+    if wanted and not context.resilient_parsing:
+        show(table("Words", ["word", "meaning"], list(TERMS.items())))
+        show(table("A job waits because", ["code", "what you can do"], list(WAITS.items())))
+        context.exit()
+
+
+@click.command()
+@click.argument("job", shell_complete=complete.jobs)
+@click.option(
+    "--terms",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_terms,
+    help="Explain the words of status and explain instead of a job.",
+)
+@socket_option
+@click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
+@click.option(
+    "--at",
+    type=click.DateTime(
+        ["%H:%M", "%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"]
+    ),
+    help="Where it ran, or why it waited, at that time; without a date, the last such time.",
+)
+def explain(job: str, path: Path, as_json: bool, at: datetime | None) -> None:
+    """Why JOB runs where it runs, or why it waits.
+
+    \b
+    Examples:
+      hopsctl explain 17
+      hopsctl explain 17_4 --at 14:30
+
+    Exit codes: 0 done, 1 hops knows no such job, 4 hopsd is not reachable.
+    """
+    answer = ask_daemon(path, "explain", job=job)
+    if as_json:
+        show_json(answer)
+        return
+    row, history = answer["job"], answer["history"]
+    record = history["record"]
+    if row is None and record is None:
+        complain(
+            answer.get("unseen") or f"hops knows no job {job}; `hopsctl status` lists its jobs"
+        )
+        sys.exit(1)
+    if at is not None:
+        say(then(job, history, _moment(at, datetime.now(UTC).astimezone())))
+        return
+    facts = _facts(row) if row is not None else _recorded(record)
+    show(table(f"Job {job}", ["what", "value"], facts))
+    show(
+        table(
+            "Placements",
+            ["from", "to", "GPUs", "profiling"],
+            [
+                (clock(p["start"]), clock(p["end"]), p["nodes"], "yes" if p["profiling"] else "no")
+                for p in history["placements"]
+            ],
+        )
+    )
+    if history["events"]:
+        events = [(clock(e["time"]), e["kind"], e["text"]) for e in reversed(history["events"])]
+        show(table("What was noticed", ["at", "what", "text"], events))
+
+
+def _moment(at: datetime, now: datetime) -> float:
+    """Seconds since 1970; a time of day without a date is the last one before ``now``."""
+    if at.year == 1900:  # strptime's, where none was given
+        at = at.replace(year=now.year, month=now.month, day=now.day)
+        if at.astimezone() > now:
+            at -= timedelta(days=1)
+    return at.astimezone().timestamp()
+
+
+def then(job: str, history: Document, at: float) -> str:
+    """What the job did at that time, as recorded. A reason's words are its latest."""
+
+    def lasted(begin: float, end: float | None) -> bool:
+        return begin <= at and (end is None or at < end)
+
+    record = history["record"]
+    if record is not None and at < record["submit"]:
+        return f"{clock(at)}: job {job} was submitted later, at {clock(record['submit'])}"
+    if record is not None and record["end"] is not None and at >= record["end"]:
+        return f"{clock(at)}: job {job} had ended at {clock(record['end'])} ({record['state']})"
+    for placement in history["placements"]:
+        if lasted(placement["start"], placement["end"]):
+            how = ", to be measured" if placement["profiling"] else ""
+            since = clock(placement["start"])
+            return f"{clock(at)}: job {job} ran on {cell(placement['nodes'])}{how}, since {since}"
+    for reason in history["reasons"]:
+        if lasted(reason["since"], reason["until"]):
+            since = clock(reason["since"])
+            return f"{clock(at)}: job {job} waited, since {since}: {reason['reason']}"
+    return f"{clock(at)}: nothing is recorded of job {job}"
+
+
+def _throughput(row: Document) -> str | None:
+    """Such as `about 540 samples/s, 400 to 700`."""
+    if row["throughput"] is None:
+        return None
+    if not row.get("between"):
+        return f"{row['throughput']:.3g} samples/s"
+    low, high = row["between"]
+    return f"about {row['throughput']:.3g} samples/s, {low:.3g} to {high:.3g}"
+
+
+def _expected(row: Document) -> str:
+    """Such as `about 3h 06m, 1h 12m to 6h 00m, from 14 runs of this workload by ann`."""
+    found = row.get("expected")
+    if not found:
+        return duration(row["age_seconds"])
+    age, low, high = (duration(found[key]) for key in ("seconds", "low", "high"))
+    between = "" if low == high else f", {low} to {high}"
+    return f"about {age}{between}, {found['source']}"
+
+
+def when(row: Document, now: float | None) -> str:
+    """Such as `12m (4m to 40m)` from ``now`` on; `-`: not known."""
+    found = row.get("predicted")
+    if not found or now is None:
+        return "-"
+    left, low, high = (duration(max(0.0, found[key] - now)) for key in ("expected", "low", "high"))
+    return left if low == high else f"{left} ({low} to {high})"
+
+
+def _predicted(row: Document) -> list[tuple[str, object]]:
+    """When it starts or ends, and how old that estimate is."""
+    found = row.get("predicted")
+    if not found:
+        return []
+    now = time.time()
+    what = "starts in" if found["kind"] == "start" else "ends in"
+    age = duration(max(0.0, now - found["at"]))
+    text = f"{when(row, now)}, by {clock(found['high'])}; estimated {age} ago, 80 % interval"
+    facts: list[tuple[str, object]] = [(what, text)]
+    if found["progress"] is not None and found["kind"] == "end":
+        facts.append(("progress", f"{found['progress']:.0%}"))
+    return facts
+
+
+def _facts(row: Document) -> list[tuple[str, object]]:
+    facts: list[tuple[str, object]] = [
+        ("comment", row["comment"]),
+        ("state", row["state"]),
+        ("placement", row["placement"]),
+        ("waited", duration(row["wait_seconds"])),
+        ("expected run time", _expected(row)),
+        *_predicted(row),
+        ("latency ratio", row["latency_ratio"]),
+        ("priority", row["priority"]),
+        ("sensitivity to spreading", row["sensitivity"]),
+        ("gain of its shape", row["gain"]),
+        ("throughput", _throughput(row)),
+        ("known from", row["source"]),
+        ("workload", row["workload"]),
+        ("restarts", row["restarts"]),
+        ("samples", _progress(row)),
+    ]
+    if row["noticed"]:
+        facts.append(("noticed", row["noticed"]))
+    if row["reason"]:
+        facts.append(("waits because", f"{row['code']}: {row['reason']}"))
+    return facts
+
+
+def _recorded(record: Document) -> list[tuple[str, object]]:
+    """What is kept of a job that has left the queue."""
+    return [
+        ("state", record["state"]),
+        ("ended", clock(record["end"])),
+        ("waited", duration(record["wait_seconds"])),
+        ("ran", duration(record["run_seconds"])),
+        ("latency ratio", record["latency_ratio"]),
+        ("workload", record["workload"]),
+        ("restarts", record["restarts"]),
+        ("samples", f"{record['samples_done']:,.0f}"),
+    ]

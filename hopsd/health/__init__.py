@@ -1,0 +1,1 @@
+"""Which servers are slow, and which break jobs, judged from ordinary trainings' records."""

@@ -1,0 +1,101 @@
+"""When a node became slower or faster: change points in the course of its measurements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hopsd.health.robust import Floats, Ints, group
+
+MIN_DEVIATIONS = 4.0
+"""A change must be clearer than this many standard errors."""
+
+MIN_CHANGE = 0.01
+"""Smaller changes are left in the mean."""
+
+
+def change_points(
+    residuals: Floats, variances: Floats, runs: Ints, run_variance: Floats
+) -> list[int]:
+    """Where epochs after the first begin: indices into ``residuals`` (n,), in order of time.
+
+    ``runs``: which run each is of; all of a run share a deviation; its variance is
+    ``run_variance`` (n,).
+    Binary segmentation: the clearest change splits the course, then each part is split in turn.
+    """
+    begins: list[int] = []
+    waiting = [(0, len(residuals))]
+    while waiting:
+        start, end = waiting.pop()
+        part = slice(start, end)
+        at = _clearest(residuals[part], variances[part], runs[part], run_variance[part])
+        if at is not None:
+            begins.append(start + at)
+            waiting += [(start, start + at), (start + at, end)]
+    return sorted(begins)
+
+
+def _clearest(residuals: Floats, variances: Floats, runs: Ints, run_variance: Floats) -> int | None:
+    if len(residuals) < 2:
+        return None
+    numbers = group(runs)
+    weights = 1.0 / (variances + run_variance)
+    left, left_error, common = _prefix(residuals, variances, weights, numbers, run_variance)
+    right, right_error, _ = _prefix(
+        residuals[::-1], variances[::-1], weights[::-1], numbers[::-1], run_variance[::-1]
+    )
+    change = right[::-1][1:] - left[:-1]
+    # What a run on both sides of a split has of its own is no change.
+    total = np.cumsum(weights)[:-1]
+    shared = 2.0 * common[:-1] / (total * (weights.sum() - total))
+    error = left_error[:-1] + right_error[::-1][1:] - shared
+    deviations = np.abs(change) / np.sqrt(np.maximum(error, 1e-12))
+    within, size = _within_runs(residuals, variances, numbers)
+    deviations = np.where(np.abs(change) < MIN_CHANGE, 0.0, deviations)
+    within = np.where(np.abs(size) < MIN_CHANGE, 0.0, within)
+    deviations = np.maximum(deviations, within)
+    best = int(np.argmax(deviations))
+    return best + 1 if deviations[best] > MIN_DEVIATIONS else None
+
+
+def _within_runs(residuals: Floats, variances: Floats, runs: Ints) -> tuple[Floats, Floats]:
+    """How clearly, in standard errors, and by how much runs change at each split (n - 1,).
+
+    Only runs on both sides of it count, each compared with itself.
+    """
+    weights = 1.0 / variances
+    of_run = np.bincount(runs, weights)[runs]
+    mean_of_run = (np.bincount(runs, weights * residuals) / np.bincount(runs, weights))[runs]
+    order = np.argsort(runs, kind="stable")
+    along = np.empty_like(weights)
+    along[order] = np.cumsum(weights[order])
+    starts = np.cumsum(np.bincount(runs, weights)) - np.bincount(runs, weights)
+    upto = along - starts[runs]
+    before = upto - weights
+    gain = (upto * (of_run - upto) - before * (of_run - before)) / of_run
+    precision = np.maximum(np.cumsum(gain)[:-1], 1e-9)
+    total = np.cumsum(weights * (mean_of_run - residuals))[:-1]
+    clear = precision > 1e-6 * weights.max()
+    deviations = np.where(clear, np.abs(total) / np.sqrt(precision), 0.0)
+    return deviations, np.where(clear, total / precision, 0.0)
+
+
+def _prefix(
+    residuals: Floats, variances: Floats, weights: Floats, runs: Ints, run_variance: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Mean of the first 1, 2, ... residuals, its variance, and what these have in common with the
+    others, times both weights; all (n,).
+    """
+    total = np.cumsum(weights)
+    mean = np.cumsum(weights * residuals) / total
+    order = np.argsort(runs, kind="stable")
+    along = np.cumsum(weights[order])
+    starts = np.flatnonzero(np.diff(runs[order], prepend=-1))
+    lengths = np.diff(np.append(starts, len(runs)))
+    base = np.repeat(along[starts] - weights[order][starts], lengths)
+    earlier = np.empty_like(weights)
+    earlier[order] = along - weights[order] - base
+    squares = np.cumsum(run_variance * (2.0 * earlier * weights + weights**2))
+    of_run = np.bincount(runs, weights)[runs]
+    own = np.cumsum(weights**2 * variances)
+    common = np.cumsum(run_variance * weights * of_run) - squares
+    return mean, (own + squares) / total**2, common

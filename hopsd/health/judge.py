@@ -1,0 +1,12 @@
+"""A site's records judged."""
+
+from __future__ import annotations
+
+from hopsd.health.lemons import find_lemons
+from hopsd.health.records import Health, HealthRecords
+from hopsd.health.slow import find_slow
+
+
+def judge(records: HealthRecords) -> Health:
+    """What is certain at ``records.now``, from what happened before."""
+    return Health(find_slow(records), find_lemons(records))

@@ -1,0 +1,161 @@
+"""Nodes that break jobs: more failed runs than the same workloads have on other nodes.
+
+How often a workload fails is itself uncertain. So its failures on a node are compared with the
+beta-binomial prediction from its runs elsewhere, and those of all workloads are summed exactly. A
+LAUNCH_FAILED or NODE_FAIL is the node's until other nodes show that the workload causes it; a
+FAILED says nothing of the node where the workload ran nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln, gammaln
+
+from hopsd.health.records import EndState, HealthRecords, JobEnd, Lemon
+from hopsd.model.ids import NodeName, WorkloadName
+
+WINDOW_SECONDS = 30 * 86_400.0
+"""Older ends are forgiven."""
+
+ALPHA = 0.01
+"""Probability that one judgement of a healthy cluster names any node."""
+
+MIN_FAILURES = 3
+
+LAUNCH_PRIOR_RUNS = 20.0
+"""How many runs of a workload say as much of its launches as all other workloads do."""
+
+FAILED_PRIOR_RUNS = 1.0
+"""Few: some programs never fail, and some always do."""
+
+_LAUNCH = (EndState.LAUNCH_FAILED, EndState.NODE_FAIL)
+_FAILURES = (*_LAUNCH, EndState.FAILED)
+
+
+def find_lemons(records: HealthRecords) -> tuple[Lemon, ...]:
+    """The nodes that break jobs, the surest first.
+
+    A failure of a job on several nodes counts for each of them until one is named; then it explains
+    the failures of its jobs, and the others are judged by what remains.
+    """
+    since = records.now - WINDOW_SECONDS
+    recent = (end for end in records.ends if since <= end.at <= records.now)
+    ends = _mark_repeats(sorted(recent, key=lambda end: (end.at, end.job)))
+    lemons: list[Lemon] = []
+    while lemon := _surest(ends):
+        lemons.append(lemon)
+        ends = [e for e in ends if not _explained(e, lemon.node)]
+    return tuple(lemons)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """``repeat``: the workload's run before failed on the same nodes, too. A user who starts a
+    broken program again and again, which an idle node gets each time, is one observation.
+    """
+
+    workload: WorkloadName
+    nodes: frozenset[NodeName]
+    state: EndState
+    repeat: bool
+
+
+def _mark_repeats(ends: Iterable[JobEnd]) -> list[_End]:
+    last: dict[WorkloadName, tuple[EndState, frozenset[NodeName]]] = {}
+    marked = []
+    for end in ends:
+        this = end.state, frozenset(end.nodes)
+        repeat = end.state is EndState.FAILED and last.get(end.workload) == this
+        last[end.workload] = this
+        marked.append(_End(end.workload, this[1], end.state, repeat))
+    return marked
+
+
+def _explained(end: _End, lemon: NodeName) -> bool:
+    return lemon in end.nodes and (len(end.nodes) == 1 or end.state in _FAILURES)
+
+
+def _surest(ends: Sequence[_End]) -> Lemon | None:
+    """The lemon with the smallest probability, if any is below ALPHA."""
+    by_node: dict[NodeName, list[_End]] = defaultdict(list)
+    for end in ends:
+        for node in end.nodes:
+            by_node[node].append(end)
+    suspects = {
+        node: own
+        for node, own in by_node.items()
+        if sum(end.state in _FAILURES for end in own) >= MIN_FAILURES
+    }
+    launches, programs = _Tally(_launches, ends), _Tally(_programs, ends)
+    judged = [_judge(node, own, launches, programs) for node, own in suspects.items()]
+    corrected = [replace(j, p=min(1.0, j.p * len(by_node))) for j in judged]
+    named = [j for j in corrected if j.p < ALPHA and j.failures >= MIN_FAILURES]
+    return min(named, key=lambda lemon: (lemon.p, lemon.node), default=None)
+
+
+def _launches(end: _End) -> bool:
+    """Every run is launched, and some launches fail."""
+    del end
+    return True
+
+
+def _programs(end: _End) -> bool:
+    """Only what was launched, and not lost with its node, can fail by itself."""
+    return end.state not in _LAUNCH
+
+
+class _Tally:
+    """Runs and failures of one kind, by workload and number of nodes; ``repeats`` apart."""
+
+    def __init__(self, kind: Callable[[_End], bool], ends: Iterable[_End]) -> None:
+        self.kind = kind
+        self.runs: Counter[tuple[WorkloadName, int]] = Counter()
+        self.failed: Counter[tuple[WorkloadName, int]] = Counter()
+        self.repeats: Counter[tuple[WorkloadName, int]] = Counter()
+        failures = _LAUNCH if kind is _launches else (EndState.FAILED,)
+        for end in filter(kind, ends):
+            key = end.workload, len(end.nodes)
+            if end.repeat and kind is _programs:
+                self.repeats[key] += 1
+                continue
+            self.runs[key] += 1
+            self.failed[key] += end.state in failures
+
+
+def _judge(node: NodeName, ends: Sequence[_End], launches: _Tally, programs: _Tally) -> Lemon:
+    """The node with its probability, not yet corrected."""
+    chances = np.ones(1)
+    failures, judged, expected = 0, 0, 0.0
+    for everywhere in (launches, programs):
+        here = _Tally(everywhere.kind, ends)
+        runs, failed = everywhere.runs - here.runs, everywhere.failed - here.failed
+        if not runs:
+            continue  # nothing to compare with
+        launch = everywhere is launches
+        prior_runs = LAUNCH_PRIOR_RUNS if launch else FAILED_PRIOR_RUNS
+        node_runs = sum(n * size for (_, size), n in runs.items()) if launch else runs.total()
+        rate = (failed.total() + 0.5) / (node_runs + 1.0)
+        for key, count in here.runs.items():
+            if not launch and not runs[key]:
+                continue
+            prior = min(0.9, rate * key[1]) if launch else rate
+            a = prior_runs * prior + failed[key]
+            b = prior_runs * (1.0 - prior) + runs[key] - failed[key]
+            chances = np.convolve(chances, _beta_binomial(count, a, b))
+            judged += here.failed[key]
+            failures += here.failed[key] + here.repeats[key]
+            expected += (count + here.repeats[key]) * a / (a + b)
+    return Lemon(node, failures, expected, float(min(1.0, chances[judged:].sum())))
+
+
+def _beta_binomial(runs: int, a: float, b: float) -> NDArray[np.float64]:
+    """Probability of 0 to ``runs`` failures (runs + 1,), their rate drawn from Beta(a, b)."""
+    k = np.arange(runs + 1)
+    choose = gammaln(runs + 1) - gammaln(k + 1) - gammaln(runs - k + 1)
+    chances: NDArray[np.float64] = np.exp(choose + betaln(k + a, runs - k + b) - betaln(a, b))
+    return chances

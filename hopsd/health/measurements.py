@@ -1,0 +1,379 @@
+"""Records as columns: what each says of which node, without warm-up, in blocks of time.
+
+A measurement is the logarithm of seconds. It belongs to a *cell*, within which speeds compare: one
+workload in one shape on one GPU type, alone on its nodes or beside other jobs. Where a job reports
+its ranks, the cell is an hour of the run, and each node is compared with the run's other nodes by
+its ranks' computing time: the time they wait is another node's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
+from hopsd.health.robust import (
+    CLIP,
+    Floats,
+    Ints,
+    extra_variance,
+    group,
+    group_means,
+    group_medians,
+)
+from hopsd.model.ids import NodeName
+
+K = TypeVar("K", bound=Hashable)
+
+ALONE, SHARED, RANKS = range(3)
+KINDS = 3
+"""How a run was measured; each kind has its own variance between runs."""
+
+RUN_GAP_SECONDS = 1800.0
+"""A job silent for longer, and for 10 times its usual interval, restarted, and warms up again."""
+
+UNKNOWN_INTERVAL = 600.0
+"""Seconds between reports of a run that has one."""
+
+RANKS_SECONDS = 3600.0
+"""Ranks are compared with each other within such times: what all do may change meanwhile."""
+
+AGES = np.array([0.5, 30, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1200, 1800, 3600.0])
+"""Bins of a run's age, in seconds, in which warm-up and heat are estimated."""
+
+WARM_UP = 0.05
+"""Records of ages at which runs are typically slower or faster by more are not used."""
+
+LEVELS = ((86_400.0, 300.0), (14 * 86_400.0, 1800.0), (np.inf, 7200.0))
+"""Width of blocks by how long ago they are, both in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Measurements of one run on one target in one cell and block of time; columns of length n.
+
+    ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
+    ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
+    runs. ``at``: of the first record.
+    """
+
+    value: Floats
+    variance: Floats
+    at: Floats
+    middle: Floats
+    run: Ints
+    cell: Ints
+    kind: Ints
+    target: Ints
+    targets: tuple[tuple[int, ...], ...]
+    cells: int
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @property
+    def widths(self) -> Ints:
+        """How many nodes each unit's target has (n,)."""
+        return np.array([len(nodes) for nodes in self.targets], np.int64)[self.target]
+
+
+class _Index(Generic[K]):
+    """Numbers keys in the order they come."""
+
+    def __init__(self) -> None:
+        self.keys: dict[K, int] = {}
+
+    def __call__(self, key: K) -> int:
+        return self.keys.setdefault(key, len(self.keys))
+
+
+@dataclass(slots=True)
+class _Columns:
+    at: Floats
+    age: Floats
+    value: Floats
+    run: Ints
+    cell: Ints
+    workload: Ints
+    kind: Ints
+    target: Ints
+    targets: tuple[tuple[int, ...], ...]
+    cells: int
+
+    def keep(self, rows: np.ndarray) -> None:
+        for name in ("at", "age", "value", "run", "cell", "workload", "kind", "target"):
+            setattr(self, name, getattr(self, name)[rows])
+
+
+def measure(records: HealthRecords) -> Units:
+    """All measurements up to ``records.now``."""
+    columns = _columns(records)
+    _remove_warm_up(columns)
+    return _blocks(columns, records.now)
+
+
+def _columns(records: HealthRecords) -> _Columns:
+    index = {node.name: i for i, node in enumerate(records.nodes)}
+    past = sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
+    runs, begins = _runs(past)
+    beside = _jobs_beside(past, runs)
+    number_cell: _Index[Hashable] = _Index()
+    number_target: _Index[tuple[int, ...]] = _Index()
+    number_workload: _Index[str] = _Index()
+    rows: list[tuple[float, float, float, int, int, int, int, int]] = []
+    number_run: _Index[tuple[str, int, int]] = _Index()
+    for record, whole_run, neighbours in zip(past, runs, beside, strict=True):
+        shared = neighbours > 0
+        target = number_target(tuple(sorted(index[name] for name in record.nodes)))
+        # Neighbours slow each other down: together they are one observation.
+        run = number_run(("beside", target, neighbours) if shared else ("run", whole_run, 0))
+        nodes = [records.nodes[index[name]] for name in record.nodes]
+        workload = number_workload(record.workload)
+        head = (record.at, record.at - begins[whole_run])
+        if by_node := _computing(record):
+            hour, run = record.at // RANKS_SECONDS, number_run(("run", whole_run, 0))
+            for gpu_type, values in _by_type(records, index, by_node).items():
+                mean = sum(values.values()) / len(values)
+                cell = number_cell(("ranks", whole_run, gpu_type, hour))
+                for node, value in values.items():
+                    target = number_target((node,))
+                    rows.append((*head, value - mean, run, cell, workload, RANKS, target))
+        elif len({node.gpu_type for node in nodes}) == 1:
+            cell = number_cell((workload, _shape(record), nodes[0].gpu_type, shared))
+            value = float(np.log(record.seconds_per_iteration))
+            rows.append((*head, value, run, cell, workload, SHARED if shared else ALONE, target))
+    table = np.array(rows, np.float64).reshape(-1, 8)
+    whole = table[:, 3:].astype(np.int64)
+    run, cell, workload_of, kind, target_of = whole.T.copy()
+    return _Columns(
+        at=table[:, 0],
+        age=table[:, 1],
+        value=table[:, 2],
+        run=run,
+        cell=cell,
+        workload=workload_of,
+        kind=kind,
+        target=target_of,
+        targets=tuple(number_target.keys),
+        cells=len(number_cell.keys),
+    )
+
+
+def _shape(record: SpeedRecord) -> tuple[int, ...]:
+    return tuple(sorted(record.nodes.values()))
+
+
+def _computing(record: SpeedRecord) -> dict[NodeName, float]:
+    """Mean logarithm of the ranks' computing seconds by node; empty where that compares nothing."""
+    by_node: dict[NodeName, list[float]] = defaultdict(list)
+    for rank in record.ranks:
+        if rank.compute <= 0.0:
+            return {}
+        by_node[rank.node].append(rank.compute)
+    if len(by_node) < 2:
+        return {}
+    return {node: float(np.log(seconds).mean()) for node, seconds in by_node.items()}
+
+
+def _by_type(
+    records: HealthRecords, index: Mapping[NodeName, int], by_node: Mapping[NodeName, float]
+) -> dict[str, dict[int, float]]:
+    """The values of nodes, by index, of each GPU type."""
+    by_type: dict[str, dict[int, float]] = defaultdict(dict)
+    for name, value in by_node.items():
+        node = index[name]
+        by_type[records.nodes[node].gpu_type][node] = value
+    return by_type
+
+
+def _runs(past: Sequence[SpeedRecord]) -> tuple[list[int], list[float]]:
+    """The run of each record, and when each run began: a job that moves or restarts begins anew."""
+    numbers: list[int] = []
+    begins: list[float] = []
+    last: dict[str, tuple[int, float, float, object]] = {}
+    for record in past:
+        run, at, interval, nodes = last.get(record.job, (-1, record.at, np.inf, None))
+        silent = record.at - at
+        if nodes != record.nodes or silent > max(RUN_GAP_SECONDS, 10.0 * interval):
+            run, interval = len(begins), np.inf
+            begins.append(record.at)
+        elif silent > 0.0:
+            interval = min(interval, silent)
+        last[record.job] = run, record.at, interval, record.nodes
+        numbers.append(run)
+    return numbers, begins
+
+
+def _jobs_beside(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[int]:
+    """Which other runs were on the nodes of each record when it was measured, as a number.
+
+    0: none. It changes whenever one comes or goes: how fast a run is beside other neighbours is
+    another question.
+    """
+    spans = _spans(past, runs)
+    on_node: dict[NodeName, set[int]] = defaultdict(set)
+    for record, run in zip(past, runs, strict=True):
+        for node in record.nodes:
+            on_node[node].add(run)
+    begins, ends = {}, {}
+    for node, present in on_node.items():
+        begins[node] = np.sort([spans[run][0] for run in present])
+        ends[node] = np.sort([spans[run][1] for run in present])
+    at = np.array([record.at for record in past])
+    shared, changes = np.zeros(len(past), bool), np.zeros(len(past), np.int64)
+    rows: dict[NodeName, list[int]] = defaultdict(list)
+    for row, record in enumerate(past):
+        for node in record.nodes:
+            rows[node].append(row)
+    for node, own in rows.items():
+        times = at[own]
+        begun = np.searchsorted(begins[node], times, "right")
+        ended = np.searchsorted(ends[node], times, "left")
+        shared[own] |= begun - ended > 1
+        changes[own] += begun + ended
+    numbers: list[int] = np.where(shared, changes, 0).tolist()
+    return numbers
+
+
+def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """When each run was there: somewhat before its first record, and after its last."""
+    times: dict[int, list[float]] = defaultdict(list)
+    for record, run in zip(past, runs, strict=True):
+        times[run].append(record.at)
+    spans = {}
+    for run, at in times.items():
+        interval = float(np.median(np.diff(at))) if len(at) > 1 else UNKNOWN_INTERVAL
+        spans[run] = at[0] - 1.5 * interval, at[-1] + 1.5 * interval
+    return spans
+
+
+def _remove_warm_up(columns: _Columns) -> None:
+    """Take out by how much runs of each age are typically slower than older ones.
+
+    The step from one bin of ages to the next is the median over runs: of the workload, where five
+    or more have it, else over all. A step that noise explains is none.
+    """
+    compared = columns.kind != RANKS
+    bins = np.searchsorted(AGES, columns.age, "right")
+    series = group(columns.run, columns.cell, columns.target)
+    entry = group(series, bins)
+    count = int(entry.max()) + 1 if len(entry) else 0
+    first = np.zeros(count, np.int64)
+    first[entry] = np.arange(len(entry))
+    means = group_medians(columns.value, entry, count)
+    size = np.bincount(entry, minlength=count).astype(float)
+    usable = np.flatnonzero(compared[first])
+    table = _Ages(means, size, bins[first], columns.run[first], series[first])
+    common = table.profile(usable, np.zeros(len(AGES) + 1))
+    workload = columns.workload[first[usable]]
+    profiles = np.tile(common, (int(columns.workload.max(initial=-1)) + 1, 1))
+    for number in np.unique(workload):
+        profiles[number] = table.profile(usable[workload == number], common)
+    correction = np.where(compared, profiles[columns.workload, bins], 0.0)
+    columns.value = columns.value - correction
+    columns.keep(np.abs(correction) <= WARM_UP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ages:
+    """Each series' median in each bin of ages; columns of length n."""
+
+    mean: Floats
+    size: Floats
+    bin: Ints
+    run: Ints
+    series: Ints
+
+    def profile(self, rows: Ints, expected: Floats) -> Floats:
+        """How far values of each bin are from those of older bins (bins,): the median over runs.
+
+        ``expected``: taken where fewer than five runs, or less than three standard errors, say
+        otherwise.
+        """
+        profile = expected.copy()
+        count = int(self.series.max(initial=-1)) + 1
+        total, weight = np.zeros(count), np.zeros(count)
+        for at in range(len(AGES), -1, -1):
+            own = rows[self.bin[rows] == at]
+            series = self.series[own]
+            before = weight[series] > 0.0
+            older = total[series[before]] / weight[series[before]]
+            above = self.mean[own[before]] - older - expected[at]
+            runs = len(np.unique(self.run[own[before]]))
+            if runs >= 5:
+                middle = float(np.median(above))
+                deviation = 1.4826 * float(np.median(np.abs(above - middle)))
+                if abs(middle) > 3.0 * 1.25 * deviation / np.sqrt(runs):
+                    profile[at] += middle
+            total[series] += self.size[own] * (self.mean[own] - profile[at])
+            weight[series] += self.size[own]
+        return profile
+
+
+def _blocks(columns: _Columns, now: float) -> Units:
+    ago = now - columns.at
+    level = np.searchsorted([limit for limit, _ in LEVELS], ago, "right")
+    width = np.array([seconds for _, seconds in LEVELS])[level]
+    block = group(columns.run, columns.cell, columns.target, level, np.floor(columns.at / width))
+    count = int(block.max()) + 1 if len(block) else 0
+    size = np.bincount(block, minlength=count)
+    around = columns.value - group_medians(columns.value, block, count)[block]
+    noise = _noise(around, size[block], columns.workload)
+    limited = np.clip(around, -CLIP * noise, CLIP * noise) - around + columns.value
+    weights = np.ones(len(block))
+    first = np.full(count, len(block))
+    np.minimum.at(first, block, np.arange(len(block)))
+    units = Units(
+        value=group_means(limited, weights, block, count),
+        variance=(noise[first] ** 2) / size,
+        at=columns.at[first],
+        middle=group_means(columns.at, weights, block, count),
+        run=columns.run[first],
+        cell=columns.cell[first],
+        kind=columns.kind[first],
+        target=columns.target[first],
+        targets=columns.targets,
+        cells=columns.cells,
+    )
+    return _with_wander(units)
+
+
+def _noise(around: Floats, size: Ints, workload: Ints) -> Floats:
+    """Standard deviation of each record around its block, by workload."""
+    noise = np.zeros(len(around))
+    several = size >= 3
+    overall = _deviation(around[several], size[several]) if several.any() else 0.01
+    for number in np.unique(workload):
+        own = several & (workload == number)
+        known = own.sum() >= 20
+        noise[workload == number] = _deviation(around[own], size[own]) if known else overall
+    return np.maximum(noise, 1e-4)
+
+
+def _deviation(around: Floats, size: Ints) -> float:
+    """A median takes a degree of freedom from each block."""
+    return 1.4826 * float(np.median(np.abs(around) * np.sqrt(size / (size - 1.0))))
+
+
+def _with_wander(units: Units) -> Units:
+    """Add to each variance what successive blocks of a run differ by beyond their noise."""
+    order = np.lexsort((units.middle, units.target, units.cell, units.run))
+    one, other = order[:-1], order[1:]
+    same = (units.run[one] == units.run[other]) & (units.cell[one] == units.cell[other])
+    same &= units.target[one] == units.target[other]
+    one, other = one[same], other[same]
+    difference = units.value[other] - units.value[one]
+    summed = units.variance[one] + units.variance[other]
+    wander = extra_variance(difference, summed, len(one)) / 2.0
+    units.variance[:] += wander
+    return units
+
+
+def node_types(nodes: Sequence[HealthNode]) -> Ints:
+    """The GPU type of each node, as a number."""
+    number: _Index[str] = _Index()
+    return np.array([number(node.gpu_type) for node in nodes], np.int64)

@@ -1,0 +1,350 @@
+"""How slow each node is: a mixed model of all measurements at once.
+
+    value = cell + type's common course + slowness of the slowest node + run + noise
+
+Cells are free. A node's slowness is constant within an *epoch* and, for most nodes, close to their
+type's usual: Student's t with a spread that is estimated, so that a few slow nodes do not move the
+others. What differs between runs of a workload for other reasons has a variance for each kind of
+measurement, estimated, too; single runs that are unlike all others count less (again Student's t).
+A node is judged without any assumption about itself (`Fit.judge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array
+
+from hopsd.health.measurements import ALONE, KINDS, Units
+from hopsd.health.robust import (
+    FIRM_CLIP,
+    Floats,
+    Ints,
+    extra_variance,
+    group,
+    group_means,
+    group_medians,
+    group_quantiles,
+)
+
+USUAL_RUN_DEVIATION = 0.003
+USUAL_SPREAD = 0.003
+USUAL_WEIGHT = 4.0
+"""Before anything is measured, runs and healthy nodes are taken to differ by 0.3 %. That counts as
+much as so many degrees of freedom."""
+
+MIN_DEVIATION = 0.001
+"""Between runs, and between nodes."""
+
+MAX_SPREAD = 0.01
+"""Nodes that differ by more are not all healthy."""
+
+FREEDOM_RUN, FREEDOM_NODE = 5.0, 3.0
+"""Degrees of freedom of Student's t: of single runs and of nodes."""
+
+COURSE_SECONDS = 3600.0
+COURSE_NODES = 3
+"""A type's common course is estimated in hours with at least so many nodes."""
+
+ROUNDS = 8
+"""Of reweighting."""
+
+VAGUE, MAX_ERROR = 1e-4, 0.1
+"""What is known of a node to begin with, as a precision, and the largest standard error at which
+something is known of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A node's slowness (natural logarithm) in its last epoch, and the standard deviation of that.
+
+    ``deviations``: of each of its runs from its workload's usual speed, ascending.
+    ``controlled``: one of them is known from before the epoch, too.
+    """
+
+    slowness: float
+    error: float
+    deviations: Floats
+    controlled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Which unit measures which node, and how much of a measurement that is; columns."""
+
+    unit: Ints
+    node: Ints
+    share: Floats
+
+
+@dataclass(slots=True)
+class Summaries:
+    """Units of one run, cell and epoch, joined; columns of length n.
+
+    ``share``: how much of a measurement each is; one of a job at normal speed on four nodes is a
+    quarter for each. ``repeats``: how many of the same run and epoch deviate together. ``effect``:
+    number of the run among those whose node changed meanwhile, -1: it is none of them.
+    """
+
+    value: Floats
+    variance: Floats
+    share: Floats
+    cell: Ints
+    kind: Ints
+    run: Ints
+    epoch: Ints
+    epochs: int
+    repeats: Floats
+    effect: Ints
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def design(self) -> csr_array:
+        """Which epoch's slowness and which split run's deviation is in each (n, both)."""
+        rows = np.arange(len(self))
+        split = self.effect >= 0
+        columns = np.concatenate([self.epoch, self.epochs + self.effect[split]])
+        ones = np.ones(len(columns))
+        shape = len(self), self.epochs + int(self.effect.max(initial=-1)) + 1
+        return csr_array((ones, (np.concatenate([rows, rows[split]]), columns)), shape=shape)
+
+
+@dataclass(slots=True)
+class Fit:
+    """``cells``: their levels; ``slowness`` (epochs,) with its ``covariance``, under what was
+    assumed of each epoch, ``precision``. ``strangeness``: of each summary, see `_strangeness`.
+    ``spread``: variance of healthy nodes' slowness.
+    """
+
+    cells: Floats
+    slowness: Floats
+    precision: Floats
+    covariance: Floats
+    summaries: Summaries
+    strangeness: Floats
+    run_variance: Floats
+    spread: float
+
+    def judge(self, epochs: Sequence[int]) -> Estimate | None:
+        """A node's slowness in the last of its ``epochs``; None where nothing is compared with it.
+
+        What was assumed of that epoch is taken out again: measurements beside other nodes speak
+        alone. A node's earlier epochs may be its own control, but not the only one.
+        """
+        chosen = list(epochs)
+        if self._without(chosen, range(len(chosen)))[1] > MAX_ERROR**2:
+            return None
+        mean, variance = self._without(chosen, [len(chosen) - 1])
+        rows = self.summaries.epoch == chosen[-1]
+        level = self.cells[self.summaries.cell[rows]]
+        return Estimate(
+            slowness=mean,
+            error=float(np.sqrt(variance)),
+            deviations=by_run(self.summaries.value[rows] - level, self.summaries.run[rows]),
+            controlled=bool((self.summaries.effect[rows] >= 0).any()),
+        )
+
+    def changes(self, epochs: Sequence[int]) -> Floats:
+        """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
+        before it, by measurements alone.
+        """
+        chosen = list(epochs)
+        mean, covariance = self._freed(chosen, range(len(chosen)))
+        own = np.diag(covariance)
+        variance = own[1:] + own[:-1] - 2.0 * np.diag(covariance, 1)
+        return np.abs(np.diff(mean)) / np.sqrt(np.maximum(variance, 1e-12))
+
+    def _without(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[float, float]:
+        """The last epoch's slowness and variance, assuming nothing of ``epochs[i]``, i in free."""
+        mean, covariance = self._freed(epochs, free)
+        variance = float(covariance[-1, -1])
+        return float(mean[-1]), variance if variance > 0.0 else np.inf
+
+    def _freed(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[Floats, Floats]:
+        chosen = list(epochs)
+        inner = np.linalg.inv(self.covariance[np.ix_(chosen, chosen)])
+        assumed = np.zeros(len(chosen))
+        assumed[list(free)] = self.precision[chosen][list(free)] - VAGUE
+        covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed)).astype(np.float64)
+        return covariance @ (inner @ self.slowness[chosen]), covariance
+
+    def strange_runs(self, slowness: float) -> float:
+        """Part of the runs that were slower by ``slowness`` than other runs on their node."""
+        alone = self.summaries.share == 1.0
+        strange = self.strangeness[alone] > slowness
+        return float(strange.mean()) if len(strange) else 0.0
+
+
+def by_run(values: Floats, runs: Ints) -> Floats:
+    """Mean of the ``values`` of each run, ascending."""
+    number = group(runs)
+    count = int(number.max()) + 1 if len(number) else 0
+    return np.sort(group_means(values, np.ones(len(values)), number, count))
+
+
+def initial_cells(units: Units) -> Floats:
+    """Each cell's usual value (cells,): the median over targets.
+
+    Of jobs on several nodes the lower third: many of them may have met a slow node.
+    """
+    pair = group(units.cell, units.target)
+    count = int(pair.max()) + 1
+    means = group_means(units.value, 1.0 / units.variance, pair, count)
+    cell, several = np.zeros(count, np.int64), np.zeros(units.cells, bool)
+    cell[pair] = units.cell
+    several[units.cell] = units.widths > 1
+    median = group_medians(means, cell, units.cells)
+    return np.nan_to_num(
+        np.where(several, group_quantiles(means, cell, units.cells, 1.0 / 3.0), median)
+    )
+
+
+def common_course(units: Units, rows: Rows, residuals: Floats, what: Ints, width: float) -> Floats:
+    """What nodes have in common at the time of each unit (n,): heat, a busy file server, new code.
+
+    ``what``: of each unit (n,), within which nodes are compared; ``residuals``: of each row.
+    """
+    course = np.zeros(len(units))
+    if not len(rows.unit):
+        return course
+    period = group(what, np.floor(units.middle / width))
+    count = int(period.max()) + 1
+    pair = group(period[rows.unit], rows.node)
+    pairs = int(pair.max()) + 1
+    weights = rows.share / units.variance[rows.unit]
+    means = group_means(residuals, weights, pair, pairs)
+    period_of = np.zeros(pairs, np.int64)
+    period_of[pair] = period[rows.unit]
+    nodes = np.bincount(period_of, minlength=count)
+    usual = np.nan_to_num(group_medians(means, period_of, count)) * nodes / (nodes + 3.0)
+    usual[nodes < COURSE_NODES] = 0.0
+    course[:] = usual[period]
+    return course
+
+
+def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int) -> Summaries:
+    """Join what each run says of the same epoch. ``values``: of units (n,); ``epoch``: of rows."""
+    number = group(units.run[rows.unit], units.cell[rows.unit], epoch)
+    count = int(number.max()) + 1 if len(number) else 0
+    weight = 1.0 / units.variance[rows.unit]
+    first = np.zeros(count, np.int64)
+    first[number] = np.arange(len(number))
+    head = rows.unit[first]
+    run, cell, kind, epoch = units.run[head], units.cell[head], units.kind[head], epoch[first]
+    # Hours of a run's ranks, and neighbours, are in different cells and yet deviate together.
+    together = group(run, epoch)
+    # A run in a cell that sees its node change is its own control.
+    part = group(run, cell, kind)
+    split = (np.bincount(part)[part] > 1) & (kind == ALONE) & (rows.share[first] == 1.0)
+    effect = np.full(count, -1)
+    effect[split] = group(part[split])
+    return Summaries(
+        value=group_means(values[rows.unit], weight, number, count),
+        variance=1.0 / np.maximum(np.bincount(number, weight, count), 1e-300),
+        share=group_means(rows.share, weight, number, count),
+        cell=cell,
+        kind=kind,
+        run=run,
+        epoch=epoch,
+        epochs=epochs,
+        repeats=np.where(kind == ALONE, 1.0, np.bincount(together)[together]),
+        effect=effect,
+    )
+
+
+def fit(summaries: Summaries, cells: int) -> Fit:
+    """Estimate everything in a few rounds of reweighting."""
+    run_variance = np.full(KINDS, USUAL_RUN_DEVIATION**2)
+    epochs, split = summaries.epochs, summaries.effect >= 0
+    precision = np.full(epochs, 1.0 / USUAL_SPREAD**2)
+    robust = np.ones(len(summaries))
+    effect_kind = np.zeros(int(summaries.effect.max(initial=-1)) + 1, np.int64)
+    effect_kind[summaries.effect[split]] = summaries.kind[split]
+    design = summaries.design()
+    for _ in range(ROUNDS):
+        between_runs = run_variance[summaries.kind]
+        variance = summaries.variance + between_runs * np.where(split, 0.0, summaries.repeats)
+        weight = summaries.share * robust / variance
+        assumed = np.concatenate([precision, 1.0 / run_variance[effect_kind]])
+        solution, covariance, level = _solve(summaries, design, weight, assumed, cells)
+        slowness = solution[:epochs]
+        deviations = summaries.value - level[summaries.cell]
+        residuals, free = _within_epochs(summaries, deviations, weight, cells)
+        for kind in range(KINDS):
+            rows = (summaries.kind == kind) & ~split
+            freedom = float(free[rows].sum())
+            extra = extra_variance(residuals[rows], summaries.variance[rows], freedom)
+            run_variance[kind] = _blend(extra, USUAL_RUN_DEVIATION**2, freedom)
+        run_variance = np.maximum(run_variance, MIN_DEVIATION**2)
+        strange = _strangeness(summaries, deviations)
+        squares = strange**2 / (summaries.variance + between_runs)
+        robust = np.minimum((FREEDOM_RUN + 1.0) / (FREEDOM_RUN + squares), 1.0)
+        inner = covariance[:epochs, :epochs]
+        spread = _spread(slowness, inner, precision)
+        usual = min(spread, MAX_SPREAD**2)
+        precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * usual + slowness**2)
+        precision = np.minimum(precision, 1.0 / usual)
+    return Fit(level, slowness, assumed[:epochs], inner, summaries, strange, run_variance, spread)
+
+
+def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:
+    """How far each summary is from the median of its node's epoch (n,); 0 with less than three.
+
+    Independent of what is assumed of the node: a slow node's runs are not strange.
+    """
+    count = np.bincount(summaries.epoch, minlength=summaries.epochs)
+    middle = group_medians(deviations, summaries.epoch, summaries.epochs)
+    return np.where(count[summaries.epoch] >= 3, deviations - middle[summaries.epoch], 0.0)
+
+
+def _solve(
+    summaries: Summaries, design: csr_array, weight: Floats, assumed: Floats, cells: int
+) -> tuple[Floats, Floats, Floats]:
+    """Epochs' slowness and split runs' deviations, their covariance, and cells' levels.
+
+    Weighted least squares; cells, about which nothing is assumed, are eliminated.
+    """
+    cell, value, count = summaries.cell, summaries.value, len(summaries)
+    total = np.maximum(np.bincount(cell, weight, cells), 1e-300)
+    member = csr_array((weight, (cell, np.arange(count))), shape=(cells, count))
+    between = (member @ design).tocsr()
+    weighted = diags_array(weight) @ design
+    normal = np.diag(assumed) + (design.T @ weighted).toarray()
+    normal -= (between.T @ (diags_array(1.0 / total) @ between)).toarray()
+    mean = np.bincount(cell, weight * value, cells) / total
+    covariance = np.linalg.inv(normal)
+    solution = covariance @ (weighted.T @ (value - mean[cell]))
+    return solution, covariance, mean - (between @ solution) / total
+
+
+def _within_epochs(
+    summaries: Summaries, deviations: Floats, weight: Floats, cells: int
+) -> tuple[Floats, Floats]:
+    """How far each summary is from its epoch's mean, and its degrees of freedom, 0 to 1; (n,).
+
+    Whatever is assumed of nodes: a node with one run says nothing of how much runs differ.
+    """
+    cell, epoch = summaries.cell, summaries.epoch
+    in_cell = np.maximum(np.bincount(cell, weight, cells), 1e-300)[cell]
+    in_epoch = np.maximum(np.bincount(epoch, weight, summaries.epochs), 1e-300)[epoch]
+    mean = group_means(deviations, weight, epoch, summaries.epochs)[epoch]
+    free = (1.0 - weight / in_cell) * (1.0 - weight / in_epoch)
+    return deviations - mean, summaries.share * np.clip(free, 0.0, 1.0)
+
+
+def _blend(extra: float, usual: float, freedom: float) -> float:
+    return (USUAL_WEIGHT * usual + freedom * extra) / (USUAL_WEIGHT + freedom)
+
+
+def _spread(slowness: Floats, covariance: Floats, precision: Floats) -> float:
+    """Variance of healthy nodes' slowness, from what measurements alone say of each."""
+    inner = 1.0 / np.diag(covariance)
+    information = inner - precision
+    informed = information > 0.01 * precision
+    flat = slowness[informed] * inner[informed] / information[informed]
+    freedom = max(float(informed.sum()) - 1.0, 0.0)
+    extra = extra_variance(flat, 1.0 / information[informed], freedom, FIRM_CLIP)
+    return max(_blend(extra, USUAL_SPREAD**2, freedom), MIN_DEVIATION**2)

@@ -1,0 +1,101 @@
+"""What health is judged from, and what is said of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+
+class EndState(StrEnum):
+    """How a run of a job ended. LAUNCH_FAILED: it never began, as after a failed prolog."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    NODE_FAIL = "NODE_FAIL"
+    TIMEOUT = "TIMEOUT"
+    LAUNCH_FAILED = "LAUNCH_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthNode:
+    name: NodeName
+    gpu_type: GpuType
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankTime:
+    """Of one rank and iteration: seconds it computed, and seconds it waited for other ranks."""
+
+    node: NodeName
+    compute: float
+    wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedRecord:
+    """What a job reported at ``at``, epoch seconds: the seconds of an iteration since its last
+    report. ``nodes``: its GPUs on each node; ``ranks``: empty where it does not report them.
+    """
+
+    at: float
+    workload: WorkloadName
+    job: JobId
+    nodes: Mapping[NodeName, int]
+    seconds_per_iteration: float
+    ranks: tuple[RankTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    at: float
+    job: JobId
+    workload: WorkloadName
+    nodes: Mapping[NodeName, int]
+    state: EndState
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRecords:
+    """Everything that happened on ``nodes``; what is later than ``now`` is never read."""
+
+    now: float
+    nodes: tuple[HealthNode, ...]
+    records: tuple[SpeedRecord, ...] = ()
+    ends: tuple[JobEnd, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlowNode:
+    """``factor``: present speed over the type's; ``low`` to ``high``: its 95 % interval.
+
+    ``since``: epoch seconds of the first record after it became so; None: from the beginning.
+    """
+
+    node: NodeName
+    factor: float
+    low: float
+    high: float
+    since: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lemon:
+    """A node that breaks jobs: its failures, and how many these workloads have elsewhere.
+
+    ``p``: probability that any node would have as many by chance, corrected for their number.
+    """
+
+    node: NodeName
+    failures: int
+    expected: float
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    slow: tuple[SlowNode, ...]
+    lemons: tuple[Lemon, ...]

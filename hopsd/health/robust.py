@@ -1,0 +1,79 @@
+"""Statistics that a few wild values cannot move, by groups and without loops."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+CLIP, FIRM_CLIP = 2.5, 1.0
+"""Standard deviations beyond which a value counts no more; FIRM_CLIP where many may be wild."""
+
+_CLIPPED_MEAN = {CLIP: 0.9625, FIRM_CLIP: 0.5160}
+"""Mean of min(z², clip²) for a standard normal z."""
+
+
+def group(*keys: NDArray[np.generic]) -> Ints:
+    """Numbers from 0 (n,), equal where all ``keys`` (n,) are equal."""
+    if not len(keys[0]):
+        return np.zeros(0, np.int64)
+    order = np.lexsort(keys)
+    new = np.zeros(len(order), np.int64)
+    for key in keys:
+        new[1:] |= key[order][1:] != key[order][:-1]
+    numbers = np.empty_like(new)
+    numbers[order] = np.cumsum(new)
+    return numbers
+
+
+def group_medians(values: Floats, groups: Ints, count: int) -> Floats:
+    """The median of each group (count,); NaN for an empty group."""
+    low = group_quantiles(values, groups, count, 0.5)
+    return (low - group_quantiles(-values, groups, count, 0.5)) / 2.0
+
+
+def group_quantiles(values: Floats, groups: Ints, count: int, share: float) -> Floats:
+    """The value of each group (count,) at or below ``share`` of its order; NaN where empty."""
+    order = np.lexsort((values, groups))
+    size = np.bincount(groups, minlength=count)
+    start = np.cumsum(size) - size
+    full = size > 0
+    quantiles = np.full(count, np.nan)
+    place = start[full] + (share * (size[full] - 1)).astype(np.int64)
+    quantiles[full] = values[order][place]
+    return quantiles
+
+
+def group_means(values: Floats, weights: Floats, groups: Ints, count: int) -> Floats:
+    """Weighted means (count,); 0 for an empty group."""
+    total = np.bincount(groups, weights, count)
+    mean: Floats = np.bincount(groups, weights * values, count) / np.maximum(total, 1e-300)
+    return mean
+
+
+def extra_variance(
+    residuals: Floats, variances: Floats, freedom: float, clip: float = CLIP
+) -> float:
+    """The variance that all ``residuals`` (n,) have beyond their own ``variances`` (n,).
+
+    ``freedom``: degrees of freedom of the residuals, at most n. Values beyond ``clip`` deviations
+    count as that.
+    """
+    if len(residuals) == 0 or freedom <= 0:
+        return 0.0
+    wanted = _CLIPPED_MEAN[clip] * min(1.0, freedom / len(residuals))
+
+    def mean(extra: float) -> float:
+        return float(np.minimum(residuals**2 / (variances + extra), clip**2).mean())
+
+    low, high = 0.0, float((residuals**2).max()) * 100.0
+    if mean(1e-18) <= wanted:
+        return 0.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if mean(middle) > wanted else (low, middle)
+    return high

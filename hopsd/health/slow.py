@@ -1,0 +1,213 @@
+"""Slow nodes: found from the speeds of ordinary trainings, named only when sure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.health.blame import blame, find_suspects
+from hopsd.health.changes import change_points
+from hopsd.health.measurements import KINDS, Units, measure, node_types
+from hopsd.health.model import (
+    MAX_SPREAD,
+    USUAL_RUN_DEVIATION,
+    Estimate,
+    Fit,
+    Rows,
+    common_course,
+    fit,
+    initial_cells,
+    summarize,
+)
+from hopsd.health.records import HealthRecords, SlowNode
+from hopsd.health.robust import Floats, Ints, group
+
+MARGIN = 0.003
+"""A node that loses no more than 0.3 % is never named."""
+
+UNUSUAL = 4.0
+"""Standard deviations of healthy nodes' speeds beyond which a node is not one of them."""
+
+ALARM = 4.5
+"""Standard errors beyond MARGIN at which a node is named. One normal variable passes them with
+probability 3.4e-6; looked at every ten minutes, one server would pass once in 2,000 days."""
+
+STILL = 3.0
+"""Standard errors at which a node was slow in an earlier epoch, too."""
+
+UNLIKE, STRANGE = 0.7, 0.002
+"""One run is not enough where this part of all runs, STRANGE, was slow by UNLIKE of what it is, for
+no fault of their nodes."""
+
+MIN_KNOWN = 0.01
+"""Jobs on several nodes measure one that is slower by more than this, once that is certain."""
+
+PASSES = 5
+HOUR, DAY = 3600.0, 86_400.0
+
+
+def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
+    """The nodes that are slow at ``records.now``, the slowest first."""
+    units = measure(records)
+    if not len(units):
+        return ()
+    course = _follow(units, node_types(records.nodes), len(records.nodes))
+    named = []
+    for node, details in enumerate(records.nodes):
+        found = _judge(course, node)
+        if found is not None:
+            estimate, since = found
+            low, middle, high = (
+                float(np.exp(-estimate.slowness + k * estimate.error)) for k in (-1.96, 0, 1.96)
+            )
+            named.append(SlowNode(details.name, middle, low, high, since))
+    return tuple(sorted(named, key=lambda slow: (slow.factor, slow.node)))
+
+
+@dataclass(slots=True)
+class _Course:
+    """The fit, and of each node the epochs with when they began (None: the first)."""
+
+    fit: Fit
+    begins: list[list[float | None]]
+    first_epoch: Ints
+
+    def epochs(self, node: int, last: int) -> list[int]:
+        """A node's epochs up to its ``last``."""
+        return [int(self.first_epoch[node]) + i for i in range(last + 1)]
+
+
+def _follow(units: Units, types: Ints, nodes: int) -> _Course:
+    """Fit levels, common courses and epochs in turn: each is clearer once the others are known."""
+    level = initial_cells(units)
+    run_variance = np.full(KINDS, (2.0 * USUAL_RUN_DEVIATION) ** 2)
+    course = np.zeros(len(units))
+    begins: list[list[float | None]] = [[None] for _ in range(nodes)]
+    slowness, error = np.zeros(nodes), np.ones(nodes)
+    first_epoch = np.arange(nodes)
+    suspects: dict[int, float] = {}
+    if (units.widths > 1).any():
+        suspects = find_suspects(units, units.value, run_variance, nodes)
+
+    def first_guess(node: int, at: float) -> float:
+        del at
+        return suspects.get(node, 0.0)
+
+    for number in range(PASSES):
+        known = _known(begins, first_epoch, slowness, error) if number else first_guess
+        rows = blame(units, units.value - course - level[units.cell], run_variance, known)
+        epoch = _epoch_of(units, rows, begins, first_epoch)
+        left = (units.value - level[units.cell])[rows.unit] - slowness[epoch]
+        type_of = _type_of(units, types)
+        hourly = common_course(units, rows, left, type_of, HOUR)
+        daily = common_course(units, rows, left - hourly[rows.unit], units.cell, DAY)
+        course = hourly + daily
+        if number:
+            residuals = units.value - course - level[units.cell]
+            begins = _changes(units, rows, residuals, run_variance, nodes)
+        values = units.value - course
+        first_epoch, result = _fitted(units, rows, values, begins)
+        level, slowness, run_variance = result.cells, result.slowness, result.run_variance
+        error = np.sqrt(np.diag(result.covariance))
+    begins = _confirmed(begins, first_epoch, result)
+    first_epoch, result = _fitted(units, rows, values, begins)
+    return _Course(result, begins, first_epoch)
+
+
+def _fitted(
+    units: Units, rows: Rows, values: Floats, begins: list[list[float | None]]
+) -> tuple[Ints, Fit]:
+    """Each node's first epoch (nodes,), and the fit to these epochs."""
+    first = np.cumsum([0, *map(len, begins)])[:-1]
+    epoch = _epoch_of(units, rows, begins, first)
+    epochs = sum(map(len, begins))
+    return first, fit(summarize(units, rows, values, epoch, epochs), units.cells)
+
+
+def _confirmed(
+    begins: list[list[float | None]], first: Ints, result: Fit
+) -> list[list[float | None]]:
+    """Without the changes that, once everything is taken into account, are none."""
+    kept = []
+    for start, times in zip(first.tolist(), begins, strict=True):
+        clear = result.changes(range(start, start + len(times))) > STILL
+        kept.append([None, *(at for at, real in zip(times[1:], clear, strict=True) if real)])
+    return kept
+
+
+def _known(
+    begins: list[list[float | None]], first: Ints, slowness: Floats, error: Floats
+) -> Callable[[int, float], float]:
+    certain = np.where((slowness > MIN_KNOWN) & (slowness > STILL * error), slowness, 0.0)
+
+    def known(node: int, at: float) -> float:
+        epoch = first[node]
+        if len(begins[node]) > 1:
+            epoch += sum(begin is not None and begin <= at for begin in begins[node])
+        return float(certain[epoch])
+
+    return known
+
+
+def _type_of(units: Units, types: Ints) -> Ints:
+    of_target = np.array([types[nodes[0]] for nodes in units.targets], np.int64)
+    return of_target[units.target]
+
+
+def _epoch_of(units: Units, rows: Rows, begins: list[list[float | None]], first: Ints) -> Ints:
+    """The epoch of each row (n,)."""
+    epoch = first[rows.node].copy()
+    for node, times in enumerate(begins):
+        if len(times) > 1:
+            mine = rows.node == node
+            after = np.array(times[1:], np.float64)
+            epoch[mine] += np.searchsorted(after, units.at[rows.unit[mine]], "right")
+    return epoch
+
+
+def _changes(
+    units: Units, rows: Rows, residuals: Floats, run_variance: Floats, nodes: int
+) -> list[list[float | None]]:
+    """When each node's epochs began."""
+    order = np.lexsort((units.at[rows.unit], rows.node))
+    bounds = np.searchsorted(rows.node[order], np.arange(nodes + 1))
+    begins: list[list[float | None]] = []
+    for node in range(nodes):
+        mine = order[bounds[node] : bounds[node + 1]]
+        unit = rows.unit[mine]
+        variance = units.variance[unit] / rows.share[mine]
+        between_runs = run_variance[units.kind[unit]]
+        job = group(units.run[unit], units.cell[unit])
+        at = change_points(residuals[unit], variance, job, between_runs)
+        begins.append([None, *sorted({float(units.at[unit[i]]) for i in at})])
+    return begins
+
+
+def _judge(course: _Course, node: int) -> tuple[Estimate, float | None] | None:
+    """The node's slowness and since when, if it is slow for sure."""
+    last = len(course.begins[node]) - 1
+    estimate = course.fit.judge(course.epochs(node, last))
+    if estimate is None or not _sure(estimate, course.fit):
+        return None
+    while last and _still(course.fit.judge(course.epochs(node, last - 1))):
+        last -= 1
+    return estimate, course.begins[node][last]
+
+
+def _sure(estimate: Estimate, result: Fit) -> bool:
+    deviations = estimate.deviations
+    if estimate.slowness - MARGIN < ALARM * estimate.error or not len(deviations):
+        return False
+    alone = len(deviations) == 1 and not estimate.controlled
+    spread = np.sqrt(result.spread if alone else min(result.spread, MAX_SPREAD**2))
+    if estimate.slowness < UNUSUAL * spread:
+        return False
+    if alone:
+        return result.strange_runs(UNLIKE * estimate.slowness) < STRANGE
+    return bool(deviations[(len(deviations) - 1) // 2] > estimate.slowness / 2.0)
+
+
+def _still(earlier: Estimate | None) -> bool:
+    return earlier is not None and earlier.slowness - MARGIN > STILL * earlier.error

@@ -1,0 +1,48 @@
+"""Jobs that could swap columns: the first of them in the queue gets the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Ints
+
+
+def in_queue_order(program: Program, choice: Ints) -> Ints:
+    """``choice`` (jobs,) with the columns of interchangeable jobs given out by weight.
+
+    Jobs that wait are interchangeable if each of their columns takes the same and gains the same.
+    A solver that stops within its gap may prefer any of them; this never lowers the objective.
+    """
+    start, ordered = program.configurations.start, choice.copy()
+    for jobs in _interchangeable(program, choice):
+        chosen = choice[jobs]
+        placed = chosen >= 0
+        columns = chosen[placed]
+        best_first = np.argsort(-program.gain(columns), kind="stable")
+        offsets = (chosen - start[jobs])[placed][best_first]
+        ordered[jobs] = -1
+        first = jobs[: len(offsets)]
+        ordered[first] = start[first] + offsets
+    return ordered
+
+
+def _interchangeable(program: Program, choice: Ints) -> Iterable[Ints]:
+    """Groups of two or more jobs that differ in their weights alone, in descending weight."""
+    columns = program.configurations
+    groups: dict[tuple[bytes, ...], list[int]] = {}
+    for job in program.by_weight().tolist():
+        first, last = columns.start[job : job + 2].tolist()
+        if columns.present[job] >= 0 or first == last:
+            continue
+        own = slice(first, last)
+        key = [columns.shape[own].tobytes(), (program.base[own] / program.least[job]).tobytes()]
+        if columns.share is not None:
+            key.append(columns.share[own].tobytes())
+        groups.setdefault(tuple(key), []).append(job)
+    for group in groups.values():
+        jobs = np.array(group, dtype=np.int64)
+        if len(jobs) > 1 and (choice[jobs] >= 0).any():
+            yield jobs

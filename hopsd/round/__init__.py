@@ -1,0 +1,1 @@
+"""What one round is: observe, decide, carry out, recover."""

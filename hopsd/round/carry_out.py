@@ -1,0 +1,43 @@
+"""Records a decision, applies its steps, and records their outcomes."""
+
+from __future__ import annotations
+
+from hopsd.core.queue.history import with_ages
+from hopsd.core.queue.profile_runs import unstarted
+from hopsd.model.history import ProfileRun
+from hopsd.model.step import StepOutcome
+from hopsd.round.decide import Decision
+from hopsd.round.window import RoundWindow
+from hopsd.slurm.port import SHADOW, Port
+from hopsd.store.port import PlanRecord, Store
+
+
+def carry_out(
+    port: Port, store: Store, decided: Decision, window: RoundWindow, *, first: bool
+) -> tuple[tuple[StepOutcome, ...], tuple[ProfileRun, ...]]:
+    """Record, apply, record: an interruption between the two is found at the next start.
+
+    A shadow's steps are never recorded: none is ever done, and the same ones come at every look.
+    Returns the outcomes of the steps, and the profile runs that changed.
+    """
+    now, profiled = decided.seen.reading.now, decided.profiles.changed
+    store.save_jobs(with_ages(decided.seen.records, decided.ages))
+    store.save_profile_runs(profiled)
+    if not decided.steps and not first:
+        return (), profiled
+    steps = decided.steps if port.name != SHADOW else ()
+    plan_id = None
+    if steps or first:
+        plan_id = store.begin_plan(
+            PlanRecord(window.start, window.end, first, now, decided.plan, steps)
+        )
+    outcomes = tuple(port.apply(decided.steps))
+    if under_way := port.under_way:
+        store.save_transitions(under_way)
+    store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])
+    if plan_id is not None:
+        finished = now + max((outcome.seconds for outcome in outcomes), default=0.0)
+        store.finish_plan(plan_id, outcomes if steps else (), finished)
+    profiled = unstarted(profiled, outcomes)
+    store.save_profile_runs(profiled)
+    return outcomes, profiled

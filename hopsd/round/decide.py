@@ -1,0 +1,142 @@
+"""Estimate, profile, plan, diff: everything between reading and recording, without side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+
+from hopsd.core.queue.priority import ages, queue
+from hopsd.core.queue.profiling import ClusterView, Profiling, known_pairs, profiling
+from hopsd.core.snapshot.build import SnapshotBuild, build_snapshot
+from hopsd.core.speed.inferred import with_implied_bandwidths
+from hopsd.core.speed.type_speeds import with_type_speeds
+from hopsd.model.history import ProfileRun
+from hopsd.model.ids import JobId, WorkloadName, script_of
+from hopsd.model.knowledge import Knowledge
+from hopsd.model.plan import Plan, RoundInfo, Snapshot
+from hopsd.model.step import Step
+from hopsd.policies.protocol import Policy
+from hopsd.round.diff import diff
+from hopsd.round.observation import Observation
+from hopsd.round.settings import RoundSettings
+from hopsd.round.under_way import planning_reading
+from hopsd.store.port import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a round wants, computed from what it saw; none of it is done yet."""
+
+    seen: Observation
+    built: SnapshotBuild
+    ages: Mapping[JobId, float]
+    profiles: Profiling
+    plan: Plan
+    steps: tuple[Step, ...]
+    defects: Mapping[JobId, str] = field(default_factory=dict)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What was left for the policy to plan."""
+        return self.profiles.snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningInputs:
+    """What a decision rests on besides the reading of the cluster, and the policy."""
+
+    knowledge: Knowledge
+    profile_runs: Sequence[ProfileRun]
+    policy: Policy
+
+
+def planning_inputs(
+    store: Store, policy: Policy, now: float, settings: RoundSettings
+) -> PlanningInputs:
+    runs = store.profile_runs(now - settings.profiling.retry_seconds)
+    return PlanningInputs(knowledge_now(store, now, settings), runs, policy)
+
+
+def knowledge_now(store: Store, now: float, settings: RoundSettings) -> Knowledge:
+    """What is stored about speeds and run times, with what follows from it."""
+    knowledge = with_implied_bandwidths(store.knowledge(), settings.snapshot.estimator, now)
+    return with_type_speeds(knowledge, settings.snapshot.estimator)
+
+
+def decide(
+    seen: Observation, info: RoundInfo, known: PlanningInputs, settings: RoundSettings
+) -> Decision:
+    """Estimate, profile, plan, diff: everything between reading and recording, no side effect."""
+    knowledge = _about(known.knowledge, {seen.records[job].workload for job in seen.comments})
+    reading = planning_reading(seen.reading, seen.under_way, settings.snapshot.cpus_per_gpu)
+    built = build_snapshot(reading, seen.records, seen.comments, knowledge, info, settings.snapshot)
+    jobs, nodes = built.snapshot.jobs, built.snapshot.nodes
+    # Recorded for people only: policies compute them from the snapshot.
+    anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
+    expected = ages(anew, nodes)
+    profiles = _profile(replace(seen, reading=reading), built.snapshot, known, settings)
+    plan = known.policy(profiles.snapshot, settings.plan)
+    profiles = profiles.beside(plan)
+    waiting = {**plan.waiting, **built.refused, **seen.errors}
+    plan = replace(plan, waiting=profiles.explained(waiting))
+    built = built.with_notes(profiles.unmeasurable)
+    _check_finite(plan, expected)
+    steps = diff(
+        seen.reading,
+        plan,
+        pinned=built.pinned | profiles.staying,
+        ignored=seen.released | profiles.moving | {one.step.job for one in seen.under_way},
+        first=info.first,
+    )
+    wanted = tuple(
+        replace(step, partition=built.partitions.get(step.job, "")) if step.target else step
+        for step in (*profiles.steps, *steps)
+    )
+    return Decision(seen, built, expected, profiles, plan, wanted)
+
+
+def _about(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:
+    """Only what is known of ``workloads`` and other versions of their programs, so that bad data of
+    another does no harm.
+    """
+    scripts = {script for script in map(script_of, workloads) if script}
+
+    def wanted(workload: WorkloadName) -> bool:
+        return workload in workloads or script_of(workload) in scripts
+
+    return replace(
+        knowledge,
+        records=tuple(r for r in knowledge.records if wanted(r.workload)),
+        theory=tuple(fit for fit in knowledge.theory if wanted(fit.workload)),
+    )
+
+
+def _check_finite(plan: Plan, expected: Mapping[JobId, float]) -> None:
+    """Every number in the plan must be one that can be recorded and compared."""
+    for job, numbers in plan.jobs.items():
+        for value in (numbers.priority, numbers.gain, numbers.throughput, numbers.sensitivity):
+            if value is not None and not isfinite(value):
+                raise ArithmeticError(f"job {job} has a number that is not finite: {numbers}")
+    for job, seconds in expected.items():
+        if not 0.0 < seconds < inf:
+            raise ArithmeticError(f"job {job} is expected to run {seconds} s")
+
+
+def _profile(
+    seen: Observation, snapshot: Snapshot, known: PlanningInputs, settings: RoundSettings
+) -> Profiling:
+    """The profiling queue comes before the policy."""
+    return profiling(
+        snapshot,
+        ClusterView(seen.reading, seen.records, seen.comments),
+        known.profile_runs,
+        known_pairs(
+            known.knowledge,
+            {node.gpu_type for node in seen.reading.nodes},
+            settings.snapshot.estimator.min_records,
+        ),
+        settings.profiling,
+        queue(snapshot, settings.plan).jobs if settings.profiling.enabled else (),
+        known.knowledge.shortages,
+    )

@@ -1,0 +1,46 @@
+"""What one round saw and did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hopsd.core.placement.pools import Able, pools_of, remembered
+from hopsd.core.snapshot.build import SnapshotBuild
+from hopsd.model.history import ProfileRun
+from hopsd.model.ids import JobId
+from hopsd.model.plan import Plan
+from hopsd.model.step import OutcomeStatus, StepOutcome
+from hopsd.round.observation import Observation
+from hopsd.round.window import RoundWindow
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """All that a round saw and did. ``profiled``: profile runs that it began or changed.
+
+    ``defects``: the exceptions of the jobs that were set aside.
+    """
+
+    window: RoundWindow
+    first: bool
+    seen: Observation
+    built: SnapshotBuild
+    plan: Plan
+    outcomes: tuple[StepOutcome, ...]
+    profiled: tuple[ProfileRun, ...] = ()
+    defects: Mapping[JobId, str] = field(default_factory=dict)
+
+    @property
+    def never_runnable(self) -> frozenset[JobId]:
+        """Waiting jobs that not even an idle cluster, as it is now, could run."""
+        snapshot = self.built.snapshot
+        could_run = Able(pools_of(snapshot.nodes), remembered=remembered(snapshot.nodes))
+        unable = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
+        return frozenset(unable) | self.built.refused.keys()
+
+    @property
+    def put_off(self) -> frozenset[JobId]:
+        """Jobs whose start Slurm was too busy for."""
+        late = OutcomeStatus.PUT_OFF
+        return frozenset(o.step.job for o in self.outcomes if o.status is late)

@@ -1,0 +1,77 @@
+"""Excludes the jobs and nodes that make a decision raise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.isolation import PASS_THROUGH_ERRORS, describe_error, find_failing_items
+from hopsd.model.plan import RoundInfo
+from hopsd.model.reading import NodeReading, Reading
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.round.decide import Decision, PlanningInputs, decide
+from hopsd.round.observation import SET_ASIDE, Observation
+from hopsd.round.settings import RoundSettings
+
+
+def decide_excluding_defective(
+    seen: Observation, info: RoundInfo, known: PlanningInputs, settings: RoundSettings
+) -> Decision:
+    """The decision for all jobs and nodes except those that make it raise: they are set aside.
+
+    Such a job stays where it runs, or waits; such a node keeps what runs there.
+    """
+    try:
+        return decide(seen, info, known, settings)
+    except PASS_THROUGH_ERRORS:
+        raise
+    except Exception:  # the culprits are found below, or it is raised there
+        bad = _defective_nodes(seen, info, known, settings)
+    left = replace(
+        seen.reading, nodes=tuple(node for node in seen.reading.nodes if node.name not in bad)
+    )
+    decision, failed = find_failing_items(
+        tuple(seen.comments),
+        lambda jobs: decide(replace(seen, reading=left).only(jobs), info, known, settings),
+    )
+    defects = {job: describe_error(error) for job, error in failed}
+    return _with_reasons(decision, seen.reading, bad, defects)
+
+
+def _defective_nodes(
+    seen: Observation, info: RoundInfo, known: PlanningInputs, settings: RoundSettings
+) -> dict[NodeName, str]:
+    """The nodes that make the decision raise even without any job, and what each raised."""
+
+    def with_nodes(nodes: Sequence[NodeReading]) -> Decision:
+        reading = replace(seen.reading, nodes=tuple(nodes))
+        return decide(replace(seen, reading=reading).only(()), info, known, settings)
+
+    _, bad = find_failing_items(seen.reading.nodes, with_nodes)
+    return {node.name: describe_error(error) for node, error in bad}
+
+
+def _with_reasons(
+    decision: Decision,
+    reading: Reading,
+    bad: Mapping[NodeName, str],
+    defects: Mapping[JobId, str],
+) -> Decision:
+    """``decision``, with the reasons for the nodes and jobs that it leaves out."""
+    nodes = tuple(
+        replace(node, usable=False, state_text=f"{node.state_text} ({SET_ASIDE}: {bad[node.name]})")
+        if node.name in bad
+        else node
+        for node in reading.nodes
+    )
+    reasons = {
+        job: Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {text}") for job, text in defects.items()
+    }
+    seen = replace(
+        decision.seen,
+        reading=replace(reading, nodes=nodes),
+        errors={**decision.seen.errors, **reasons},
+    )
+    plan = replace(decision.plan, waiting={**decision.plan.waiting, **reasons})
+    return replace(decision, seen=seen, plan=plan, defects=defects)

@@ -1,0 +1,124 @@
+"""Runs that started and ended between two readings, recovered from the newest plans."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from hopsd.core.queue.history import (
+    advance,
+)
+from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, host_of
+from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.step import Step
+from hopsd.store.port import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RecentStart:
+    """A run that one of the newest plans began, or may have begun before it was interrupted."""
+
+    step: Step
+    allocation: Allocation
+    start: float
+    told: bool
+
+
+def unseen_runs(
+    reading: Reading, before: Mapping[JobId, JobRecord], store: Store, apps: int
+) -> dict[JobId, JobRecord]:
+    """Records as they were when a run began that no reading shows.
+
+    It began, and ended or was requeued, between two looks: within a second, or while hopsd was
+    killed, or Slurm or PostgreSQL away. The newest plans say where it was.
+    """
+    unseen = [
+        job
+        for job in reading.jobs
+        if (old := before.get(job.id)) is not None
+        and _runs_ended(job, old) > (1 if old.allocation else 0)
+    ]
+    if not unseen:
+        return {}
+    begun = _recent_starts(store, [job.id for job in unseen])
+    types = {node.name: node.gpu_type for node in reading.nodes}
+    return {
+        job.id: _record_at_start(before[job.id], job, run, types, apps)
+        for job in unseen
+        for run in begun
+        if job.id == run.step.job and _matches_run(job, before[job.id], run)
+    }
+
+
+def _recent_starts(store: Store, jobs: Collection[JobId]) -> list[RecentStart]:
+    """The newest such runs of ``jobs``: of the last plan, and of steps that took longer."""
+    left, last = store.unfinished_plan(), store.last_plan()
+    found = []
+    if last is not None:
+        for outcome in last.outcomes:
+            there = outcome.ran or outcome.actual or outcome.step.target
+            start, told = outcome.started or last.made, outcome.started > 0.0
+            found.append(RecentStart(outcome.step, there, start, told))
+    for outcome in store.last_outcomes(jobs).values():
+        if outcome.started:
+            there = outcome.ran or outcome.actual or outcome.step.target
+            found.append(RecentStart(outcome.step, there, outcome.started, told=True))
+    if left is not None:
+        record = left[1]
+        found += [RecentStart(step, step.target, record.made, told=True) for step in record.steps]
+    return [run for run in found if run.step.target]
+
+
+def _runs_ended(job: JobReading, old: JobRecord) -> int:
+    """How many runs have ended since the record was made, at most.
+
+    Of a run that is still completing: the record has it if it was already completing then, and
+    Slurm has counted it among the restarts if it was requeued.
+    """
+    requeued = job.restarts - old.restarts
+    completing = _completing(job) and not requeued and old.state is not SlurmState.COMPLETING
+    return requeued + (1 if job.state.finished or completing else 0)
+
+
+def _completing(job: JobReading) -> bool:
+    """Whether its run is over and the job still completing: Slurm no longer tells its GPUs."""
+    return job.state is SlurmState.COMPLETING and not job.allocation
+
+
+def _matches_run(job: JobReading, old: JobRecord, run: RecentStart) -> bool:
+    """Whether the unseen run of ``job`` is ``run``.
+
+    Slurm names a finished job's nodes and, to whole seconds, when it ran, but not its GPUs: they
+    are what its release was made with, believed where the nodes are the plan's. Of a requeued one
+    Slurm says nothing: among the runs known to have begun, it is the one since the last look.
+    """
+    here, planned = set(job.ran_on), set(map(host_of, run.allocation.nodes))
+    if job.state.finished:
+        return job.start >= int(run.start) and here == planned
+    if _completing(job):  # Slurm names only the nodes that are not done yet
+        return job.start >= int(run.start) and bool(here) and here <= planned
+    return run.told and run.start >= int(old.seen)
+
+
+def _record_at_start(
+    old: JobRecord, job: JobReading, run: RecentStart, types: Mapping[NodeName, GpuType], apps: int
+) -> JobRecord:
+    start = job.start if job.state.finished or _completing(job) else run.start
+    waiting = replace(
+        job,
+        state=SlurmState.PENDING,
+        restarts=old.restarts,
+        submit=old.submit,
+        allocation=Allocation(),
+        start=0.0,
+        end=0.0,
+    )
+    record = advance(old, waiting, start, types, old.workload, apps)
+    return replace(
+        record,
+        allocation=run.allocation,
+        allocation_since=start,
+        profiling=run.step.profiling,
+    )

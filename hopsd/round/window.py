@@ -1,0 +1,130 @@
+"""The time of a round, and when it ends early so that running jobs compete again."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from math import inf
+
+from hopsd.core.placement.pools import could_run, pools_of
+from hopsd.core.queue.competing import competes, idle_gpus
+from hopsd.core.queue.priority import ages, remaining_seconds
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.plan import Plan, Snapshot
+from hopsd.model.reason import ReasonCode
+
+LEAST_SECONDS = 60.0
+"""No round that ends early is shorter, nor its rest: a job is to train longer than it restarts."""
+
+LEAST_SHARE = 1 / 6
+"""Nor than this share of a round's length, which a site chooses so that jobs seldom move."""
+
+WASTE = 0.03
+"""The share of the GPUs' time in a round that idle ones may waste: of 64 GPUs two for its whole
+length, or four for half of it. Less, and a large cluster, where some job ends every minute, plans
+all the time.
+"""
+
+_BESIDE_OTHERS = (
+    ReasonCode.OUTSIDE_WINDOW,
+    ReasonCode.LOST_TO_OTHERS,
+    ReasonCode.NO_CONFIGURATION,
+)
+"""Why a job waits that could start if others made room; not limits, holds or errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundWindow:
+    """The time of one round. A first plan opens it; what further plans grant ends with it.
+
+    ``idle``: the fewest GPUs that its plans have left idle where running jobs could be moved;
+    infinity where no plan has been looked at.
+    """
+
+    start: float
+    end: float
+    idle: float = inf
+
+    def lasts(self, now: float) -> bool:
+        """Also False before its start: a clock set back opens a new round."""
+        return self.start <= now < self.end
+
+    def after(self, plan: Plan, snapshot: Snapshot) -> RoundWindow:
+        """The window once ``plan`` is made."""
+        return replace(self, idle=min(self.idle, idle_beside(plan, snapshot)[0]))
+
+    def rest(self, now: float) -> RoundWindow:
+        """A round that takes the rest of its time."""
+        return RoundWindow(now, self.end)
+
+    def may_end(self, seconds: float) -> float:
+        """When it may end early at the soonest. ``seconds``: the usual length of a round."""
+        return self.start + _least(seconds)
+
+    def wastes(self, idle: int, gpus: int, now: float, seconds: float) -> bool:
+        """Whether what has become idle would waste too much of the time of ``gpus`` GPUs."""
+        return (idle - self.idle) * (self.end - now) > WASTE * gpus * seconds
+
+    def ends_early(self, plan: Plan, snapshot: Snapshot, seconds: float) -> bool:
+        """Whether to begin a new round instead of using ``plan``, a further one of this round.
+
+        GPUs have become idle that no waiting job gets, or a job that came within the round and gets
+        none would be done before its end.
+        """
+        now = snapshot.now
+        if now < self.may_end(seconds) or self.end - now < _least(seconds):
+            return False
+        idle, gpus = idle_beside(plan, snapshot)
+        return self.wastes(idle, gpus, now, seconds) or _passes_over(plan, snapshot, self)
+
+
+def _least(seconds: float) -> float:
+    return max(LEAST_SECONDS, LEAST_SHARE * seconds)
+
+
+def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
+    """Whether a job that came within ``window`` gets no GPUs and would be done before its end."""
+    pools = pools_of(snapshot.nodes)
+    new = [
+        job
+        for job in snapshot.jobs
+        if job.wait_seconds < snapshot.now - window.start
+        and not job.running
+        and not job.run_seconds
+        and job.id not in plan.placements
+        and (reason := plan.waiting.get(job.id)) is not None
+        and reason.code in _BESIDE_OTHERS
+        and could_run(job, pools, sigma=inf)
+    ]
+    expected = ages(new, snapshot.nodes)
+    left = window.end - snapshot.now
+    return any(remaining_seconds(job, expected[job.id]) < left for job in new)
+
+
+def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
+    """GPUs that ``plan`` leaves idle, and all, of the nodes that are open to some job which it lets
+    run and which may be moved.
+    """
+    idle = Counter(dict(zip((n.name for n in snapshot.nodes), idle_gpus(snapshot), strict=True)))
+    for given in plan.placements.values():
+        idle.subtract(dict(given))
+    open_to: dict[GpuType, set[frozenset[NodeName] | None]] = defaultdict(set)
+    for job in snapshot.jobs:
+        if (job.running or job.id in plan.placements) and competes(job, first=True):
+            for kind in job.throughput:
+                open_to[kind].add(job.rules.nodes)
+    nodes = [
+        node
+        for node in snapshot.nodes
+        if any(names is None or node.name in names for names in open_to[node.gpu_type])
+    ]
+    return sum(max(0, idle[node.name]) for node in nodes), sum(node.gpus for node in nodes)
+
+
+def current_window(
+    window: RoundWindow | None, now: float, seconds: float
+) -> tuple[RoundWindow, bool]:
+    """The round that ``now`` lies in, and whether it begins now."""
+    if window is not None and window.lasts(now):
+        return window, False
+    return RoundWindow(now, now + seconds), True

@@ -1,0 +1,1 @@
+"""What people and tools may ask hopsd."""

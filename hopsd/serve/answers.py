@@ -1,0 +1,253 @@
+"""What people may ask hopsd, by its local socket or its web page. Nothing is changed here."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from hopsd.config import Config
+from hopsd.errors import HopsError, InputError
+from hopsd.learning.learnt import known_workloads, workload_document
+from hopsd.model.bounds import EPOCH, MAX_DIARY_ROWS
+from hopsd.model.ids import JobId, Tasks, UserName, WorkloadName
+from hopsd.model.job import Node
+from hopsd.model.journal import HOUR, PlanSummary
+from hopsd.model.privacy import Privacy, Private, Viewer
+from hopsd.round.result import RoundResult
+from hopsd.round.settings import round_settings
+from hopsd.serve.excerpt import Choice, excerpt
+from hopsd.serve.privacy import (
+    Document,
+    history_for,
+    knowledge_for,
+    status_for,
+    throughput_for,
+    viewer,
+)
+from hopsd.slurm.ask import look_up
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.port import SHADOW
+from hopsd.store.diary import Place
+from hopsd.store.figures import RATIOS
+from hopsd.store.history import DAY_SECONDS, History
+from hopsd.store.postgres import PostgresStore
+
+ASK_SECONDS = 5.0
+"""Who asks waits no longer for what Slurm says."""
+
+STRANGER = -1
+"""The uid of a reader without an account: no job is theirs."""
+
+HOURLY_SECONDS = 3 * DAY_SECONDS
+"""Use is told by the hour for periods up to so long, else by the day (UTC)."""
+
+_MAX_NAMED = 10
+"""Tasks of an array in a sentence."""
+
+
+class PrivacySource(Protocol):
+    """Such as `hopsd.slurm.ask.PrivacyReader`."""
+
+    def read(self) -> Privacy:
+        """What Slurm hides, and from whom nothing."""
+
+
+class RoundSource(Protocol):
+    """What the last round left, such as `hopsd.service.controller.Controller`."""
+
+    @property
+    def document(self) -> Document:
+        """The status document of the last tick."""
+
+    @property
+    def result(self) -> RoundResult | None:
+        """Of the last round that succeeded."""
+
+
+class QueryService:
+    """Safe to use from several threads. ``config``: the one in force, set anew after a reload."""
+
+    def __init__(
+        self, rounds: RoundSource, store: History, privacy: PrivacySource, config: Config
+    ) -> None:
+        self.config = config
+        self._rounds = rounds
+        self._store = store
+        self._privacy = privacy
+        self._looking_up = threading.Lock()
+
+    @property
+    def document(self) -> Document:
+        """The status document as the last tick left it, with what not everybody may see."""
+        return self._rounds.document
+
+    @property
+    def result(self) -> RoundResult | None:
+        """Of the last round that succeeded."""
+        return self._rounds.result
+
+    def viewer(self, uid: int, user: str) -> Viewer:
+        """What this user may see; ``STRANGER``: what one may who has no jobs here."""
+        more = map(Private, self.config.daemon.private_data)
+        return viewer(uid, user, os.getuid(), self._privacy.read(), more)
+
+    def status(self, who: Viewer) -> Document:
+        return status_for(who, self.document)
+
+    def excerpt(self, who: Viewer, asked: Mapping[str, Any]) -> Document:
+        """What is ``asked`` for of the status: :meth:`hopsd.serve.excerpt.Choice.of`.
+
+        Raises:
+            InputError: it is not understood.
+        """
+        return excerpt(self.status(who), Choice.of(asked))
+
+    def explain(self, who: Viewer, job: str) -> Document:
+        """A job's row, history, and a sentence about one that hops has not seen.
+
+        Raises:
+            InputError: ``job`` is no job id.
+        """
+        if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,18})?", job):
+            raise InputError(
+                f"job {job[:80]!r}; accepted is the number of a job, or of a task as in 17_4"
+            )
+        document = self.status(who)
+        rows = {row["id"]: row for row in document["running"] + document["waiting"]}
+        tasks = {row["number"]: row["id"] for row in rows.values() if row["array"]}
+        if job not in rows:
+            job = tasks.get(job, _waits_as(job, rows))
+        history = history_for(who, self._store.job_history(JobId(job)))
+        told = {"job": rows.get(job), "history": history, "unseen": None}
+        if job not in rows and not history["placements"]:
+            of_array = [row["id"] for row in rows.values() if row["array"] == job]
+            told["unseen"] = (
+                f"job {job} is an array; ask for one of its tasks: {_some(of_array)}"
+                if of_array
+                else self._unseen(who, JobId(job))
+            )
+        return told
+
+    def _unseen(self, who: Viewer, job: JobId) -> str | None:
+        """Of a job that hopsd has not seen and Slurm knows, in a sentence."""
+        with self._looking_up:  # one command at a time, however many users ask
+            found = look_up(SlurmCommands(ASK_SECONDS), job)
+        if found is None or (who.hides(Private.JOBS) and found.uid != who.uid):
+            return None
+        if not found.ours:
+            return f"job {job} has no hops comment: it is Slurm's alone ({found.state})"
+        seconds = self.config.daemon.refresh_seconds
+        return (
+            f"job {job} is {found.state} and none that hops has looked at; it looks every"
+            f" {seconds:g} s, and longer where it waits for jobs to save their work"
+        )
+
+    def throughput(self, who: Viewer, workload: str | None) -> Document:
+        """The speeds of a workload, or which workloads are known.
+
+        Raises:
+            InputError: no or several known workloads begin so.
+        """
+        own = self._store.workloads_of(UserName(who.user))
+        knowledge = knowledge_for(who, self._store.knowledge(), own)
+        if workload is None:
+            return {"workloads": known_workloads(knowledge)}
+        answer = workload_document(
+            WorkloadName(workload),
+            knowledge,
+            [
+                Node(node["name"], node["gpu_type"], node["gpus"], node["idle"])
+                for node in self.document["nodes"]
+            ],
+            round_settings(self.config).snapshot.estimator,
+            time.time(),
+        )
+        return throughput_for(who, answer)
+
+    def report(self, who: Viewer, asked: Mapping[str, Any], store: PostgresStore) -> Document:
+        """Sums over the period from ``since`` to ``until`` of ``asked``; of ``who``'s own jobs if
+        others' are private.
+
+        Raises:
+            InputError: they are no times, or the period is empty.
+        """
+        since, until = _time(asked, "since"), _time(asked, "until")
+        if since >= until:
+            raise InputError("since: accepted is a time before until")
+        user = UserName(who.user) if who.hides(Private.JOBS, Private.USAGE) else None
+        hidden = who.hides(Private.USAGE, Private.NODES)
+        day = HOUR if until - since <= HOURLY_SECONDS else DAY_SECONDS
+        restart = self.config.knowledge.assumed_restart_seconds
+        return {
+            "since": since,
+            "until": until,
+            "user": user,
+            "shadow": self.document["port"] == SHADOW,
+            "use": None if hidden else [asdict(use) for use in store.gpu_use(since, until, day)],
+            "ranges": list(RATIOS),
+            **store.figures(since, until, restart, user),
+        }
+
+    def diary(self, who: Viewer, asked: Mapping[str, Any], store: PostgresStore) -> Document:
+        """What a shadow noted of the newest ``most`` jobs from ``since`` to ``until``, with what
+        is needed to play them through. Older ones are asked for with ``before``: the submit time
+        and id of the first job of the last answer.
+
+        Raises:
+            HopsError: something is hidden from ``who``, and the diary is of everybody's jobs.
+            InputError: they are no times, no job, or the number is none that is accepted.
+        """
+        if who.hidden:
+            raise HopsError(
+                f"the diary is of everybody's jobs, and {', '.join(sorted(who.hidden))} are private"
+                " here: it is for root, hopsd's account and Slurm's operators"
+            )
+        most = asked.get("most")
+        if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= MAX_DIARY_ROWS:
+            raise InputError(f"most: accepted is a number from 1 to {MAX_DIARY_ROWS}")
+        before = None if asked.get("before") is None else _place(asked["before"])
+        config = self.config
+        return {
+            "policy": config.plan.policy,
+            "round_seconds": config.daemon.round_seconds,
+            "restart_seconds": config.knowledge.assumed_restart_seconds,
+            "nodes": [
+                {key: node[key] for key in ("name", "gpu_type", "gpus", "usable")}
+                for node in self.document["nodes"]
+            ],
+            "jobs": store.diary(_time(asked, "since"), _time(asked, "until"), most, before),
+        }
+
+    def plans(self, most: int) -> tuple[PlanSummary, ...]:
+        """The newest recorded plans, the newest first."""
+        return self._store.plans(most)
+
+
+def _time(asked: Mapping[str, Any], key: str) -> float:
+    value = asked.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not EPOCH.holds(value):
+        raise InputError(f"{key}: accepted are seconds since the epoch")
+    return float(value)
+
+
+def _place(value: Any) -> Place:
+    match value:
+        case [float() | int() as submit, str() as job]:
+            return _time({"before": submit}, "before"), job
+    raise InputError("before: accepted is a job's submit time and its id")
+
+
+def _waits_as(job: str, rows: Mapping[str, Document]) -> str:
+    """The array's, of one of its tasks before their turn."""
+    array, _, task = job.partition("_")
+    waits = array in rows and task and int(task) in Tasks.parse(rows[array]["tasks"])
+    return array if waits else job
+
+
+def _some(jobs: Sequence[str]) -> str:
+    return ", ".join(jobs[:_MAX_NAMED]) + (", ..." if len(jobs) > _MAX_NAMED else "")

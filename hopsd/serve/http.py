@@ -1,0 +1,144 @@
+"""Serves a WSGI application on this machine: each user has some connections, for some seconds."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+import structlog
+
+from hopsd.config.listen import ListenAddress
+from hopsd.errors import HopsError
+from hopsd.serve.peers import BoundedThreads
+from hopsd.serve.socket import clear_socket
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+CALLER = "hops.caller"
+"""Where an application finds the uid of who asks, as far as the kernel knows it."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A user's connections at a time, and all users'. After ``seconds`` one is cut, whether it says
+    nothing or is being answered.
+    """
+
+    per_user: int
+    in_all: int
+    seconds: float
+
+
+class LocalHttp:
+    """QueryService requests until closed."""
+
+    def __init__(
+        self, address: ListenAddress, app: WSGIApplication, bounds: Bounds, section: str
+    ) -> None:
+        """Listen at ``address``; a socket is for hopsd's account and its group. ``section``: of
+        the configuration, whose ``listen`` it is.
+
+        Raises:
+            HopsError: nothing can listen there.
+        """
+        self._path = address.path
+        try:
+            if self._path is not None:
+                clear_socket(self._path, f"{section}.listen")
+            self._server = (_UnixServer if self._path else _server_of(address))(
+                str(self._path) if self._path else address.host_and_port, bounds, section
+            )
+            if self._path is not None:
+                self._path.chmod(0o660)
+        except (OSError, ValueError) as error:
+            raise HopsError(
+                f"{section}.listen: {address} cannot be listened on: {error}"
+            ) from error
+        self._server.set_app(app)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.2,), name=section, daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+class _Server(BoundedThreads, WSGIServer):
+    def __init__(self, address: Any, bounds: Bounds, section: str) -> None:
+        self.per_user, self.in_all = bounds.per_user, bounds.in_all
+        self.seconds = bounds.seconds
+        self._section = section
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Without the look-up of the host's name, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "hopsd", 0
+        self.setup_environ()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        # A client that sends or reads byte by byte is cut off, too.
+        timer = threading.Timer(self.seconds, _cut, [request])
+        timer.daemon = True
+        try:
+            timer.start()
+        except RuntimeError as error:  # no more threads
+            raise ConnectionAbortedError(str(error)) from error
+        try:
+            super().finish_request(request, client_address)
+        finally:
+            timer.cancel()
+
+    def handle_error(self, _request: Any, _client_address: Any) -> None:
+        """A client that hangs up in the middle is its own affair; a defect is ours."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("defect", where=self._section)
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _UnixServer(_Server):
+    address_family = socket.AF_UNIX
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """With a client address of the form that wsgiref wants."""
+        return self.socket.accept()[0], ("local", 0)
+
+
+def _server_of(address: ListenAddress) -> type[_Server]:
+    return _Server6 if ":" in address.host_and_port[0] else _Server
+
+
+def _cut(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(WSGIRequestHandler):
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(self.server.seconds)
+
+    def get_environ(self) -> dict[str, Any]:
+        return {**super().get_environ(), CALLER: self.server.caller(self.connection)}
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
+        """A request every some seconds is no news."""

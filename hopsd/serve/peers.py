@@ -1,0 +1,155 @@
+"""Who calls a server on this machine, and how much of it one user may have at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+
+from hopsd.errors import HopsError
+
+ANSWERS = 3
+"""At a time, of several users: one fewer than the connections to PostgreSQL, which the round needs
+as well. root and hopsd's account do not wait for the others.
+"""
+UNKNOWN = -1
+"""The uid of a caller who hung up before the kernel was asked."""
+
+_CONNECTED = "01"  # as /proc/net/tcp calls it
+
+
+class BusyError(HopsError):
+    """The same user has too many questions open."""
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The uid at the other end, from the kernel: of a Unix socket even after it hung up."""
+    if connection.family == socket.AF_UNIX:
+        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", told)[1])
+    with suppress(OSError):
+        return _tcp_uid(connection)
+    return UNKNOWN
+
+
+def _tcp_uid(connection: socket.socket) -> int:
+    """Of a client on this machine: the kernel lists its end of the connection as well."""
+    table = "tcp6" if connection.family == socket.AF_INET6 else "tcp"
+    ends = [_end(connection.getpeername()), _end(connection.getsockname())]
+    with Path("/proc/self/net", table).open() as lines:
+        for line in lines:
+            words = line.split()
+            if words[1:3] == ends and words[3] == _CONNECTED:
+                return int(words[7])
+    return UNKNOWN
+
+
+def _end(address: Any) -> str:
+    """As proc_net_tcp(5) writes it: words of 32 bits in the machine's order, and the port."""
+    host, port = address[:2]
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
+
+
+def trusted(uid: int) -> bool:
+    """root and hopsd's account."""
+    return uid in (0, os.getuid())
+
+
+class BoundedThreads(ThreadingMixIn):
+    """A thread for each connection. Every user has at most ``per_user`` at a time, all of them
+    ``in_all``; root and hopsd's account are let in beyond that. Who comes beyond is turned away.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+    per_user: int
+    in_all: int
+
+    def __init__(self, *arguments: Any) -> None:
+        self._connections: Counter[int] = Counter()
+        self._callers: dict[Any, int] = {}
+        self._entering = threading.Lock()
+        super().__init__(*arguments)
+
+    def caller(self, request: Any) -> int:
+        """The uid at the other end of a connection that was let in."""
+        return self._callers[request]
+
+    def verify_request(self, request: Any, _client_address: Any) -> bool:
+        uid = peer_uid(request)
+        with self._entering:
+            full = self._connections.total() >= self.in_all and not trusted(uid)
+            free = not full and self._connections[uid] < self.per_user
+            if free:
+                self._connections[uid] += 1
+                self._callers[request] = uid
+        return free
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError as error:  # no more threads: only this caller is not served
+            self._leave(request)
+            raise ConnectionAbortedError(str(error)) from error
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._leave(request)
+
+    def _leave(self, request: Any) -> None:
+        with self._entering:
+            uid = self._callers.pop(request)
+            self._connections[uid] -= 1
+            if not self._connections[uid]:
+                del self._connections[uid]
+
+
+@dataclass(slots=True)
+class _Turn:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    wanted: int = 0
+
+
+class RequestSlots:
+    """One answer after another to each user, to a few users at a time: some questions cost seconds
+    of the processor and PostgreSQL that the round needs.
+    """
+
+    def __init__(self, answers: int = ANSWERS) -> None:
+        self._answers = threading.BoundedSemaphore(answers)
+        self._turns: dict[Hashable, _Turn] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def turn(self, caller: Hashable, *, waiting: int, at_once: bool = False) -> Iterator[None]:
+        """Wait for the caller's turn to be answered; ``at_once``: not for the other callers.
+
+        Raises:
+            BusyError: ``waiting`` questions of this caller are open.
+        """
+        with self._lock:
+            mine = self._turns.setdefault(caller, _Turn())
+            if mine.wanted >= waiting:
+                raise BusyError(f"{waiting} of your questions wait for an answer: ask again later")
+            mine.wanted += 1
+        try:
+            with mine.lock, nullcontext() if at_once else self._answers:
+                yield
+        finally:
+            with self._lock:
+                mine.wanted -= 1
+                if not mine.wanted:
+                    del self._turns[caller]

@@ -1,0 +1,157 @@
+"""The daemon's local socket: every user may ask, only some may change anything.
+
+One JSON object a line each way. The kernel identifies the caller (SO_PEERCRED, unix(7)), so no
+password is needed and none can be guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hopsd.errors import HopsError, InputError
+from hopsd.serve.peers import BoundedThreads, RequestSlots, trusted
+
+REQUEST_BYTES_MAX = 65536
+REQUEST_SECONDS = 10.0
+CONNECTIONS_PER_USER = 32
+CONNECTIONS = 512
+"""In all: a thread and a descriptor each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A caller's request; ``uid`` is the calling process's, from the kernel."""
+
+    command: str
+    arguments: Mapping[str, Any]
+    uid: int
+
+
+Handler = Callable[[Request], Any]
+
+
+class LocalServer:
+    """QueryService requests in threads until closed."""
+
+    def __init__(self, path: Path, handler: Handler, turns: RequestSlots | None = None) -> None:
+        """Listen at ``path``; a socket that nobody listens on any more is replaced. ``turns``: with
+        other servers of the same answers.
+
+        Raises:
+            HopsError: another process listens there, or no socket can be made there.
+        """
+        self._path = path
+        try:
+            clear_socket(path, "daemon.socket")
+            self._server = _Server(str(path), handler, turns or RequestSlots())
+            path.chmod(0o666)
+        except OSError as error:
+            raise HopsError(
+                f"no socket can be made at {path}: {error.strerror or error}; daemon.socket names"
+                " a path of at most 107 bytes in a folder that hopsd may write to"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.2,), name="socket", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
+
+
+def clear_socket(path: Path, setting: str) -> None:
+    """Remove a socket left behind by a hopsd that was killed, and nothing else.
+
+    Raises:
+        HopsError: somebody listens there; ``setting`` names the path.
+    """
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        if client.connect_ex(str(path)) == 0:
+            raise HopsError(f"another hopsd listens at {path}; {setting} must be its own")
+    path.unlink()
+
+
+class _Server(BoundedThreads, socketserver.UnixStreamServer):
+    """No user may keep the others out, or the round from its work."""
+
+    per_user = CONNECTIONS_PER_USER
+
+    def __init__(self, path: str, handler: Handler, turns: RequestSlots) -> None:
+        self.handler = handler
+        self.turns = turns
+        self.in_all = CONNECTIONS
+        super().__init__(path, _Connection)
+
+    def handle_error(self, _request: Any, _client_address: Any) -> None:
+        """A client that hangs up midway is ignored; a defect of ours is logged."""
+        if not isinstance(sys.exception(), OSError):
+            _log_defect()
+
+
+def _log_defect() -> None:
+    """Log the exception that is being handled."""
+    import structlog  # noqa: PLC0415 - it takes 0.14 s, and hopsctl asks here as well
+
+    structlog.get_logger().exception("defect", where="local socket")
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        try:
+            text = self._answer()
+        except HopsError as error:
+            text = json.dumps({"error": str(error), "input": isinstance(error, InputError)})
+        except OSError:
+            raise
+        except Exception as defect:  # the caller gets the error, and the log says where
+            _log_defect()
+            text = json.dumps({"error": f"a defect of hops, {type(defect).__name__}: {defect}"})
+        self.request.settimeout(REQUEST_SECONDS)
+        self.request.sendall(text.encode() + b"\n")
+
+    def _answer(self) -> str:
+        command, arguments = _parsed(_line(self.request, REQUEST_SECONDS))
+        uid = self.server.caller(self.request)
+        with self.server.turns.turn(uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(uid)):
+            return json.dumps({"data": self.server.handler(Request(command, arguments, uid))})
+
+
+def _line(connection: socket.socket, seconds: float) -> bytes:
+    """What came before the first newline, the end, or too much; in ``seconds`` in all."""
+    deadline = time.monotonic() + seconds
+    received = b""
+    while b"\n" not in received and len(received) < REQUEST_BYTES_MAX:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        part = connection.recv(REQUEST_BYTES_MAX)
+        if not part:
+            break
+        received += part
+    return received.partition(b"\n")[0]
+
+
+def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
+    try:
+        asked = json.loads(line)
+        command = asked.pop("command")
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
+        raise InputError(
+            'a request is one line of JSON, {"command": NAME, ...}, of at most'
+            f" {REQUEST_BYTES_MAX} bytes"
+        ) from None
+    return str(command), asked

@@ -1,0 +1,325 @@
+"""The status document, shown by `hopsctl status` and `hopsctl explain`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from hopsd import __version__
+from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.submission.comment import Comment, parse
+from hopsd.errors import InputError
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, WorkloadName, job_order
+from hopsd.model.job import Job
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.reason import Reason, ReasonCode, count_of
+from hopsd.model.step import OutcomeStatus, StepOutcome
+from hopsd.round.observation import Observation
+from hopsd.round.result import RoundResult
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The daemon's own state. ``mode``: active, paused or standby; ``sentence``: the last tick.
+
+    ``reports_refused``: reports of jobs that were not believed, since its start;
+    ``needless_restarts``: moves since then that no job gained by.
+    """
+
+    mode: str
+    port: str
+    port_reason: str
+    sentence: str
+    ticks: int
+    reports_refused: int
+    raqlr: float | None = None
+    error: str | None = None
+    needless_restarts: int = 0
+
+
+class Predictions(Protocol):
+    """What is predicted, such as `hopsd.predict.outlook.Outlook`."""
+
+    @property
+    def document(self) -> Document | None:
+        """When it was predicted, and how far earlier predictions were off."""
+
+    def row(self, job: JobId) -> Document | None:
+        """When the job starts or ends."""
+
+
+def document(
+    service: Service,
+    seen: Observation | None,
+    result: RoundResult | None,
+    predictions: Predictions | None = None,
+) -> Document:
+    """Everything known at the end of a tick. ``result`` None: no round was run."""
+    doc: Document = {
+        "version": __version__,
+        "mode": service.mode,
+        "port": service.port,
+        "port_reason": service.port_reason,
+        "sentence": service.sentence,
+        "ticks": service.ticks,
+        "reports_refused": service.reports_refused,
+        "raqlr": service.raqlr,
+        "restarts_per_job_hour": _restarts_per_job_hour(seen) if seen else None,
+        "needless_restarts": service.needless_restarts,
+        "error": service.error,
+        "time": seen.reading.now if seen else None,
+        "slurm_version": seen.reading.slurm_version if seen else None,
+        "round": _round(result) if result else None,
+        "nodes": _nodes(seen) if seen else [],
+        "predictions": predictions.document if predictions is not None else None,
+        "running": [],
+        "waiting": [],
+    }
+    if seen is not None:
+        plans = {job.id: job for job in result.built.snapshot.jobs} if result else {}
+        undone = _not_done(result.outcomes) if result else {}
+        for job in sorted(seen.reading.jobs, key=lambda j: job_order(j.id)):
+            if job.state.finished:
+                continue
+            row = _row(job, seen, plans.get(job.id), result, undone)
+            row["predicted"] = _predicted(job, predictions)
+            if job.state is SlurmState.PENDING and row["reason"] is None:
+                row["reason"] = _left_to_slurm(row, service)
+            doc["running" if job.state in OCCUPYING else "waiting"].append(row)
+        doc["waiting"].sort(key=lambda row: -(row["priority"] or 0.0))
+    return doc
+
+
+def _predicted(job: JobReading, predictions: Predictions | None) -> Document | None:
+    """When it starts, or ends if it runs; None: that is not known, or it was another's turn."""
+    found = predictions.row(job.id) if predictions is not None else None
+    runs = job.state in OCCUPYING
+    return found if found is not None and (found["kind"] == "end") == runs else None
+
+
+def _restarts_per_job_hour(seen: Observation) -> float | None:
+    """Restarts per hour of running, over the present jobs; None if none has run."""
+    records = [seen.records[job] for job in seen.comments if job in seen.records]
+    hours = sum(record.run_seconds for record in records) / 3600.0
+    return sum(record.restarts for record in records) / hours if hours > 0 else None
+
+
+def _round(result: RoundResult) -> Document:
+    plan = result.plan
+    return {
+        "start": result.window.start,
+        "end": result.window.end,
+        "first": result.first,
+        "status": plan.status.value,
+        "objective": plan.objective,
+        "upper_bound": plan.upper_bound,
+        "gap": plan.gap,
+        "fragments": plan.fragments,
+        "configurations": plan.configurations,
+        "window": list(plan.window),
+        "adjusted": list(plan.adjusted),
+        "seconds": dict(plan.seconds),
+        "steps": [_outcome(outcome) for outcome in result.outcomes],
+    }
+
+
+def _outcome(outcome: StepOutcome) -> Document:
+    return {
+        "job": outcome.step.job,
+        "kind": outcome.step.kind.value,
+        "status": outcome.status.value,
+        "from": outcome.step.current.as_dict(),
+        "to": outcome.step.target.as_dict(),
+        "actual": outcome.actual.as_dict(),
+        "error": outcome.error,
+        "seconds": outcome.seconds,
+    }
+
+
+def _nodes(seen: Observation) -> list[Document]:
+    held: Mapping[str, dict[JobId, int]] = defaultdict(dict)
+    for job in seen.reading.jobs:
+        if job.state in OCCUPYING:
+            for node, gpus in job.allocation:
+                held[node][job.id] = gpus
+    return [
+        {
+            "name": node.name,
+            "gpu_type": node.gpu_type,
+            "gpus": node.gpus,
+            "idle": max(0, node.gpus - node.foreign_gpus - sum(held[node.name].values())),
+            "foreign": node.foreign_gpus,
+            "usable": node.usable,
+            "state": node.state_text,
+            "jobs": dict(held[node.name]),
+        }
+        for node in seen.reading.nodes
+    ]
+
+
+_NOT_DONE = {
+    OutcomeStatus.FAILED: ReasonCode.ERROR,
+    OutcomeStatus.PUT_OFF: ReasonCode.LOST_TO_OTHERS,
+}
+
+
+def _not_done(outcomes: Sequence[StepOutcome]) -> dict[JobId, Reason]:
+    """Why the first step of each job that failed, or was put off, did."""
+    return {
+        outcome.step.job: Reason(_NOT_DONE[outcome.status], outcome.error)
+        for outcome in reversed(outcomes)
+        if outcome.status in _NOT_DONE
+    }
+
+
+def _row(
+    job: JobReading,
+    seen: Observation,
+    planned: Job | None,
+    result: RoundResult | None,
+    undone: Mapping[JobId, Reason],
+) -> Document:
+    """A job's row, even if nothing is known of it or planning failed on it."""
+    record = seen.records.get(job.id)
+    if record is None:
+        record = JobRecord(
+            job.id, job.user, job.name, job.comment, WorkloadName(""), job.submit, 0.0, job.state
+        )
+    return _job(job, record, seen, planned, result, undone)
+
+
+def _job(
+    job: JobReading,
+    record: JobRecord,
+    seen: Observation,
+    planned: Job | None,
+    result: RoundResult | None,
+    undone: Mapping[JobId, Reason],
+) -> Document:
+    numbers = result.plan.jobs.get(job.id) if result else None
+    reason = _reason(job, seen, result, undone)
+    asked = planned or _asked(job, seen)
+    expected = _expected(record, result)
+    return {
+        "id": job.id,
+        "number": job.number,
+        "array": job.array,
+        "tasks": str(job.rest) if job.rest is not None else "",
+        "user": job.user,
+        "uid": job.uid,
+        "name": job.name,
+        "partition": job.partition,
+        "comment": job.comment,
+        "state": job.state.value,
+        "workload": record.workload,
+        "reqs": list(asked.reqs) if asked else [],
+        "placement": job.allocation.as_dict(),
+        "since": record.allocation_since,
+        "submit": record.submit,
+        "wait_seconds": record.wait_seconds,
+        "run_seconds": record.run_seconds,
+        "age_seconds": record.age_seconds,
+        "expected": expected,
+        "latency_ratio": record.latency_ratio,
+        "restarts": record.restarts,
+        "samples": asked.samples if asked and expected is None else None,
+        "samples_done": record.samples_done,
+        "preemptible": planned.preemptible if planned else None,
+        "priority": numbers.priority if numbers else None,
+        "sensitivity": numbers.sensitivity if numbers else None,
+        "gain": numbers.gain if numbers else None,
+        "throughput": numbers.throughput if numbers else None,
+        "between": numbers.between if numbers else None,
+        "source": numbers.source if numbers else None,
+        "code": reason.code.value if reason else None,
+        "reason": reason.text if reason else None,
+        "noticed": _noticed(job, seen, result),
+        "released": job.id in seen.released,
+        "profiling": record.profiling,
+    }
+
+
+def _expected(record: JobRecord, result: RoundResult | None) -> Document | None:
+    """A run time that the user did not tell, its 80 % interval, and its source; None: he did."""
+    found = result.built.expected.get(record.id) if result else None
+    age = (found.seconds or record.age_seconds) if found else None
+    if found is None or age is None:
+        return None
+    low, high = age * found.low, age * found.high
+    return {"seconds": age, "low": low, "high": high, "source": found.source}
+
+
+def _asked(job: JobReading, seen: Observation) -> Comment | None:
+    """What the comment of a job that is in no plan asks for; None: it is not accepted."""
+    with suppress(InputError):
+        return seen.comments.get(job.id) or parse(job.comment)
+    return None
+
+
+def _noticed(job: JobReading, seen: Observation, result: RoundResult | None) -> str | None:
+    """What its user should know although it does not keep the job waiting."""
+    if job.state is not SlurmState.PENDING and job.id in seen.errors:
+        return seen.errors[job.id].text
+    return result.built.notes.get(job.id) if result else None
+
+
+def _reason(
+    job: JobReading,
+    seen: Observation,
+    result: RoundResult | None,
+    undone: Mapping[JobId, Reason],
+) -> Reason | None:
+    if job.state is not SlurmState.PENDING:
+        return None
+    if job.id in undone:
+        return undone[job.id]
+    if result is not None and job.id in result.plan.waiting:
+        reason = result.plan.waiting[job.id]
+        kept = reason.code is ReasonCode.DEPENDENCY and not job.stranded
+        return replace(reason, text=_kept_back(job, seen.reading.now)) if kept else reason
+    return seen.errors.get(job.id)
+
+
+def _kept_back(job: JobReading, now: float) -> str:
+    """Why it was kept back, by its user's own request."""
+    said = []
+    if job.dependency:
+        said.append(f"depends on other jobs ({job.waits_for})")
+    if job.begin > now:
+        begin = datetime.fromtimestamp(job.begin, UTC).astimezone()
+        said.append(f"may not begin before {begin:%Y-%m-%d %H:%M:%S}")
+    return ", ".join(said) or "was kept back when the plan was made"
+
+
+def _left_to_slurm(row: Document, service: Service) -> str | None:
+    if row["released"]:
+        return "given back to plain Slurm, which starts it by its own rules"
+    if service.port == "shadow" and service.mode == "active":
+        return "hops would start it now; a shadow leaves that to Slurm"
+    return "hops is paused" if service.mode == "paused" else None
+
+
+def sentence_of(result: RoundResult) -> str:
+    """What a round did, for people and logs."""
+    plan = result.plan
+    kind = "first plan" if result.first else "further plan"
+    seconds = plan.seconds.get("total", 0.0)
+    text = (
+        f"{kind} of {count_of(len(plan.window) + len(plan.adjusted), 'jobs')} in {seconds:.2f} s"
+        f" ({plan.status}, gap {plan.gap:.2%}), {len(plan.waiting)} wait,"
+        f" {plan.fragments} fragments"
+    )
+    return f"{text}: {count_outcomes(result.outcomes)}" if result.outcomes else text
+
+
+def count_outcomes(outcomes: Collection[StepOutcome]) -> str:
+    """Such as `2 start done, 1 move failed`."""
+    counts = Counter((o.step.kind.value, o.status.value) for o in outcomes)
+    return ", ".join(f"{n} {kind} {how}" for (kind, how), n in sorted(counts.items())) or "nothing"

@@ -1,0 +1,1 @@
+"""The daemon process: clock, signals, and the state between ticks."""

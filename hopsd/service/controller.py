@@ -1,0 +1,464 @@
+"""What hopsd does at each tick: keep the lead, finish what was left undone, learn, run a round.
+
+There is no clock, signal or thread here: `daemon.py` calls :meth:`Controller.tick`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+import structlog
+
+from hopsd.config import Config, PortName
+from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, backing_off
+from hopsd.core.queue.history import eligible
+from hopsd.core.queue.profile_runs import run_summary
+from hopsd.core.queue.restarts import needless_restarts
+from hopsd.core.submission.comment import Comment, parse
+from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
+from hopsd.learning.learner import Learner
+from hopsd.model.devices import cpu_nodes
+from hopsd.model.history import ProfileRun
+from hopsd.model.ids import JobId, job_order
+from hopsd.model.isolation import PASS_THROUGH_ERRORS, describe_error
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.policies.registry import get as get_policy
+from hopsd.predict.outlook import Left, Outlook
+from hopsd.round.intervention import intervention
+from hopsd.round.observation import SET_ASIDE, Observation
+from hopsd.round.observe import observe
+from hopsd.round.recover import recover
+from hopsd.round.result import RoundResult
+from hopsd.round.run import run_round
+from hopsd.round.settings import round_settings
+from hopsd.round.under_way import carry_on, read_settled, reasons
+from hopsd.round.window import RoundWindow
+from hopsd.serve import status
+from hopsd.service import logs
+from hopsd.service.deadline import WithDeadline
+from hopsd.service.gpu_use import Meter
+from hopsd.service.shadow_diary import Diary
+from hopsd.slurm.port import Port
+from hopsd.store.leader import Leader
+from hopsd.store.postgres import PostgresStore
+
+log = structlog.get_logger()
+
+
+UNSEEN_SECONDS = 900.0
+"""What became of the GPUs in a longer time without a look, as while hopsd was off, is not known."""
+
+
+def _give_back(job: JobReading, comment: Comment, seen: Observation) -> Step:
+    """To Slurm, CPUs are GPUs like any other: a job that does not want them must not get them."""
+    cpus = () if comment.cpu else cpu_nodes(seen.reading)
+    gpus = comment.reqs[0]
+    largest = max((n.gpus for n in seen.reading.nodes if n.name not in cpus), default=gpus)
+    nodes = ceil(gpus / max(largest, 1))
+    return Step(job.id, StepKind.RELEASE, gpus=gpus, avoid=cpus, least_nodes=nodes)
+
+
+def _accepted(job: JobReading, seen: Observation) -> Comment | None:
+    """The comment of a job that hops plans for now, or later: of an array's tasks before their
+    turn.
+    """
+    if (job.rest is not None or job.throttled) and job.id not in seen.released:
+        with suppress(InputError):
+            return parse(job.comment)
+    return seen.comments.get(job.id)
+
+
+@dataclass(slots=True)
+class _Defects:
+    """Counts consecutive ticks that end with the same defect: one type, raised at one line."""
+
+    last: tuple[type, int] | None = None
+    count: int = 0
+
+    def note(self, defect: Exception | None) -> None:
+        if defect is None:
+            self.last, self.count = None, 0
+            return
+        trace = defect.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        this = type(defect), trace.tb_lineno if trace is not None else 0
+        self.count = self.count + 1 if this == self.last else 1
+        self.last = this
+
+
+class Controller:
+    """What lasts from tick to tick: the round in force, the mode, the last status document."""
+
+    def __init__(
+        self,
+        config: Config,
+        port: Port,
+        port_reason: str,
+        store: PostgresStore,
+        leader: Leader,
+        claim: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``claim``: raises if the database is another cluster's; called until it succeeds."""
+        self._claim = claim
+        self._claimed = False
+        self._port = port
+        self._port_reason = port_reason
+        self._store = store
+        self._leader = leader
+        self._window: RoundWindow | None = None
+        self._recovered = False
+        self._ticks = 0
+        self._seen: Observation | None = None
+        self._result: RoundResult | None = None
+        self._needless = 0
+        self._backoffs: dict[JobId, Backoff] = {}
+        self._told_aside: set[str] = set()
+        self._defects = _Defects()
+        self._pruned = -inf
+        self._meter = Meter()
+        self._diary = Diary(store)
+        self._config = self._wanted = config
+        self._policy = WithDeadline(get_policy(config.plan.policy))
+        self._learner = Learner(store, config.knowledge.report_dir)
+        self.outlook = Outlook(config.plan.policy, config.plan.priority)
+        self._take(config)
+        self.document = self._document("standby", "starting", None)
+
+    def configure(self, config: Config) -> None:
+        """Use a new configuration from the next tick on; a tick under way ends with the old one.
+
+        Raises:
+            InputError: its policy, an installed package's, cannot be loaded; the old one stays.
+        """
+        get_policy(config.plan.policy)
+        self._wanted = config
+
+    def _take(self, config: Config) -> None:
+        if config.plan.policy != self._config.plan.policy:
+            self._policy.close()
+            self._policy = WithDeadline(get_policy(config.plan.policy))
+        if (config.plan.policy, config.plan.priority) != self.outlook.of:
+            self.outlook.close()
+            self.outlook = Outlook(config.plan.policy, config.plan.priority)
+        if config.knowledge.report_dir != self._config.knowledge.report_dir:
+            self._learner.use_folder(config.knowledge.report_dir)
+        self._config = config
+        self._settings = round_settings(config)
+        self._store.use_tables(config.throughput)
+
+    @property
+    def failing(self) -> int:
+        """How many consecutive ticks have ended with the same defect of hops."""
+        return self._defects.count
+
+    @property
+    def result(self) -> RoundResult | None:
+        """Of the last round that succeeded; None where none was run since, as on standby."""
+        return self._result
+
+    @property
+    def backing_off(self) -> int:
+        """How many jobs are left out of plans for a while, since they failed."""
+        now = self._seen.reading.now if self._seen is not None else inf
+        return len(backing_off(self._backoffs, now))
+
+    def tick(self) -> str:
+        """Read the cluster and, as leader and unless paused, make one plan. Returns what was done.
+
+        After a failure nothing more is changed in Slurm, and the returned sentence says so;
+        the next tick finishes what was left half done.
+        """
+        self._ticks += 1
+        mode, error, defect = "standby", None, None
+        try:
+            if self._wanted is not self._config:
+                self._take(self._wanted)
+            self._leader.acquire()
+            if not self._claimed:
+                self._claim()
+                self._claimed = True
+            mode = "paused" if self._store.control().paused else "active"
+            sentence = self._lead(mode)
+        except NotLeaderError as refusal:
+            mode = "standby"
+            self._recovered, self._seen, self._result = False, None, None
+            sentence = f"standing by: {refusal}"
+        except HopsError as failure:
+            self._recovered = False
+            sentence = error = f"{type(failure).__name__}: {failure}"
+        except Exception as raised:  # the round's edge: jobs run on, and status says so
+            self._recovered, defect = False, raised
+            sentence = error = f"a defect of hops, {type(raised).__name__}: {raised}"
+            log.exception("defect")
+        self._defects.note(defect)
+        if mode != "standby":
+            self._whatever_happens(lambda: self._housekeeping(anew=defect is not None))
+        if lost := logs.problem():
+            sentence = f"{sentence}; lines of the log are lost: {lost}"
+        if self._defects.count > 1:
+            sentence = f"{sentence} ({self._defects.count} ticks in a row)"
+        self.document = self._document(mode, sentence, error)
+        log.log(40 if error else 20, "tick", mode=mode, did=sentence, number=self._ticks)
+        return sentence
+
+    def carry_on(self) -> None:
+        """Between ticks: do what is due for the steps under way, without waiting or planning."""
+        if not (self._recovered and self._port.under_way):
+            return
+        try:
+            self._carry_on()
+        except HopsError as failure:  # the next tick takes up what is under way
+            self._recovered = False
+            log.warning("carry on", problem=str(failure))
+        except Exception:
+            self._recovered = False
+            log.exception("defect")
+
+    def _carry_on(self) -> None:
+        self._note_outcomes(carry_on(self._port, self._store))
+
+    def _lead(self, mode: str) -> str:
+        said = []
+        if mode == "paused":
+            if self._recovered:  # what was begun is not left half done
+                self._carry_on()
+            said.append(self._release_requested())
+            self._seen, self._result = self._observe(), None
+            said.append("paused: everything is left to Slurm")
+        else:
+            if not self._recovered:
+                said.append(self._take_up())
+            said.append(self._release_requested())
+            unread = self._learn()
+            said.append(self._round())
+            said.append(f"no report of a job can be read: {unread}" if unread else "")
+            said += self._seen.reading.problems if self._seen is not None else ()
+        return "; ".join(filter(None, said))
+
+    def _housekeeping(self, *, anew: bool) -> None:
+        """What is over for long goes, whatever becomes of the rounds. ``anew``: the round failed,
+        and what it saw is lost.
+        """
+        if anew:
+            self._seen = self._observe()
+        if self._seen is None:
+            return
+        self._count_use(self._seen)
+        now = self._seen.reading.now
+        if not 0.0 <= now - self._pruned < self._settings.seconds:
+            self._store.prune(now, self._config.database.retention_days)
+            self._store.save_predictions(self.outlook.state())
+            self._pruned = now
+
+    def _count_use(self, seen: Observation) -> None:
+        """What became of the GPUs since the last look.
+
+        None is idle for want of a placement because of a job that even an idle cluster could not
+        run, such as one that asks for more GPUs than there are.
+        """
+        now = seen.reading.now
+        impossible = self._result.never_runnable if self._result is not None else frozenset()
+        waiting = [
+            seen.comments[job.id]
+            for job in seen.reading.jobs
+            if job.id in seen.comments and job.state is SlurmState.PENDING and eligible(job, now)
+            if job.id not in impossible
+        ]
+        use = self._meter.look(
+            seen.reading,
+            wanted=bool(waiting),
+            wanted_cpus=any(comment.cpu for comment in waiting),
+            longest=max(UNSEEN_SECONDS, 4.0 * self._config.daemon.refresh_seconds),
+        )
+        self._store.add_gpu_use(use)
+
+    def _whatever_happens(self, work: Callable[[], None]) -> None:
+        """Do ``work`` that no tick depends on; a failure of it is logged."""
+        try:
+            work()
+        except Exception as failure:
+            log.warning("housekeeping", error=describe_error(failure))
+
+    def _round(self) -> str:
+        try:
+            result = run_round(
+                self._port,
+                self._store,
+                self._policy,
+                self._settings,
+                self._window,
+                self._backoffs,
+            )
+        except PlanLateError as late:
+            self._seen = self._observe()
+            return str(late)
+        before = self._seen.reading.now if self._seen is not None else -inf
+        self._window, self._result = result.window, result
+        shadow = self._config.slurm.port is PortName.SHADOW
+        acted = bool(result.outcomes) and not shadow
+        if acted:
+            self._needless += len(needless_restarts(result.built.snapshot, result.plan))
+        now = result.seen.reading.now
+        # If the clock is set back, no job waits longer for it.
+        backoffs = self._backoffs if now >= before else {}
+        self._backoffs = after_defects(
+            after_outcomes(backoffs, result.outcomes, now), result.defects, now
+        )
+        self._seen = self._observe() if acted else result.seen
+        self._whatever_happens(lambda: self._note_steps(result.outcomes))
+        self._whatever_happens(lambda: self._note_profiles(result.profiled))
+        self._whatever_happens(lambda: self._note_asides(result))
+        if shadow:
+            self._whatever_happens(lambda: self._diary.note(result))
+        else:
+            self._whatever_happens(lambda: self._predict(result))
+        return status.sentence_of(result)
+
+    def _predict(self, result: RoundResult) -> None:
+        """Have starts and ends predicted from what the round left, in the background."""
+        records = self._seen.records if self._seen is not None else result.seen.records
+        built, end = result.built, result.window.end
+        self.outlook.offer(
+            Left(
+                built.snapshot,
+                result.outcomes,
+                built.expected,
+                records,
+                end,
+                self._settings.seconds,
+            )
+        )
+
+    def _observe(self) -> Observation:
+        reading, outcomes = read_settled(self._port, self._store)
+        self._note_outcomes(outcomes)
+        seen = observe(self._port, self._store, self._settings.requirements_max, reading)
+        under_way = self._port.under_way
+        return seen.carrying_on(under_way, reasons(under_way))
+
+    def _take_up(self) -> str:
+        """After a start or a failure: finish or undo what was begun, go on with its round."""
+        outcomes = recover(self._port, self._store, self._settings.requirements_max)
+        self._whatever_happens(lambda: self.outlook.restore(self._store.predictions()))
+        last = self._store.last_plan()
+        if last is not None:
+            self._window = RoundWindow(last.round_start, last.round_end)
+        self._recovered = True
+        if outcomes is None:
+            return ""
+        self._note_steps(outcomes)
+        text = f"took up an unfinished plan: {status.count_outcomes(outcomes)}"
+        self._store.add_event("recovered", text)
+        return text
+
+    def _learn(self) -> str:
+        if self._seen is None:
+            return ""
+        half_life = self._settings.snapshot.estimator.half_life_seconds
+        try:
+            return self._learner.learn(self._seen.reading, half_life)
+        except PASS_THROUGH_ERRORS:
+            raise
+        except Exception as defect:  # a round does not depend on what is learnt now
+            log.exception("defect of learning")
+            return describe_error(defect)
+
+    def account_of(self, job: JobId) -> str:
+        """The job's Slurm account, "" if it is not known."""
+        jobs = self._seen.reading.jobs if self._seen is not None else ()
+        return next((read.account for read in jobs if read.id == job), "")
+
+    def _release_requested(self) -> str:
+        """What fails as a whole, such as when Slurm is away, is tried again at the next tick."""
+        requests = self._store.release_requests()
+        if not requests:
+            return ""
+        seen = self._observe()
+        held = {
+            job.id: _give_back(job, comment, seen)
+            for job in seen.reading.jobs
+            if job.state is SlurmState.PENDING and (comment := _accepted(job, seen)) is not None
+        }
+        wanted: set[JobId] = set()
+        for request in requests:
+            wanted |= held.keys() & set(request.jobs) if request.jobs else held.keys()
+        outcomes = self._port.apply([held[job] for job in sorted(wanted, key=job_order)])
+        given = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
+        self._store.save_jobs(replace(seen.records[job], released=True) for job in given)
+        self._note_steps(outcomes)
+        text = f"gave {len(given)} of {len(wanted)} jobs back to plain Slurm"
+        askers = ", ".join(sorted({str(request.uid) for request in requests}))
+        self._store.add_event("released", f"{text} for uid {askers}")
+        if not any(o.status is OutcomeStatus.UNDER_WAY for o in outcomes):  # else: tried again
+            self._store.end_release_requests(requests)
+        return text
+
+    def _note_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        """Of steps that were under way: what a round does with those of its own."""
+        if outcomes:
+            now = max((outcome.started for outcome in outcomes), default=0.0)
+            now = max(now, self._seen.reading.now if self._seen is not None else 0.0)
+            self._backoffs = after_outcomes(self._backoffs, outcomes, now)
+            log.info("carried on", did=status.count_outcomes(outcomes))
+            self._whatever_happens(lambda: self._note_steps(outcomes))
+
+    def _note_steps(self, outcomes: Sequence[StepOutcome]) -> None:
+        """Each intervention, as an event and in the log: users are to know what hops did."""
+        for outcome in outcomes:
+            if (event := intervention(outcome)) is not None:
+                kind, text = event
+                job = outcome.step.job
+                log.info(kind, job=job, did=text)
+                self._store.add_event(kind, text, job=job)
+
+    def _note_asides(self, result: RoundResult) -> None:
+        """Who is newly set aside, as an event and in the log."""
+        aside = {
+            **{f"job {job}": reason.text for job, reason in result.seen.errors.items()},
+            **{f"node {n.name}": n.state_text for n in result.seen.reading.nodes if not n.usable},
+        }
+        aside = {who: text for who, text in aside.items() if SET_ASIDE in text}
+        for who, text in aside.items():
+            if who not in self._told_aside:
+                kind, _, name = who.partition(" ")
+                log.error("set aside", **{kind: name}, reason=text)
+                self._store.add_event(
+                    "set_aside", f"{who}: {text}", job=JobId(name) if kind == "job" else None
+                )
+        self._told_aside = set(aside)
+
+    def _note_profiles(self, runs: Sequence[ProfileRun]) -> None:
+        for run in runs:
+            if run.closed and (run.ran or run.failure):
+                kind = "profile_failed" if run.failure else "profiled"
+                self._store.add_event(kind, run_summary(run), job=run.job)
+
+    def _document(self, mode: str, sentence: str, error: str | None) -> status.Document:
+        service = status.Service(
+            mode=mode,
+            port=self._port.name,
+            port_reason=self._port_reason,
+            sentence=sentence,
+            ticks=self._ticks,
+            reports_refused=self._learner.refused,
+            raqlr=self._raqlr() if error is None and mode != "standby" else None,
+            error=error,
+            needless_restarts=self._needless,
+        )
+        try:
+            return status.document(service, self._seen, self._result, self.outlook)
+        except Exception as defect:  # every tick ends with a status document
+            log.exception("defect of status")
+            return status.document(replace(service, error=describe_error(defect)), None, None)
+
+    def _raqlr(self) -> float | None:
+        """None if it cannot be computed."""
+        if self._seen is None:
+            return None
+        hours = self._config.metrics.raqlr_hours
+        return self._store.raqlr(self._seen.reading.now - hours * 3600.0)

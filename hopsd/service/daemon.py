@@ -1,0 +1,351 @@
+"""The process: clock, signals, scheduler, watchdog and socket. What it does: `controller.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pwd
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sdnotify
+import structlog
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from hopsd.config import Config, SlurmConfig, WebConfig, load
+from hopsd.ctl.terminal import printable
+from hopsd.errors import (
+    ConfigError,
+    HopsError,
+    InputError,
+    SlurmUnavailableError,
+    StoreUnavailableError,
+)
+from hopsd.formats.health import health_json
+from hopsd.metrics import Metrics
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.privacy import Private, Viewer
+from hopsd.serve.answers import ASK_SECONDS, QueryService
+from hopsd.serve.health import HealthService
+from hopsd.serve.peers import RequestSlots
+from hopsd.serve.socket import LocalServer, Request
+from hopsd.serve.when import when
+from hopsd.service import logs
+from hopsd.service.controller import Controller
+from hopsd.service.signals import SignalInbox
+from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
+from hopsd.slurm.ask import PrivacyReader, slurm_conf
+from hopsd.slurm.choose import choose_port
+from hopsd.slurm.command import SlurmCommands
+from hopsd.store.leader import Leader
+from hopsd.store.migrate import pending
+from hopsd.store.postgres import PostgresStore
+from hopsd.web import Web
+
+log = structlog.get_logger()
+
+TICK = "tick"
+CARRY_ON = "carry_on"
+CARRY_ON_SECONDS = 1.0
+"""Between looks at the steps under way: a job that has left its nodes waits for no tick."""
+
+FAILING_TICKS = 10
+"""In a row, all with the same defect: after them systemd's watchdog is kept waiting."""
+
+MAX_STATUS = 1000
+"""Characters of what systemd is told."""
+
+GC_THRESHOLDS = 100_000, 20, 50
+"""A tick over 20,000 jobs makes millions of values that are no garbage: looking for cycles among
+them after every 700 takes a fifth of its time. So rare a search finds hardly any: each tick ends
+with one, which takes 0.1 CPU s over 20,000 jobs."""
+
+CLOCK_STEP_SECONDS = 1.0
+"""The scheduler sleeps until a time of day: one that is set back would put off the next tick."""
+
+
+class Daemon:
+    """Runs ticks until SIGTERM. Stopping it leaves jobs as they are."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._config = load(path)
+        self._alive()
+        self._notify = sdnotify.SystemdNotifier()
+        self._metrics: Metrics | None = None
+
+    def run(self) -> None:
+        """Returns after SIGTERM or SIGINT, when the tick under way has ended.
+
+        Raises:
+            HopsError: the configuration, Slurm or the database is unusable at the start.
+        """
+        gc.set_threshold(*GC_THRESHOLDS)
+        config = self._config
+        logs.configure(config.daemon.log_level, config.daemon.log_format)
+        log.info("starting", config=str(self._path), pid=os.getpid())
+        _refuse_old_schema(config.database.dsn)
+        commands = SlurmCommands(ASK_SECONDS)
+        self._privacy = PrivacyReader(commands)
+        leader = Leader(config.database.dsn)
+        port, why = choose_port(config.slurm, assure=leader.assure, answered=self._alive)
+        with PostgresStore(config.database.dsn, leader=leader) as store:
+            self._store = store
+
+            def claim() -> None:
+                store.claim_cluster(slurm_conf(commands).get("ClusterName", ""))
+
+            with contextlib.suppress(StoreUnavailableError, SlurmUnavailableError):
+                claim()  # else the first tick that reaches both does
+            self._controller = Controller(config, port, why, store, leader, claim)
+            self._answers = QueryService(self._controller, store, self._privacy, config)
+            self._health = HealthService(store)
+            log.info("start", port=port.name, reason=why)
+            for missing in own_missing_rights(commands, _user(os.getuid())):
+                log.error("rights", missing=missing)
+            turns = RequestSlots()
+            server = LocalServer(config.daemon.socket, self._answer, turns)
+            self._metrics = Metrics(config)
+            web = Web(config.web, self._answers, turns)
+            try:
+                self._loop()
+            finally:
+                web.close()
+                self._metrics.close()
+                server.close()
+                leader.close()
+        log.info("stop")
+
+    def _loop(self) -> None:
+        inbox = SignalInbox((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+        scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(1)}, timezone=UTC)
+        scheduler.add_listener(self._on_late, EVENT_JOB_MAX_INSTANCES)
+        self._schedule(scheduler)
+        scheduler.start()
+        self._notify.notify("READY=1")
+        watchdog = watchdog_seconds()
+        ahead = _wall_ahead()
+        while True:
+            signals = inbox.wait(min(watchdog or 60.0, 1.0))
+            if signal.SIGTERM in signals or signal.SIGINT in signals:
+                break
+            before, ahead = ahead, _wall_ahead()
+            if abs(ahead - before) > CLOCK_STEP_SECONDS:
+                log.warning("clock", set_by_seconds=round(ahead - before, 1))
+                self._schedule(scheduler)
+            if signal.SIGHUP in signals:
+                self._take_configuration(scheduler)
+            if self._healthy():
+                self._notify.notify("WATCHDOG=1")
+        self._notify.notify("STOPPING=1")
+        scheduler.shutdown(wait=True)
+
+    def _schedule(self, scheduler: BackgroundScheduler) -> None:
+        scheduler.add_job(
+            self._tick,
+            "interval",
+            seconds=self._config.daemon.refresh_seconds,
+            id=TICK,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
+            replace_existing=True,
+            next_run_time=datetime.now(UTC),
+        )
+        scheduler.add_job(
+            self._carry_on,
+            "interval",
+            seconds=CARRY_ON_SECONDS,
+            id=CARRY_ON,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
+            replace_existing=True,
+        )
+
+    def _patience(self) -> float:
+        """Seconds without a finished tick or an answer of Slurm's to one, after which the watchdog
+        may kill us. A tick that starts thousands of jobs takes longer as a whole.
+        """
+        slurm, plan = self._config.slurm, self._config.plan.settings
+        slowest = slurm.command_timeout_seconds + plan.time_limit_seconds
+        return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
+
+    def _healthy(self) -> bool:
+        """False if systemd's watchdog should restart hopsd. No tick has come further for long, or
+        all of late ended with the same defect, which may lie in what this process remembers.
+        """
+        late = time.monotonic() - self._seen_alive >= self._patience()
+        return not late and self._controller.failing < FAILING_TICKS
+
+    def _tick(self) -> None:
+        sentence = self._controller.tick()
+        if self._metrics is not None:
+            told = self._controller
+            self._metrics.after_tick(told.document, told.result, told.backing_off, self._config)
+        if self._controller.failing >= FAILING_TICKS:
+            sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
+        self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
+        gc.collect()
+        self._alive()
+
+    def _alive(self) -> None:
+        self._seen_alive = time.monotonic()
+
+    def _carry_on(self) -> None:
+        """Do what is due for steps under way; one thread does this and the ticks."""
+        self._controller.carry_on()
+
+    def _on_late(self, event: JobSubmissionEvent) -> None:
+        if event.job_id == TICK:
+            log.warning("late", did="the last tick still runs; this one is left out")
+
+    def _take_configuration(self, scheduler: BackgroundScheduler) -> None:
+        """A valid new file takes effect; an invalid one is reported and the old one stays."""
+        try:
+            config = load(self._path)
+            self._controller.configure(config)
+        except InputError as error:
+            log.error("reload refused", error=str(error), did="the old configuration stays")
+            return
+        logs.configure(config.daemon.log_level, config.daemon.log_format)
+        needs_restart = [key for key in RESTART_KEYS if not _same(key, self._config, config)]
+        old, self._config = self._config, config
+        self._answers.config = config
+        self._schedule(scheduler)
+        longer = config.daemon.round_seconds != old.daemon.round_seconds
+        log.info(
+            "reloaded",
+            config=str(self._path),
+            needs_restart=needs_restart,
+            **({"from_the_next_round": ["daemon.round_seconds"]} if longer else {}),
+        )
+
+    def _answer(self, request: Request) -> Any:
+        """Serve the local socket."""
+        commands: dict[str, Callable[[Request], Any]] = {
+            "status": lambda r: self._answers.excerpt(self._viewer(r), r.arguments),
+            "explain": lambda r: self._answers.explain(
+                self._viewer(r), str(r.arguments.get("job", ""))
+            ),
+            "throughput": self._throughput,
+            "when": lambda r: when(self._controller.outlook, UserName(_user(r.uid)), r.arguments),
+            "diary": lambda r: self._answers.diary(self._viewer(r), r.arguments, self._store),
+            "report": lambda r: self._answers.report(self._viewer(r), r.arguments, self._store),
+            "health": self._health_of_nodes,
+            "pause": lambda r: self._control(r, paused=True),
+            "resume": lambda r: self._control(r, paused=False),
+            "release": self._release,
+        }
+        if request.command not in commands:
+            raise InputError(f"command {request.command!r}; accepted: {', '.join(commands)}")
+        return commands[request.command](request)
+
+    def _viewer(self, request: Request) -> Viewer:
+        return self._answers.viewer(request.uid, _user(request.uid))
+
+    def _throughput(self, request: Request) -> Any:
+        workload = request.arguments.get("workload")
+        return self._answers.throughput(
+            self._viewer(request), None if workload is None else str(workload)
+        )
+
+    def _health_of_nodes(self, request: Request) -> Any:
+        if self._viewer(request).hides(Private.NODES):
+            raise HopsError("what nodes are like is private here: ask root or Slurm's operators")
+        return health_json(self._health.health(self._answers.document["nodes"]))
+
+    def _control(self, request: Request, *, paused: bool) -> Any:
+        self._refuse_ordinary(request)
+        who = _user(request.uid)
+        self._store.set_paused(paused=paused, by=who, at=time.time())
+        return {"paused": paused, "by": who}
+
+    def _release(self, request: Request) -> Any:
+        asked = request.arguments.get("jobs")
+        if not isinstance(asked, list):
+            raise InputError("jobs: accepted is a list of job ids, [] for all held jobs")
+        document = self._controller.document
+        waiting = [JobId(row["id"]) for row in document["waiting"]]
+        of_array = {row["id"]: row["array"] for row in document["waiting"]}
+        named = [JobId(str(job)) for job in asked]
+        # An array is all that waits of it.
+        jobs = tuple(job for job in waiting if job in named or of_array[job] in named)
+        unknown = [job for job in named if job not in {*waiting, *of_array.values()}]
+        self._refuse_ordinary(request, (*jobs, *unknown))
+        if document["mode"] == "standby":
+            raise HopsError(f"this hopsd decides nothing ({document['sentence']}); ask again later")
+        if unknown:
+            raise InputError(
+                f"no waiting hops job {', '.join(unknown)[:200]}; accepted are those of"
+                f" `hopsctl status`, as of {self._config.daemon.refresh_seconds:g} s ago at most"
+            )
+        self._store.add_release_request(jobs, request.uid, time.time())
+        return {"released": list(jobs) or "all"}
+
+    def _refuse_ordinary(self, request: Request, jobs: Sequence[JobId] = ()) -> None:
+        """Coordinators may have it for ``jobs`` of their accounts, none of them for all jobs."""
+        if request.uid in (0, os.getuid()):
+            return
+        user, let = _user(request.uid), self._config.daemon.controllers
+        if "operators" in let and user in self._privacy.read().privileged_users:
+            return
+        if "coordinators" in let and jobs:
+            own = coordinated(SlurmCommands(ASK_SECONDS), user)
+            if own.issuperset(self._controller.account_of(job) for job in jobs):
+                return
+        whom = " and ".join(["root", _user(os.getuid()), *(f"Slurm's {who}" for who in let)])
+        raise HopsError(f"{request.command} is for {whom}, not for {user}")
+
+
+RESTART_KEYS = (
+    "daemon.socket",
+    "database.dsn",
+    "metrics.listen",
+    *(f"web.{setting.name}" for setting in fields(WebConfig)),
+    *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
+)
+"""Settings that a reload does not change in a running daemon."""
+
+
+def _refuse_old_schema(dsn: str) -> None:
+    """Raise a ConfigError, after which systemd does not start hopsd again, if migrations are
+    missing. A PostgreSQL that does not answer yet is waited for by the ticks.
+    """
+    with contextlib.suppress(StoreUnavailableError):
+        if missing := pending(dsn):
+            raise ConfigError(
+                f"the database lacks {', '.join(missing)}, which this release needs: run"
+                " `hopsctl migrate` as the schema's owner, then start hopsd"
+            )
+
+
+def _same(key: str, old: Config, new: Config) -> bool:
+    section, name = key.split(".")
+    return bool(getattr(getattr(old, section), name) == getattr(getattr(new, section), name))
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _wall_ahead() -> float:
+    """Seconds that the time of day is ahead of the clock that nobody sets."""
+    return time.time() - time.monotonic()
+
+
+def watchdog_seconds() -> float | None:
+    """Half of systemd's WatchdogSec, as sd_watchdog_enabled(3) advises."""
+    micros = os.environ.get("WATCHDOG_USEC", "")
+    return int(micros) / 2e6 if micros.isdigit() else None

@@ -1,0 +1,52 @@
+"""A shadow's diary: what each job asked for, and when hops would first have started it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.journal import DiaryEntry
+from hopsd.model.step import StepKind
+from hopsd.round.result import RoundResult
+from hopsd.store.postgres import PostgresStore
+
+
+@dataclass(slots=True)
+class Diary:
+    """Written after each plan of a shadow: one entry for each job, however many plans there are."""
+
+    store: PostgresStore
+    _noted: dict[tuple[JobId, float], bool] = field(default_factory=dict)
+
+    def note(self, result: RoundResult) -> None:
+        """Note jobs that are new, and those that this plan is the first to place."""
+        entries = list(self._entries(result))
+        self.store.save_diary(entries)
+        present = {(job, record.submit) for job, record in result.seen.records.items()}
+        self._noted = {key: done for key, done in self._noted.items() if key in present}
+        self._noted |= {(e.job, e.submit): e.planned is not None for e in entries}
+
+    def _entries(self, result: RoundResult) -> Iterator[DiaryEntry]:
+        placed = {
+            outcome.step.job: outcome.step.target
+            for outcome in result.outcomes
+            if outcome.step.kind is StepKind.START
+        }
+        for job in result.seen.reading.jobs:
+            comment, record = result.seen.comments.get(job.id), result.seen.records.get(job.id)
+            if comment is None or record is None:
+                continue
+            key, target = (job.id, record.submit), placed.get(job.id)
+            if key in self._noted and (target is None or self._noted[key]):
+                continue
+            yield DiaryEntry(
+                job.id,
+                record.submit,
+                min(comment.reqs),
+                job.asked.gpu_type or "",
+                job.time_limit_seconds,
+                None if target is None else result.seen.reading.now,
+                target or Allocation(),
+            )

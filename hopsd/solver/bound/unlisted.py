@@ -1,0 +1,141 @@
+"""The bound of programs whose configurations list only some sets of servers.
+
+At given prices the best set of servers for a job is found without listing all: the cheapest of each
+leaf are best there, and dynamic programming over the leaves divides the servers among them. The
+Lagrangian bound of these best profits holds for all sets.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.core.placement.rack_sets import RackFamily
+from hopsd.model.arrays import Floats, Ints
+from hopsd.solver.bound.cuts import KINDS, rows_of
+from hopsd.solver.bound.dual_prices import Prices, prices_at
+
+
+def bound_of_all(program: Program, prices: Prices) -> float:
+    """A bound on any plan, with listed sets of servers or others."""
+    bounds = [_bound(program, prices), bound_without_prices(program)]
+    if not program.configurations.short_of_more_than_gpus:
+        # Equal prices for servers that are alike prove no less: the dual function is convex.
+        even = _averaged(program, prices)
+        bounds.append(_bound(program, prices_at(program, prices.rows, even)))
+    return min(bounds)
+
+
+def bound_without_prices(program: Program) -> float:
+    """The bound where every job gets what is best for it."""
+    return float(_largest(program).sum())
+
+
+def _incomplete(program: Program) -> list[RackFamily]:
+    return [sets for sets in program.configurations.families if not sets.complete]
+
+
+def value_of_sets(program: Program, sets: RackFamily, kind: int) -> Floats:
+    """What the best set on ``leaves[kind]`` leaves is worth at most to each job, (jobs,)."""
+    columns = sets.columns(kind)
+    value: Floats = program.value[columns] * sets.headroom[:, kind]
+    return value
+
+
+def _largest(program: Program) -> Floats:
+    """The most that every job can be worth, (jobs,)."""
+    largest = np.maximum(program.most(), 0.0)
+    for sets in _incomplete(program):
+        for kind in range(len(sets.leaves)):
+            np.maximum.at(largest, sets.jobs, value_of_sets(program, sets, kind))
+    return largest
+
+
+def _bound(program: Program, prices: Prices) -> float:
+    best = prices.job.copy()
+    for sets in _incomplete(program):
+        cost = _least_cost(program, prices, sets)
+        for kind, leaves in enumerate(sets.leaves.tolist()):
+            profit = value_of_sets(program, sets, kind) - cost[leaves - 1]
+            share = program.configurations.share
+            if share is not None:
+                profit -= prices.item[share[sets.columns(kind)]]
+            np.maximum.at(best, sets.jobs, profit)
+    return float(best.sum()) + prices.capacity
+
+
+def _least_cost(program: Program, prices: Prices, sets: RackFamily) -> Floats:
+    """What a set of servers on at most 1, 2, ... leaves costs at least; ``inf``: there is none."""
+    most = int(sets.leaves.max())
+    whole = rows_of(program, sets.whole).cost(prices.row)
+    groups = sets.able.by_leaf()
+    if sets.parts is not None:
+        return _least_of_uneven(program, prices, sets, whole, groups, most)
+    unit = sets.unit
+    costs = [np.sort(whole[group]).cumsum()[unit - 1 :: unit] for group in groups]
+    return least_of_leaves(costs, sets.groups, most)
+
+
+def least_of_leaves(costs: list[Floats], groups: int, most: int) -> Floats:
+    """The least sum over at most 1, 2, ... ``most`` leaves that give ``groups`` in all.
+
+    ``costs``: of each leaf for 1, 2, ... groups.
+    """
+    best = np.full((most + 1, groups + 1), inf)
+    best[0, 0] = 0.0
+    for of_leaf in costs:
+        before = best.copy()
+        for count, cost in enumerate(of_leaf[:groups].tolist(), 1):
+            np.minimum(
+                best[1:, count:], before[:-1, : groups + 1 - count] + cost, out=best[1:, count:]
+            )
+    least: Floats = np.minimum.accumulate(best[1:, groups])
+    return least
+
+
+def _least_of_uneven(
+    program: Program,
+    prices: Prices,
+    sets: RackFamily,
+    whole: Floats,
+    groups: list[Ints],
+    most: int,
+) -> Floats:
+    """:func:`_least_cost` where servers give different counts: parts of the servers with the
+    cheapest GPUs, less what a server's last part could be cheaper per GPU than all of it.
+    """
+    rate = whole / np.maximum(1, sets.able.idle)
+    slack = 0.0
+    if sets.parts is not None:
+        lengths = sets.able.idle
+        count = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+        part = rows_of(program, sets.parts).cost(prices.row)
+        slack = float((np.repeat(rate, lengths) * count - part).max(initial=0.0))
+    least = np.full(most, inf)
+    everywhere = np.arange(len(rate))
+    for leaves in range(1, most + 1):
+        places = groups if leaves == 1 else [everywhere]
+        for place in places:
+            order = place[np.argsort(rate[place], kind="stable")]
+            given = np.minimum(np.cumsum(sets.able.idle[order]), sets.size)
+            if len(given) and given[-1] == sets.size:
+                cost = float(rate[order] @ np.diff(given, prepend=0))
+                least[leaves - 1] = min(least[leaves - 1], cost - slack)
+    return np.minimum.accumulate(least)
+
+
+def _averaged(program: Program, prices: Prices) -> Floats:
+    """The prices (rows,) where servers that are alike have their mean."""
+    columns = program.configurations
+    leaf = np.zeros_like(columns.pool) if columns.leaf is None else columns.leaf
+    alike = [columns.pool, leaf, program.idle, columns.speed]
+    _, group = np.unique(np.stack(alike, axis=1), axis=0, return_inverse=True)
+    group = group.ravel()
+    count = np.bincount(group)
+    row = prices.row.reshape(KINDS, -1).copy()
+    servers = len(columns.pool)
+    for own in row:
+        own[:servers] = (np.bincount(group, own[:servers]) / count)[group]
+    return row.ravel()

@@ -1,0 +1,233 @@
+"""Solves programs that list only some of the sets of servers of jobs that are bound to racks.
+
+The listed ones give prices; at these, patterns of leaves make sets that fit each other, which are
+listed as well; greedy and local search fill what they leave. The bound holds for all sets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from time import monotonic
+
+import numpy as np
+
+from hopsd.core.placement.program import Program
+from hopsd.core.placement.rack_sets import union
+from hopsd.core.placement.shapes import ShapesOfSize
+from hopsd.model.arrays import Ints
+from hopsd.solver.backend.checked import CheckedSolver, Solve
+from hopsd.solver.backend.choose import backend
+from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
+from hopsd.solver.bound.cuts import capacity_rows
+from hopsd.solver.bound.dual_prices import (
+    Prices,
+    descend_from,
+    find_prices,
+    prices_at,
+)
+from hopsd.solver.bound.unlisted import bound_of_all, bound_without_prices
+from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight, repair
+from hopsd.solver.search.leaf_patterns import PackedSet, pack
+from hopsd.solver.solution import Solution
+from hopsd.solver.solve import SEARCH_SHARE, solve, status_of
+
+Listing = Callable[[Mapping[Hashable, ShapesOfSize]], Program]
+"""Builds the program with further sets of servers listed, by the key of their family."""
+
+# The share of the time for the patterns, in each round.
+_PACKING = 0.2
+# The share of the time for rounds; the rest is for a search over groups of servers.
+_ROUNDS = 0.6
+# A round that gains less than this share of the gap is the last.
+_GAIN = 0.02
+# A column of the last plan stays where it loses no more than this share of the requested gap.
+_STAYS = 0.5
+# Up to this size, if all sets are listed, the program is solved as any other.
+_WHOLE_MAX = 4_000
+
+
+def solve_with_racks(
+    program: Program,
+    listing: Listing,
+    gap: float,
+    seconds: float,
+    *,
+    seed: int = 0,
+    turns: int | None = None,
+    solver: Solve | None = None,
+) -> tuple[Program, Solution]:
+    """The program with the sets of the solution listed, and the solution; see :func:`solve`.
+
+    Rounds of prices and plans: the better the plan, the closer the prices, and the reverse.
+    """
+    complete = all(sets.complete for sets in program.configurations.families)
+    if complete and len(program.value) <= _WHOLE_MAX:
+        return program, solve(program, gap, seconds, seed=seed, turns=turns, solver=solver)
+    began = monotonic()
+    checked = CheckedSolver(solver or backend())
+    last = began + _ROUNDS * seconds
+    answer = partial(_answer, checked, _PACKING * seconds, last)
+    rounds = _Rounds(program, listing, gap, answer)
+    while not (rounds.number and rounds.enough) and monotonic() < last:
+        before = rounds.value
+        rounds.go_on(last)
+        if rounds.number > 1 and rounds.value - before <= _GAIN * gap * rounds.bound:
+            break
+    program, choice, bound = rounds.program, rounds.choice, rounds.bound
+    left = SEARCH_SHARE * seconds - (monotonic() - began)
+    if not rounds.enough and left > 0 and turns != 0:
+        found = solve(program, gap, left, seed=seed, turns=turns, solver=solver, start=choice)
+        choice = max(choice, found.choice, key=program.scaled_objective)
+        bound = min(bound, found.bound) if complete else bound
+    value = program.scaled_objective(choice)
+    return program, Solution(choice, max(bound, value), status_of(value, bound, gap, checked))
+
+
+class _Rounds:
+    """The best plan and bound so far; ``program`` lists all sets that were ever packed."""
+
+    def __init__(
+        self, program: Program, listing: Listing, gap: float, answer: Callable[[Model], Answer]
+    ) -> None:
+        self.program, self.bound, self.number = program, bound_without_prices(program), 0
+        starts = (greedy_by_weight(program), *_kept(program))
+        self.choice = max(starts, key=program.scaled_objective)
+        self._listing, self._gap, self._answer = listing, gap, answer
+        self._prices: Prices | None = None
+        self._sets: dict[Hashable, ShapesOfSize] = {}
+
+    @property
+    def value(self) -> float:
+        """What the plan is worth."""
+        return self.program.scaled_objective(self.choice)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the plan is within the gap."""
+        return self.value >= (1 - self._gap) * self.bound
+
+    def go_on(self, give_up: float) -> None:
+        """New prices from the best plan, and plans at these prices; by ``give_up``, as far as it
+        comes.
+        """
+        program, self.number = self.program, self.number + 1
+        of_servers: list[Prices | None] = []
+        if self._prices is None:
+            parts = column_groups(program)
+            prices = find_prices(program, parts, self.value, give_up)
+            if _could_all_run(program, parts):
+                of_servers.append(None)
+        else:
+            rows, row = capacity_rows(program), self._prices.row
+            prices = descend_from(program, rows, row, self.value, give_up)
+        self.bound = min(self.bound, bound_of_all(program, prices))
+        self._plan(greedy_by_prices(program, prices))
+        if monotonic() > give_up:
+            return
+        self._plan(greedy_by_prices(program, prices, self._cheap(prices)))
+        if not self.enough:
+            of_servers.append(prices)
+        kept = range(len(_kept(program)))
+        packings = [
+            (at, pack(program, each, _kept(program)[at], self._answer))
+            for each in of_servers
+            for at in kept
+        ]
+        if monotonic() > give_up:
+            return
+        self._list([packing for _, packing in packings])
+        if self.program is not program:
+            prices = prices_at(self.program, capacity_rows(self.program), prices.row)
+        self._prices = prices
+        for at, packing in packings:
+            start = _with(self.program, _kept(self.program)[at], packing)
+            self._plan(greedy_by_prices(self.program, prices, start))
+
+    def _plan(self, choice: Ints) -> None:
+        self.choice = max(self.choice, choice, key=self.program.scaled_objective)
+
+    def _cheap(self, prices: Prices) -> Ints:
+        """The plan's columns that lose little at the prices."""
+        held, there = self.choice.copy(), np.flatnonzero(self.choice >= 0)
+        columns = self.choice[there]
+        most = _STAYS * self._gap * self.program.value[columns]
+        held[there[prices.loss(self.program, columns) > most]] = -1
+        return held
+
+    def _list(self, packings: Sequence[Sequence[PackedSet]]) -> None:
+        """List the packed sets, too."""
+        if not any(packings):
+            return
+        for key, shapes in _by_key(packings).items():
+            known = self._sets.get(key)
+            self._sets[key] = shapes if known is None else union(known, shapes)
+        before, self.program = self.program, self._listing(self._sets)
+        self.choice = _renumbered(before, self.program, self.choice)
+
+
+def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
+    """Whether all jobs' smallest sizes together are no more than the idle GPUs."""
+    least = np.full(program.configurations.jobs, np.iinfo(np.int64).max)
+    np.minimum.at(least, parts.job, parts.size)
+    return int(least[np.unique(parts.job)].sum()) <= int(program.idle.sum())
+
+
+def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
+    """``choice`` of a program as columns of one that lists more sets."""
+    old, new = before.configurations, after.configurations
+    column = new.start[:-1] + choice - old.start[:-1]
+    # After the sets come only columns that stay last: where a job runs now.
+    ends = new.start[1:] - (old.start[1:] - choice)
+    of_key = {sets.key: sets for sets in new.families}
+    inside = np.zeros(len(choice), dtype=np.bool_)
+    bound = np.zeros(len(choice), dtype=np.bool_)
+    for sets in old.families:
+        other = of_key[sets.key]
+        bound[sets.jobs] = True
+        at = choice[sets.jobs] - sets.first
+        for row in np.flatnonzero((at >= 0) & (at < len(sets.listed))).tolist():
+            job = sets.jobs[row]
+            column[job] = other.first[row] + other.find(sets.listed.servers[at[row]])
+            inside[job] = True
+    column = np.where(bound & ~inside, ends, column)
+    return np.where(choice < 0, -1, column)
+
+
+def _answer(checked: CheckedSolver, seconds: float, give_up: float, model: Model) -> Answer:
+    """Without a gap: what is missing would be whole jobs, and CBC mostly needs less than 0.1 s."""
+    return checked(model, None, 0.0, min(seconds, give_up - monotonic()), None)
+
+
+def _kept(program: Program) -> list[Ints]:
+    """What may stay while sets are packed: nothing, or what runs if that may."""
+    none = np.full(program.configurations.jobs, -1, dtype=np.int64)
+    present = program.configurations.present
+    stays = bool((present >= 0).any()) and program.feasible(present)
+    return [none, present] if stays else [none]
+
+
+def _by_key(packings: Sequence[Sequence[PackedSet]]) -> dict[Hashable, ShapesOfSize]:
+    """The packed sets as shapes."""
+    found: dict[Hashable, list[Ints]] = defaultdict(list)
+    each: dict[Hashable, int] = {}
+    for one in (one for packing in packings for one in packing):
+        found[one.sets.key].append(one.servers)
+        each[one.sets.key] = one.sets.size // one.sets.count
+    return {
+        key: ShapesOfSize(np.stack(rows), np.full((len(rows), len(rows[0])), each[key]))
+        for key, rows in found.items()
+    }
+
+
+def _with(program: Program, held: Ints, packing: Sequence[PackedSet]) -> Ints:
+    """``held`` with the packed sets, those worth most first, as far as they are allowed."""
+    choice = held.copy()
+    of_key = {sets.key: sets for sets in program.configurations.families}
+    for one in packing:
+        sets = of_key[one.sets.key]
+        row = int(np.searchsorted(sets.jobs, one.job))
+        choice[one.job] = sets.first[row] + sets.find(one.servers)
+    return repair(program, choice)

@@ -1,0 +1,268 @@
+"""Packs jobs that are bound to racks onto leaves, by patterns of what a leaf could hold.
+
+Servers of a leaf that are equally idle serve such a job alike, so a leaf is a bin of so many
+servers, and a job's segments are items of a few sizes. An integer program chooses for every job how
+it is divided among leaves, and for every leaf the pattern of parts that it holds (Gilmore and
+Gomory's cutting stock): no larger with more leaves, and near its relaxation. Then the patterns are
+dealt to leaves, the parts to patterns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.core.placement.demands import Demands
+from hopsd.core.placement.program import Program
+from hopsd.core.placement.rack_sets import RackFamily
+from hopsd.model.arrays import Ints
+from hopsd.solver.backend.model import Answer, Model
+from hopsd.solver.bound.cuts import rows_of
+from hopsd.solver.bound.dual_prices import Prices
+from hopsd.solver.bound.unlisted import value_of_sets
+
+# With more patterns than this, the smallest parts are left out.
+_PATTERNS_MAX = 20_000
+# Ways of a job to be divided among leaves, those worth most.
+_WAYS_MAX = 12
+
+Solver = Callable[[Model], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSet:
+    """A set of servers for a job, ``servers`` ascending."""
+
+    job: int
+    sets: RackFamily
+    servers: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A job on leaves that give ``parts`` servers each; ``worth``: its value less their price."""
+
+    job: int
+    sets: RackFamily
+    parts: tuple[int, ...]
+    worth: float
+
+
+def pack(program: Program, prices: Prices | None, held: Ints, solver: Solver) -> list[PackedSet]:
+    """Sets of servers that are best together, beside the columns ``held`` (jobs,).
+
+    ``prices``: what servers are worth to other jobs; None: nothing.
+
+    Jobs whose sets are of other servers, or take other counts, are packed one kind after another.
+    """
+    kinds: dict[object, list[RackFamily]] = defaultdict(list)
+    for sets in program.configurations.families:
+        if sets.parts is None:
+            each = sets.size // sets.count
+            kinds[sets.able.servers.tobytes(), each].append(sets)
+    found: list[PackedSet] = []
+    capacity = program.capacity - program.taken(held)
+    placed = set(np.flatnonzero(held >= 0).tolist())
+    for alike in sorted(kinds.values(), key=_most_gpus, reverse=True):
+        for one in _pack_alike(program, prices, capacity, alike, placed, solver):
+            found.append(one)
+            placed.add(one.job)
+            whole = one.sets.whole
+            items = np.searchsorted(one.sets.able.servers, one.servers)
+            capacity -= whole.total(items, len(capacity))
+    return found
+
+
+def _most_gpus(alike: Sequence[RackFamily]) -> int:
+    return max(sets.size * len(sets.jobs) for sets in alike)
+
+
+def _pack_alike(
+    program: Program,
+    prices: Prices | None,
+    capacity: Ints,
+    alike: Sequence[RackFamily],
+    placed: set[int],
+    solver: Solver,
+) -> Iterator[PackedSet]:
+    """Of sets over the same servers, with the same count on each."""
+    first = alike[0]
+    free = _free_servers(first, first.whole, capacity)
+    if not free:
+        return
+    caps = np.array([len(own) for own in free.values()])
+    price = 0.0
+    if prices is not None:
+        price = float(rows_of(program, first.whole).cost(prices.row).mean())
+    ways = list(_ways(program, prices, alike, placed, caps, price))
+    if not ways:
+        return
+    sizes, patterns = _patterns({part for way in ways for part in way.parts}, int(caps.max()))
+    ways = [way for way in ways if set(way.parts) <= sizes]
+    answer = solver(_model(ways, sorted(sizes), patterns, caps))
+    if answer.x is None:
+        return
+    chosen = np.round(answer.x).astype(np.int64)
+    slots = _deal(patterns, chosen[len(ways) :], free)
+    taken = [way for way, yes in zip(ways, chosen.tolist(), strict=False) if yes]
+    for way in sorted(taken, key=lambda way: len(way.parts)):
+        servers = np.sort([server for part in way.parts for server in slots[part].pop()])
+        yield PackedSet(way.job, way.sets, servers)
+
+
+def _free_servers(sets: RackFamily, whole: Demands, capacity: Ints) -> dict[int, list[int]]:
+    """The servers of each leaf that still hold what the sets take of them."""
+    free: dict[int, list[int]] = defaultdict(list)
+    fits = whole.fit(capacity)
+    for server, leaf in zip(
+        sets.able.servers[fits].tolist(), sets.able.leaf[fits].tolist(), strict=True
+    ):
+        free[leaf].append(server)
+    return free
+
+
+def _ways(
+    program: Program,
+    prices: Prices | None,
+    alike: Sequence[RackFamily],
+    placed: set[int],
+    caps: Ints,
+    price: float,
+) -> Iterator[_Way]:
+    """Each job's ways that are worth more than their servers, the best ones."""
+    of_job: dict[int, list[_Way]] = defaultdict(list)
+    share = program.configurations.share
+    for sets in alike:
+        divisions = list(_divisions(sets, caps))
+        worth = {}
+        for kind, leaves in enumerate(sets.leaves.tolist()):
+            worth[leaves] = value_of_sets(program, sets, kind)
+            if share is not None and prices is not None:
+                worth[leaves] -= prices.item[share[sets.columns(kind)]]
+        for parts in divisions:
+            if len(parts) in worth:
+                net = worth[len(parts)] - price * sets.count
+                for job, value in zip(sets.jobs.tolist(), net.tolist(), strict=True):
+                    if value > 0.0 and job not in placed:
+                        of_job[job].append(_Way(job, sets, parts, value))
+    for ways in of_job.values():
+        yield from sorted(ways, key=lambda way: -way.worth)[:_WAYS_MAX]
+
+
+def _divisions(sets: RackFamily, caps: Ints) -> Iterator[tuple[int, ...]]:
+    """Ways to divide a set's servers among leaves of ``caps``; of many, the most equal ones."""
+    unit, groups = sets.unit, sets.groups
+    largest = int(caps.max()) // unit
+    most = min(groups, sets.rule.leaves(sets.count, len(caps)))
+    if groups <= _WAYS_MAX:
+        for parts in _partitions(groups, most, largest):
+            yield tuple(unit * part for part in parts)
+        return
+    for leaves in range(-(-groups // largest) if largest else most + 1, most + 1):
+        each, more = divmod(groups, leaves)
+        yield tuple(unit * (each + (at < more)) for at in range(leaves))
+        if leaves > 1 and largest * (leaves - 1) < groups:
+            yield (*[unit * largest] * (leaves - 1), unit * (groups - largest * (leaves - 1)))
+
+
+def _partitions(groups: int, most: int, largest: int) -> Iterator[tuple[int, ...]]:
+    """Partitions of ``groups`` into at most ``most`` parts, none above ``largest``."""
+    if not groups:
+        yield ()
+    elif most:
+        for part in range(min(groups, largest), 0, -1):
+            for rest in _partitions(groups - part, most - 1, part):
+                yield (part, *rest)
+
+
+def _patterns(sizes: set[int], cap: int) -> tuple[set[int], list[tuple[tuple[int, int], ...]]]:
+    """Sizes, and the patterns ``((size, count), ...)`` of them that a leaf of ``cap`` holds.
+
+    Where there are too many patterns, without the smallest sizes.
+    """
+    kept = sorted((size for size in sizes if size <= cap), reverse=True)
+    while _number_of_patterns(kept, cap) > _PATTERNS_MAX:
+        kept.pop()
+    return set(kept), [pattern for pattern in _grow(kept, cap) if pattern]
+
+
+def _number_of_patterns(sizes: Sequence[int], cap: int) -> int:
+    ways = [1] + [0] * cap
+    for size in sizes:
+        for total in range(size, cap + 1):
+            ways[total] += ways[total - size]
+    return sum(ways)
+
+
+def _grow(sizes: Sequence[int], cap: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    if not sizes:
+        yield ()
+        return
+    for count in range(cap // sizes[0] + 1):
+        for rest in _grow(sizes[1:], cap - count * sizes[0]):
+            yield ((sizes[0], count), *rest) if count else rest
+
+
+def _model(
+    ways: Sequence[_Way],
+    sizes: Sequence[int],
+    patterns: Sequence[tuple[tuple[int, int], ...]],
+    caps: Ints,
+) -> Model:
+    """Ways, then patterns. Rows: jobs; parts of each size, of which patterns hold enough; leaves
+    that hold 1, 2, ... servers or more, of which patterns of so many need one each.
+    """
+    jobs = {job: row for row, job in enumerate(dict.fromkeys(way.job for way in ways))}
+    of_size = {size: len(jobs) + at for at, size in enumerate(sizes)}
+    first = len(jobs) + len(sizes)
+    start, row, factor = [0], [], []
+    for way in ways:
+        counts = Counter(way.parts)
+        row += [jobs[way.job], *(of_size[size] for size in counts)]
+        factor += [1.0, *map(float, counts.values())]
+        start.append(len(row))
+    for pattern in patterns:
+        total = sum(size * count for size, count in pattern)
+        row += [*(of_size[size] for size, _ in pattern), *range(first, first + total)]
+        factor += [*(-float(count) for _, count in pattern), *[1.0] * total]
+        start.append(len(row))
+    enough = [float((caps >= cap).sum()) for cap in range(1, int(caps.max()) + 1)]
+    worth = np.array([way.worth for way in ways])
+    return Model(
+        np.concatenate([worth / worth.max(), np.zeros(len(patterns))]),
+        np.array(start),
+        np.array(row),
+        np.array(factor),
+        np.array([1.0] * len(jobs) + [0.0] * len(sizes) + enough),
+        np.array([1.0] * len(ways) + [float(len(caps))] * len(patterns)),
+    )
+
+
+def _deal(
+    patterns: Sequence[tuple[tuple[int, int], ...]], chosen: Ints, free: dict[int, list[int]]
+) -> dict[int, list[list[int]]]:
+    """Servers for the parts of the ``chosen`` patterns, by size: the fullest patterns first, each
+    on the smallest leaf that holds it.
+    """
+    leaves = sorted(free.values(), key=len)
+    slots: dict[int, list[list[int]]] = defaultdict(list)
+    wanted = [
+        pattern
+        for pattern, count in zip(patterns, chosen.tolist(), strict=True)
+        for _ in range(count)
+    ]
+    for pattern in sorted(wanted, key=_total, reverse=True):
+        at = next(at for at, own in enumerate(leaves) if len(own) >= _total(pattern))
+        own = list(leaves.pop(at))
+        for size, count in pattern:
+            for _ in range(count):
+                slots[size].append(own[:size])
+                del own[:size]
+    return slots
+
+
+def _total(pattern: tuple[tuple[int, int], ...]) -> int:
+    return sum(size * count for size, count in pattern)

@@ -1,0 +1,138 @@
+"""Which samples a step has: arithmetic on (seed, epoch, step), without a rank and without a list.
+
+The shuffle is a permutation that is computed place by place (a Feistel network over a rectangle of
+at least as many cells, walked until it is inside: Black and Rogaway, "Ciphers with arbitrary finite
+domains", 2002). So it needs neither memory nor time for the samples before: a training goes on in
+the middle of an epoch of any length at once. It depends on no random generator of PyTorch's, whose
+numbers differ between releases and devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from dataclasses import dataclass
+
+import torch
+
+_ROUNDS = 6
+_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """The steps of epochs of ``samples`` samples each, ``global_batch`` a step; the last step of an
+    epoch has the rest. ``shuffle`` False: samples come in their own order, in each epoch.
+    """
+
+    samples: int
+    global_batch: int
+    seed: int
+    shuffle: bool
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.samples // self.global_batch)
+
+    def size(self, step: int) -> int:
+        """How many samples ``step`` of an epoch has, counted from 0."""
+        return min(self.global_batch, self.samples - step * self.global_batch)
+
+    def sample_ids(self, epoch: int, places: torch.Tensor) -> torch.Tensor:
+        """The samples at ``places`` (int64, from 0) of an epoch."""
+        if not self.shuffle:
+            return places
+        return permuted(places, self.samples, f"{self.seed}/{epoch}")
+
+
+def permuted(places: torch.Tensor, length: int, key: str) -> torch.Tensor:
+    """Where a permutation of 0 to ``length`` - 1, one for each ``key``, takes ``places``: int64."""
+    rows = math.isqrt(max(0, length - 1)) + 1
+    columns = -(-length // rows)
+    digest = hashlib.blake2b(f"{length}/{key}".encode(), digest_size=8 * _ROUNDS).digest()
+    keys = struct.unpack(f"<{_ROUNDS}q", digest)
+    result = _encrypted(places, rows, columns, keys)
+    outside = (result >= length).nonzero().flatten()
+    while len(outside):
+        result[outside] = _encrypted(result[outside], rows, columns, keys)
+        outside = outside[result[outside] >= length]
+    return result
+
+
+def _encrypted(cells: torch.Tensor, rows: int, columns: int, keys: tuple[int, ...]) -> torch.Tensor:
+    """A permutation of ``rows`` times ``columns`` cells: each round moves a cell in its row or
+    column, by a distance that the other coordinate gives.
+    """
+    row, column = cells // columns, cells % columns
+    for number, key in enumerate(keys):
+        if number % 2:
+            column = _moved(column, row ^ key, columns)
+        else:
+            row = _moved(row, column ^ key, rows)
+    return row * columns + column
+
+
+def _moved(places: torch.Tensor, keyed: torch.Tensor, length: int) -> torch.Tensor:
+    """``places`` on a ring of ``length``, which is at most 2^31, on by what ``keyed`` hashes to."""
+    distance = ((_hashed(keyed) >> 32) * length) >> 31  # remainders would take five times as long
+    moved = places + distance
+    return torch.where(moved < length, moved, moved - length)
+
+
+_MULTIPLIERS = tuple(
+    value - 2**64 if value >= 2**63 else value for value in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+
+
+def _hashed(values: torch.Tensor) -> torch.Tensor:
+    """SplitMix64's finalizer (Steele, Lea and Flood, 2014), without the sign bit."""
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS):  # noqa: B905 - Python 3.8
+        values = (values ^ _shifted(values, shift)) * multiplier
+    return (values ^ _shifted(values, 31)) & (2**63 - 1)
+
+
+def _shifted(values: torch.Tensor, by: int) -> torch.Tensor:
+    """To the right, as unsigned numbers."""
+    return (values >> by) & (_MASK >> by)
+
+
+def sample_seed(seed: int, epoch: int, sample: int) -> int:
+    """The seed of one sample's augmentation, below 2^32: NumPy takes no larger one."""
+    digest = hashlib.blake2b(f"{seed}/{epoch}/{sample}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little")
+
+
+def shared(count: int, parts: int) -> list[range]:
+    """0 to ``count`` - 1 cut into ``parts`` ranges, which differ by at most one; the longer first.
+
+    >>> shared(5, 3)
+    [range(0, 2), range(2, 4), range(4, 5)]
+    """
+    each, longer = divmod(count, parts)
+    starts = [part * each + min(part, longer) for part in range(parts + 1)]
+    return [range(start, stop) for start, stop in zip(starts, starts[1:])]  # noqa: B905, RUF007
+
+
+@dataclass(frozen=True)
+class Share:
+    """What ``rank`` of ``ranks`` computes of each step: at most ``micro_batch`` samples at a time;
+    None: all of its part at once.
+    """
+
+    rank: int
+    ranks: int
+    micro_batch: int | None
+
+    def parts(self, size: int) -> list[range]:
+        """Of a step of ``size`` samples, the places of this rank's micro-batches.
+
+        Ranks that have a sample have the same number of parts, so that all of them exchange
+        gradients as often, wherever their shares allow: always for a ``micro_batch`` above 1.
+        """
+        share = shared(size, self.ranks)[self.rank]
+        if not share:
+            return []
+        largest = -(-size // self.ranks)
+        count = min(len(share), -(-largest // (self.micro_batch or largest)))
+        return [share[part.start : part.stop] for part in shared(len(share), count)]

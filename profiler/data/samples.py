@@ -1,0 +1,123 @@
+"""Samples that have numbers: a map-style dataset."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from hops_profiler.data.order import Order, Share, sample_seed
+from hops_profiler.data.source import Batches, Position, Source
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+_PLACES_AHEAD = 2048
+"""About how many samples' numbers are computed at a time: a call takes as long for one."""
+
+
+class Samples(Source):
+    """``dataset`` has ``__getitem__`` and ``__len__``; see `ElasticLoader`. Raises ValueError."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        global_batch: int,
+        seed: int,
+        shuffle: bool,
+        sample_seeds: bool,
+        options: dict[str, Any],
+    ) -> None:
+        self.samples, self.shuffle = len(dataset), shuffle
+        if not self.samples:
+            raise ValueError("the dataset has no samples")
+        self._order = Order(self.samples, global_batch, seed, shuffle)
+        self.steps_per_epoch = self._order.steps_per_epoch
+        self._sampler = RankSampler(self._order, with_epoch=sample_seeds)
+        self._seed = seed
+        self._generator = torch.Generator()
+        self._loader: DataLoader[Any] = DataLoader(
+            _Seeded(dataset, seed) if sample_seeds else dataset,
+            batch_sampler=self._sampler,
+            # Of its own: a run that starts later draws nothing more from the training's numbers.
+            **{"generator": self._generator, **options},
+        )
+
+    def read(self, position: Position, share: Share) -> Iterator[Batches]:
+        self._sampler.begin(position, share)
+        self._generator.manual_seed(sample_seed(self._seed, position.epoch, position.offset))
+        fetched = iter(self._loader)
+        for step in range(position.offset, self._order.steps_per_epoch):
+            size = self._order.size(step)
+            parts = share.parts(size)
+            yield Batches(size, [len(part) for part in parts], fetched)
+
+
+class RankSampler:
+    """Yields the samples' numbers of one rank's micro-batches, from a step of an epoch on."""
+
+    def __init__(self, order: Order, *, with_epoch: bool) -> None:
+        self._order, self._with_epoch = order, with_epoch
+        self.begin(Position(), Share(0, 1, None))
+
+    def begin(self, position: Position, share: Share) -> None:
+        self._position, self._share = position, share
+
+    def __len__(self) -> int:
+        """Micro-batches until the end of the epoch."""
+        order, steps = self._order, self._order.steps_per_epoch - self._position.offset
+        if steps <= 0:
+            return 0
+        each, last = (
+            len(self._share.parts(order.size(step))) for step in (0, order.steps_per_epoch - 1)
+        )
+        return (steps - 1) * each + last
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        order, epoch, stop = self._order, self._position.epoch, self._order.steps_per_epoch
+        ahead = max(1, _PLACES_AHEAD * self._share.ranks // order.global_batch)
+        for first in range(self._position.offset, stop, ahead):
+            parts = [
+                range(start + part.start, start + part.stop)
+                for step in range(first, min(first + ahead, stop))
+                for start in (step * order.global_batch,)
+                for part in self._share.parts(order.size(step))
+            ]
+            places = torch.tensor([place for part in parts for place in part], dtype=torch.int64)
+            ids = iter(order.sample_ids(epoch, places).tolist())
+            for part in parts:
+                batch = list(itertools.islice(ids, len(part)))
+                yield [(epoch, sample) for sample in batch] if self._with_epoch else batch
+
+
+class _Seeded(Dataset[Any]):
+    """Reads each sample with random numbers of its own."""
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self._dataset, self._seed = dataset, seed
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        epoch, sample = key
+        seed = sample_seed(self._seed, epoch, sample)
+        if get_worker_info() is not None:  # no other random numbers are drawn in this process
+            _seed_all(seed)
+            return self._dataset[sample]
+        numpy = sys.modules.get("numpy")
+        states = random.getstate(), numpy.random.get_state() if numpy else None
+        try:
+            with torch.random.fork_rng(devices=[]):
+                _seed_all(seed)
+                return self._dataset[sample]
+        finally:
+            random.setstate(states[0])
+            if numpy:
+                numpy.random.set_state(states[1])
+
+
+def _seed_all(seed: int) -> None:
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy:
+        numpy.random.seed(seed)

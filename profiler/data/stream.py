@@ -1,0 +1,115 @@
+"""Samples that come one after another: an iterable dataset, as of a web dataset or packed text.
+
+Every rank goes through the whole stream, and collates only its own part of each step. So what takes
+long, such as decoding, belongs in ``collate_fn``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from hops_profiler.data.order import Share, sample_seed
+from hops_profiler.data.source import Batches, Position, Source
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+
+class Stream(Source):
+    """``dataset`` has ``__iter__``; see `ElasticLoader`. Raises ImportError."""
+
+    def __init__(self, dataset: Any, global_batch: int, seed: int, options: dict[str, Any]) -> None:
+        options = dict(options)
+        collate = options.pop("collate_fn", None) or default_collate
+        self._part = _Part(dataset, global_batch, collate)
+        self._seed, self._generator = seed, torch.Generator()
+        self._workers = options.get("num_workers", 0)
+        kind: Any = DataLoader
+        if self._workers > 1:  # each has a part of the stream, and so a position of its own
+            kind = _stateful_loader()
+        options = {"generator": self._generator, **options}
+        self._make: Callable[[], Any] = functools.partial(
+            kind, self._part, batch_size=None, collate_fn=_same, **options
+        )
+
+    def read(self, position: Position, share: Share) -> Iterator[Batches]:
+        self._part.begin(position, share, own_state=self._workers <= 1)
+        self._generator.manual_seed(sample_seed(self._seed, position.epoch, position.offset))
+        loader = self._make()
+        if self._workers > 1 and position.stream is not None:
+            loader.load_state_dict(position.stream)
+        for size, sizes, batches, state in loader:
+            if self._workers > 1:
+                state = loader.state_dict()  # noqa: PLW2901
+            yield Batches(size, sizes, iter(batches), state)
+
+
+class _Part(IterableDataset[Any]):
+    """One rank's part of each step of a stream, read where the loader reads: in its workers."""
+
+    def __init__(self, dataset: Any, global_batch: int, collate: Any) -> None:
+        self._dataset, self._global_batch, self._collate = dataset, global_batch, collate
+        self._iterator: Iterator[Any] = iter(())
+        self.begin(Position(), Share(0, 1, None), own_state=True)
+
+    def begin(self, position: Position, share: Share, *, own_state: bool) -> None:
+        """``own_state``: each step comes with the state of the dataset after it."""
+        self._position, self._share, self._own_state = position, share, own_state
+        self._done, self._skip, self._ended = 0, 0, False
+
+    def __iter__(self) -> Iterator[tuple[int, list[int], list[Any], Any]]:
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(self._position.epoch)
+        if self._own_state and self._position.offset:
+            skip = self._position.offset * self._global_batch
+            self.load_state_dict(self._position.stream or {"done": skip, "data": None})
+        if self._ended:
+            return
+        self._iterator = iter(self._dataset)
+        for _ in itertools.islice(self._iterator, self._skip):
+            pass
+        while not self._ended:
+            samples = list(itertools.islice(self._iterator, self._global_batch))
+            self._done += len(samples)
+            # At its end a dataset's state may be that of its beginning.
+            self._ended = len(samples) < self._global_batch
+            if samples:
+                parts = self._share.parts(len(samples))
+                batches = [self._collate([samples[place] for place in part]) for part in parts]
+                state = self.state_dict() if self._own_state else None
+                yield len(samples), [len(part) for part in parts], batches, state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream is, which is the same on all ranks. torchdata's loader asks for it, too,
+        of each worker's copy.
+        """
+        data = None
+        if not self._ended and hasattr(self._dataset, "load_state_dict"):
+            data = self._dataset.state_dict()
+        return {"done": self._done, "ended": self._ended, "data": data}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._done, self._ended = state["done"], bool(state.get("ended"))
+        self._skip = 0
+        if state["data"] is not None:
+            self._dataset.load_state_dict(state["data"])
+        else:
+            self._skip = self._done
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _stateful_loader() -> Any:
+    try:
+        module = importlib.import_module("torchdata.stateful_dataloader")
+    except ImportError:
+        raise ImportError(
+            "num_workers above 1 with an iterable dataset needs torchdata: install it, or use"
+            " num_workers=1"
+        ) from None
+    return vars(module)["StatefulDataLoader"]

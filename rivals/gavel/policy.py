@@ -1,0 +1,206 @@
+"""Gavel (Narayanan et al., OSDI 2020): time fractions per GPU type, realised in rounds.
+
+A linear program gives each job the share of time ``X[m, t]`` that it should spend on each GPU
+type; rounds realise it by giving GPUs to the largest ``X / fraction received``. Where the program
+counts what each job has left, ``X`` alone decides: the authors' scheduler forgets what was received
+whenever shares are computed, and a whole life's counted twice makes the makespan 9 % longer
+(docs/policies.md). As in the authors' scheduler (stanford-futuredata/gavel,
+``_schedule_jobs_on_workers_helper``), every type has a queue of its own, and what jobs with a share
+leave idle goes to those with X = 0. Jobs are rigid at the median requirement; plans are made only
+at a round's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from hops_rivals.gavel.fractions import (
+    Shares,
+    finish_time_fairness,
+    makespan,
+    max_min,
+    max_sum,
+)
+
+from hopsd.core.queue.competing import competing_jobs
+from hopsd.core.queue.priority import ages, queue, remaining_seconds
+from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Floats
+from hopsd.model.ids import GpuType, JobId
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, PlanSettings, PriorityName, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.policies.placing import Servers
+
+Program = Callable[[Shares], Floats]
+
+_LEAST_SHARE = 1e-9
+"""A smaller share of time is rounding of the linear program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gavel:
+    """The Gavel policy.
+
+    ``program`` gives the time fractions. ``by_share``: the rounds follow these alone. ``by_queue``:
+    they follow the queue's order instead of Gavel's priorities, as the Hops paper ran it (section
+    4.2).
+    """
+
+    only_first: ClassVar[bool] = True
+    program: Program
+    by_share: bool = False
+    by_queue: bool = False
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        if not snapshot.round.first:
+            return Plan(placements={})
+        servers = Servers(snapshot)
+        waiting: dict[JobId, Reason] = {}
+        jobs: list[Job] = []
+        gpus: list[int] = []
+        for job in competing_jobs(snapshot):
+            rigid = servers.rigid(job)
+            if rigid is None:
+                text = "no GPU type that it can use is large enough for its requirement"
+                waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
+            else:
+                jobs.append(job)
+                gpus.append(rigid)
+        if not jobs:
+            return Plan(placements={}, waiting=waiting)
+        shares = shares_of(snapshot, servers, jobs, gpus)
+        able = bool(shares.rates.any())
+        fractions = self.program(shares) if able else np.zeros_like(shares.rates)
+        order = self._order(snapshot, settings, jobs, shares, fractions)
+        types = list(servers.types)
+        placements = _place(servers, jobs, gpus, _assign(order, shares), types)
+        for job in jobs:
+            if job.id not in placements:
+                text = "other jobs are further behind their share of GPU time"
+                waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
+        fragments = servers.left if len(placements) < len(jobs) else 0
+        return Plan(placements=placements, waiting=waiting, fragments=fragments)
+
+    def _order(
+        self,
+        snapshot: Snapshot,
+        settings: PlanSettings,
+        jobs: Sequence[Job],
+        shares: Shares,
+        fractions: Floats,
+    ) -> list[tuple[int, int]]:
+        """(job, type) pairs, the one to serve first in front."""
+        urgency = fractions if self.by_share else _urgency(snapshot, jobs, shares, fractions)
+        if not self.by_queue:
+            able = [(int(m), int(t)) for m, t in np.argwhere(shares.rates > 0)]
+            turn = np.argsort(np.argsort(-_speed_of_types(shares), kind="stable"))
+            return sorted(able, key=lambda p: (turn[p[1]], -urgency[p], -fractions[p], p))
+        pairs = [(int(m), int(t)) for m, t in np.argwhere(fractions > _LEAST_SHARE)]
+        by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
+        rank = {job.id: i for i, job in enumerate(queue(snapshot, by_latency_ratio).jobs)}
+        last = len(rank)
+        return sorted(pairs, key=lambda p: (rank.get(jobs[p[0]].id, last), -urgency[p], p))
+
+
+def shares_of(
+    snapshot: Snapshot, servers: Servers, jobs: Sequence[Job], gpus: Sequence[int]
+) -> Shares:
+    """The program's input; each rate assumes the tightest placement that the type allows."""
+    types = list(servers.types)
+    of_type = {node.name: types.index(node.gpu_type) for node in snapshot.nodes}
+    capacity = np.zeros(len(types))
+    for name, idle in servers.idle.items():
+        capacity[of_type[name]] += idle
+    rates = np.array(
+        [[servers.rate_on(j, t, g) for t in types] for j, g in zip(jobs, gpus, strict=True)]
+    )
+    rates[:, capacity <= 0] = 0.0
+    mean_rate = np.maximum(rates @ (capacity / max(1.0, float(capacity.sum()))), 1e-12)
+    expected = ages(jobs, snapshot.nodes)
+    total = np.array(
+        [j.samples or expected[j.id] * r for j, r in zip(jobs, mean_rate, strict=True)]
+    )
+    left = np.array(
+        [
+            j.samples - j.samples_done if j.samples else remaining_seconds(j, expected[j.id]) * r
+            for j, r in zip(jobs, mean_rate, strict=True)
+        ]
+    )
+    present = np.array([len(jobs) if j.contention is None else j.contention for j in jobs])
+    shares = Shares(
+        rates=rates,
+        gpus=np.array(gpus, dtype=float),
+        capacity=capacity,
+        remaining=np.maximum(left, 1e-6 * total),
+        elapsed=np.array([max(0.0, snapshot.now - j.submit) for j in jobs]),
+        past=np.zeros(len(jobs)),
+    )
+    past = np.maximum(total - left, 0.0) / shares.isolated_rates(np.maximum(present, 1.0))
+    return replace(shares, past=past)
+
+
+def _speed_of_types(shares: Shares) -> Floats:
+    """The jobs' mean speed on each type, each job's relative to equal shares of all: (types,)."""
+    relative: Floats = (shares.rates / shares.equal_rates[:, None]).mean(axis=0)
+    return relative
+
+
+def _urgency(snapshot: Snapshot, jobs: Sequence[Job], shares: Shares, fractions: Floats) -> Floats:
+    """X / fraction of time received, (jobs, types); a share never received is most urgent, and no
+    share least.
+    """
+    types = list(dict.fromkeys(node.gpu_type for node in snapshot.nodes))
+    received = np.array([[j.run_seconds_by_type.get(t, 0.0) for t in types] for j in jobs])
+    life = np.maximum(shares.elapsed, 1e-9)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        urgency: Floats = np.where(received > 0, fractions * life / received, np.inf)
+    urgency[fractions <= _LEAST_SHARE] = 0.0
+    return urgency
+
+
+def _assign(order: Sequence[tuple[int, int]], shares: Shares) -> dict[int, int]:
+    """Job to type, at most one each, within every type's GPUs."""
+    left = shares.capacity.copy()
+    chosen: dict[int, int] = {}
+    for job, gpu_type in order:
+        if job not in chosen and shares.gpus[job] <= left[gpu_type]:
+            chosen[job] = gpu_type
+            left[gpu_type] -= shares.gpus[job]
+    return chosen
+
+
+def _place(
+    servers: Servers,
+    jobs: Sequence[Job],
+    gpus: Sequence[int],
+    chosen: dict[int, int],
+    types: Sequence[GpuType],
+) -> dict[JobId, Allocation]:
+    """Placements: jobs that keep their type stay where they are, then large jobs before small."""
+    placements: dict[JobId, Allocation] = {}
+    moving = []
+    for i, t in chosen.items():
+        running = jobs[i].running
+        stays = servers.type_of(running) == types[t] and running.gpus == gpus[i]
+        if stays and servers.holds(running):
+            servers.take(running)
+            placements[jobs[i].id] = running
+        else:
+            moving.append((i, t))
+    for i, t in sorted(moving, key=lambda pair: (-gpus[pair[0]], pair[0])):
+        found = servers.fastest(jobs[i], gpus[i], [types[t]])
+        if found is not None:
+            servers.take(found)
+            placements[jobs[i].id] = found
+    return placements
+
+
+plan = Gavel(max_min)
+plan_ftf = Gavel(finish_time_fairness, by_share=True)
+plan_makespan = Gavel(makespan, by_share=True)
+plan_max_sum = Gavel(max_sum)
+plan_queue = Gavel(max_min, by_queue=True)

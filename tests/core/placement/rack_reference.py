@@ -1,0 +1,130 @@
+"""Segments, switches and levels of bandwidth, straight from the text of the snapshot's format.
+
+Like :mod:`ruled_reference`: every set of servers is tried, and no code is shared with the product.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations
+from random import Random
+from typing import Any
+
+from exhaustive_reference import Json, Placement, interpolated
+from ruled_reference import RuledReference
+from small_snapshots import ruled_snapshot
+
+
+class RackReference(RuledReference):
+    """Everything the rules say about one snapshot with racks."""
+
+    def leaf(self, name: str) -> str:
+        switches = self.node[name].get("switches") or [""]
+        return str(switches[-1])
+
+    def throughput(self, job: Json, placement: Placement) -> Fraction | None:
+        plain = super().throughput(job, placement)
+        if plain is None or not job.get("across"):
+            return plain
+        return plain * interpolated(job["across"], len({self.leaf(name) for name, _ in placement}))
+
+    def on_leaves(self, job: Json, names: tuple[str, ...]) -> bool:
+        """Whether a job's servers keep its segments and its number of switches."""
+        held = Counter(self.leaf(name) for name in names)
+        k, most = job.get("segment"), job.get("max_switches")
+        if most is not None and len(held) > most:
+            return False
+        if k is None:
+            return True
+        return len(held) == 1 if len(names) < k else all(n % k == 0 for n in held.values())
+
+    def shapes(self, job: Json, gpu_type: str, *, idle_cluster: bool) -> list[Placement]:
+        if job.get("segment") is None and job.get("max_switches") is None:
+            return super().shapes(job, gpu_type, idle_cluster=idle_cluster)
+        if gpu_type not in job["throughput"] or gpu_type not in self.total:
+            return []
+        free = self.all_free() if idle_cluster else self.free()
+        closed = set() if idle_cluster else self.closed()
+        allowed = self.node if job.get("nodes") is None else job["nodes"]
+        most = {
+            n["name"]: self.could_take(job, n["name"], free[n["name"]], closed=n["name"] in closed)
+            for n in self.nodes
+            if n["gpu_type"] == gpu_type and n["name"] in allowed
+        }
+        k, least = job.get("per_node"), job.get("min_gpus", {}).get(gpu_type, 1)
+        found: list[Placement] = []
+        for size in sorted(count for count in set(job["reqs"]) if count >= least):
+            if k is None or size == k:
+                found += [((s, size),) for s in most if most[s] >= size]
+            if self.many_servers(job, gpu_type):
+                several = self.fewest_servers(job, most, size)
+                found += [s for s in several if len(s) <= (job.get("max_nodes") or len(s))]
+        return found
+
+    def fewest_servers(self, job: Json, most: dict[str, int], size: int) -> list[Placement]:
+        for count in range(2, len(most) + 1):
+            sets = [names for names in combinations(most, count) if self.on_leaves(job, names)]
+            found = [shape for names in sets if (shape := self.given(job, most, size, names))]
+            if found:
+                return found
+        return []
+
+    @staticmethod
+    def given(job: Json, most: dict[str, int], size: int, names: tuple[str, ...]) -> Placement:
+        """What each server of a set gives, empty where they cannot give so; in node order."""
+        if job.get("shape", "any") == "even":
+            each, rest = divmod(size, len(names))
+            wrong = rest or job.get("per_node") not in (None, each)
+            wrong = wrong or any(most[name] < each for name in names)
+            return () if wrong else tuple(sorted((name, each) for name in names))
+        before = sum(most[name] for name in names[:-1])
+        last = size - before
+        if any(most[name] == 0 for name in names) or not 0 < last <= most[names[-1]]:
+            return ()
+        return tuple(sorted([*((name, most[name]) for name in names[:-1]), (names[-1], last)]))
+
+
+def rack_snapshot(seed: int, **settings: Any) -> Json:
+    """A small snapshot with every key: racks, and what scripts and sites demand."""
+    rng = Random(seed)
+    doc = ruled_snapshot(seed, **settings)
+    if rng.random() < 0.75:
+        _make_spread(rng, doc)
+    leaves = ["", "l0", "l1", "l2"][: rng.randint(1, 4)]
+    for node in doc["nodes"]:
+        leaf = rng.choice(leaves)
+        if leaf:
+            node["switches"] = [rng.choice(["s0", "s1"]), leaf][rng.randint(0, 1) :]
+        elif rng.random() < 0.3:
+            node["switches"] = []
+    for job in doc["jobs"]:
+        if rng.random() < 0.6:
+            job["segment"] = rng.choice([1, 2, 2, 3])
+        if rng.random() < 0.4:
+            job["max_switches"] = rng.choice([1, 1, 2])
+        if rng.random() < 0.5:
+            counts = rng.sample(["1", "2", "3"], rng.randint(1, 3))
+            job["across"] = {count: rng.choice([1.0, 0.8, 0.5, 1.1]) for count in counts}
+    return doc
+
+
+def _make_spread(rng: Random, doc: Json) -> None:
+    """More servers, and jobs that are spread over several."""
+    doc["nodes"] += [
+        {"name": f"m{i}", "gpu_type": "a", "gpus": 2, "idle": rng.choice([1, 2, 2, 2])}
+        for i in range(rng.randint(1, 4))
+    ]
+    for job in doc["jobs"]:
+        job["reqs"] = sorted(rng.sample([1, 2, 3, 4, 6], rng.randint(1, 2)))
+        job["throughput"]["a"] = {
+            "aggregated": {"1": 16.0, "2": rng.choice([15.0, 16.0])},
+            "distributed": {"2": 16.0, "3": rng.choice([12.0, 15.0])},
+        }
+        job.pop("min_gpus", None)
+        if job.get("shape") == "node" or job.get("per_node", 1) > 2:
+            job["shape"] = "any"
+            job.pop("per_node", None)
+        if rng.random() < 0.5:
+            job.pop("nodes", None)
+            job.pop("max_nodes", None)

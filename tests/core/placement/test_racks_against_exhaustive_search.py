@@ -1,0 +1,21 @@
+"""Plans of jobs that are bound to racks against a search over every plan."""
+
+from __future__ import annotations
+
+import pytest
+from best_plan import check
+from rack_reference import RackReference, rack_snapshot
+
+from hopsd.core.placement import generate
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_the_plan_is_the_best_of_all_that_keep_to_their_racks(seed: int) -> None:
+    check(rack_snapshot(seed), RackReference)
+
+
+@pytest.mark.parametrize("seed", range(300, 360))
+def test_columns_that_are_not_written_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+    monkeypatch.setattr(generate, "_SHARED", 0)
+    check(rack_snapshot(seed), RackReference)

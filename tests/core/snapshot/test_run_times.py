@@ -1,0 +1,95 @@
+"""A job without samples is expected to run as its user's jobs did before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from controller_rig import NOW, Rig, job
+
+from hopsd.config import Config
+from hopsd.ctl.user.status import _expected
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.reading import SlurmState
+
+HOUR = 3600.0
+COMMENT = "hops:reqs=1;workload=bert"
+
+
+def after_runs_of(seconds: float, folder: Path, user: str = "ann", runs: int = 3) -> Rig:
+    """A controller that has seen ``runs`` jobs of that user run so long."""
+    names = range(1, runs + 1)
+    rig = Rig(folder, *(job(n, COMMENT, user=UserName(user)) for n in names))
+    rig.tick()
+    assert rig.port.running == {str(n) for n in names}
+    rig.port.now = NOW + 30.0 + seconds
+    for ended in list(rig.port.jobs.values()):
+        rig.port.jobs[ended.id] = replace(
+            ended, state=SlurmState.COMPLETED, end=NOW + 30.0 + seconds
+        )
+    rig.tick()
+    rig.port.jobs.clear()
+    return rig
+
+
+def submit(rig: Rig, comment: str = COMMENT, **changes: object) -> None:
+    new = job(9, comment, time_limit_seconds=48 * HOUR, submit=rig.port.now, **changes)
+    rig.port.jobs[JobId("9")] = new
+    rig.tick(2)
+
+
+def test_past_runs_come_before_the_time_limit(tmp_path: Path) -> None:
+    rig = after_runs_of(3 * HOUR, tmp_path)
+    submit(rig)
+    row = rig.row("9")
+    assert row["age_seconds"] == pytest.approx(3 * HOUR, rel=0.05)
+    assert row["expected"]["low"] < 3 * HOUR < row["expected"]["high"]
+    shown = _expected(row)
+    assert shown.startswith("about 3h0")
+    assert shown.endswith("from 3 runs of this workload by ann")
+
+
+def test_a_job_that_outruns_them_is_expected_to_run_on(tmp_path: Path) -> None:
+    rig = after_runs_of(3 * HOUR, tmp_path)
+    submit(rig)
+    rig.port.now += 20 * HOUR
+    rig.tick()
+    assert rig.row("9")["expected"]["seconds"] == pytest.approx(40 * HOUR, rel=0.01)
+    rig.port.now += 20 * HOUR
+    rig.tick()
+    assert rig.row("9")["expected"]["seconds"] == pytest.approx(48 * HOUR, rel=0.01)
+    rig.tick()
+    assert rig.row("9")["age_seconds"] == pytest.approx(48 * HOUR, rel=0.01)
+
+
+def test_what_the_user_declares_comes_first(tmp_path: Path) -> None:
+    rig = after_runs_of(3 * HOUR, tmp_path)
+    submit(rig, COMMENT + ";samples=1000")
+    assert rig.row("9")["expected"] is None
+    assert rig.row("9")["samples"] == 1000.0
+
+
+def test_what_its_own_loops_show_comes_before_past_runs(tmp_path: Path) -> None:
+    rig = after_runs_of(3 * HOUR, tmp_path)
+    submit(rig)
+    store = rig.controller._store
+    store.save_jobs([replace(store.jobs()[JobId("9")], samples_planned=5000.0)])
+    rig.tick()
+    assert _expected(rig.row("9")).endswith(", from its training loop")
+
+
+@pytest.mark.parametrize("theirs", [True, False])
+def test_without_runs_of_its_own_or_as_the_paper_has_it_the_limit_counts(
+    theirs: bool, tmp_path: Path
+) -> None:
+    rig = after_runs_of(3 * HOUR, tmp_path, user="bob" if theirs else "ann")
+    if not theirs:
+        config = rig.controller._config
+        assert isinstance(config, Config)
+        rig.controller.configure(replace(config, plan=replace(config.plan, paper_exact=True)))
+    submit(rig)
+    row = rig.row("9")
+    assert row["expected"] is None
+    assert row["age_seconds"] == 48 * HOUR
+    assert _expected(row) == "48h00m"

@@ -1,0 +1,258 @@
+"""`hopsctl config check --node`: a site that fits is good, each thing amiss is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from hopsd import ctl
+from hopsd.config import Config
+from hopsd.ctl.admin.node_check import Site, problems, read_site, shipped
+from hopsd.errors import InputError
+from hopsd.setup.machine import plugin_folder
+from hopsd.setup.site_script import with_call
+
+OTHER = 4242
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node as admin.md leaves it, in a folder, and what slurmctld says of it."""
+
+    root: Path
+
+    @property
+    def scripts(self) -> Path:
+        return self.root / "etc"
+
+    @property
+    def config(self) -> Config:
+        default = Config()
+        return replace(
+            default,
+            daemon=replace(default.daemon, socket=self.root / "hops" / "sock"),
+            knowledge=replace(default.knowledge, report_dir=self.root / "reports"),
+        )
+
+    @property
+    def slurm(self) -> dict[str, str]:
+        return {
+            "Prolog": f"{self.scripts}/prolog.sh",
+            "Epilog": f"{self.scripts}/epilog.sh",
+            "TaskProlog": f"{self.scripts}/task_prolog.sh",
+            "RequeueExitHold": "85,90-95",
+            "JobSubmitPlugins": "lua",
+            "SLURM_CONF": f"{self.root}/slurm.conf",
+            "PlugStackConfig": f"{self.root}/plugstack.conf",
+        }
+
+    def wrong(self, slurm: Mapping[str, str] | None = None) -> list[str]:
+        said = read_site(self.scripts / "site.sh", os.geteuid())
+        conf = self.slurm if slurm is None else slurm
+        return list(problems(Site(self.scripts, self.config, conf, os.geteuid(), said)))
+
+    def set(self, name: str, value: object) -> None:
+        with (self.scripts / "site.sh").open("a") as file:
+            file.write(f"{name}={value}\n")
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    root = Path(tempfile.mkdtemp(prefix="hops-test-"))
+    root.chmod(0o755)
+    found = Machine(root)
+    before = os.umask(0o022)
+    shutil.copytree(shipped(), found.scripts)
+    shutil.copytree(
+        str(files("hops_profiler")), root / "profiler", ignore=shutil.ignore_patterns("*.pyc")
+    )
+    for name in ("run", "hops", "reports"):
+        (root / name).mkdir()
+    (root / "reports").chmod(0o1733)
+    shutil.copy(shipped() / "job_submit.lua", root)
+    os.umask(before)
+    for name, folder in (("RUN_DIR", "run"), ("REPORT_DIR", "reports")):
+        found.set(f"HOPS_{name}", root / folder)
+    found.set("HOPS_PROFILER_PATH", root / "profiler" / "site")
+    yield found
+    shutil.rmtree(root)
+
+
+def test_a_site_by_the_book_is_good(machine: Machine) -> None:
+    assert machine.wrong() == []
+
+
+def test_what_is_shipped_agrees_with_the_default_configuration() -> None:
+    said = read_site(shipped() / "site.sh", os.geteuid())
+    sentences = problems(Site(shipped(), Config(), None, os.geteuid(), said))
+    there = ("is not there", "not there;", "no sitecustomize.py")
+    assert [s for s in sentences if not any(word in s for word in there)] == []
+
+
+SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
+    "a script is missing": (lambda m: (m.scripts / "run_dir.sh").unlink(), "run_dir.sh: not there"),
+    "a script is old": (
+        lambda m: (m.scripts / "epilog.sh").write_text("#!/bin/sh\n"),
+        "epilog.sh: of another release",
+    ),
+    "a script cannot run": (
+        lambda m: (m.scripts / "prolog.sh").chmod(0o700),
+        "prolog.sh: not executable by all",
+    ),
+    "anybody may write a script": (
+        lambda m: (m.scripts / "comment.awk").chmod(0o666),
+        "it is read as root",
+    ),
+    "hopsd's folder": (lambda m: m.set("HOPS_RUN_DIR", m.root / "hops"), "hopsd's own"),
+    "another's folder": (lambda m: (m.root / "run").chmod(0o777), "prolog.sh writes there as root"),
+    "no such run folder": (lambda m: m.set("HOPS_RUN_DIR", "/no/such"), "/no is not there"),
+    "another's memory": (
+        lambda m: (
+            (m.root / "memory").mkdir(),
+            (m.root / "memory").chmod(0o777),
+            m.set("HOPS_STATE_DIR", m.root / "memory"),
+        ),
+        "prolog.sh writes there as root",
+    ),
+    "a link for memory": (
+        lambda m: (
+            (m.root / "memory").symlink_to(m.root / "run"),
+            m.set("HOPS_STATE_DIR", m.root / "memory"),
+        ),
+        "memory: a link",
+    ),
+    "no memory": (lambda m: m.set("HOPS_STATE_DIR", "/no/such"), "accepted is one in memory"),
+    "reports elsewhere": (
+        lambda m: ((m.root / "other").mkdir(), m.set("HOPS_REPORT_DIR", m.root / "other")),
+        "hopsd reads",
+    ),
+    "no reports": (lambda m: m.set("HOPS_REPORT_DIR", ""), "speeds stay unknown"),
+    "no report folder": (lambda m: (m.root / "reports").rmdir(), "accepted is a shared folder"),
+    "reports of each other": (
+        lambda m: (m.root / "reports").chmod(0o777),
+        "mode 777; accepted is 1733",
+    ),
+    "reports listed": (lambda m: (m.root / "reports").chmod(0o1777), "mode 1777"),
+    "closed reports": (lambda m: (m.root / "reports").chmod(0o755), "mode 755"),
+    "no profiler": (lambda m: m.set("HOPS_PROFILER_PATH", m.root), "no sitecustomize.py"),
+    "an old profiler": (
+        lambda m: (m.root / "profiler" / "startup.py").write_text(""),
+        "startup.py: of another release",
+    ),
+    "anybody's profiler": (
+        lambda m: (m.root / "profiler" / "site").chmod(0o777),
+        "every user's Python runs it",
+    ),
+    "another range": (lambda m: m.set("HOPS_RANGE_VALUES", 9), "hopsd takes 8"),
+    "another exit code": (lambda m: m.set("HOPS_REQUEUE_EXIT_CODE", 86), "not in RequeueExitHold"),
+    "an old submit plugin": (
+        lambda m: (m.root / "job_submit.lua").write_text("-- hops: old\nslurm_job_submit"),
+        "job_submit.lua: of another release",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SPOILS)
+def test_what_is_amiss_is_named(machine: Machine, what: str) -> None:
+    spoil, words = SPOILS[what]
+    spoil(machine)
+    assert any(words in sentence for sentence in machine.wrong()), machine.wrong()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")
+@pytest.mark.parametrize("place", ["etc/prolog.sh", "run", "profiler/site"])
+def test_what_is_another_accounts_is_named(machine: Machine, place: str) -> None:
+    os.chown(machine.root / place, OTHER, OTHER)
+    assert any(f"of uid {OTHER}" in sentence for sentence in machine.wrong())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")
+def test_a_report_folder_that_hopsd_cannot_list_is_named(machine: Machine) -> None:
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(machine.root / "hops" / "sock"))
+        os.chown(machine.root / "hops" / "sock", OTHER, OTHER)
+        assert any("cannot list it" in sentence for sentence in machine.wrong())
+        os.chown(machine.root / "reports", OTHER, OTHER)
+        assert machine.wrong() == []
+
+
+def test_a_submit_script_of_the_site_itself_calls_ours(machine: Machine) -> None:
+    script = machine.root / "job_submit.lua"
+    script.write_text("function slurm_job_submit() end\n")
+    assert any("does not call" in sentence for sentence in machine.wrong())
+    script.write_text(with_call(script.read_text(), plugin_folder() / "job_submit.lua"))
+    assert machine.wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"Prolog": ""}, "no Prolog"),
+        ({"Epilog": "/no/such"}, "Epilog=/no/such is not there"),
+        ({"TaskProlog": ""}, "jobs are not told"),
+        ({"RequeueExitHold": ""}, "has no RequeueExitHold"),
+        ({"JobSubmitPlugins": "all_partitions"}, "without lua"),
+    ],
+)
+def test_slurm_conf_is_looked_at(machine: Machine, changes: dict[str, str], words: str) -> None:
+    conf = {key: value for key, value in (machine.slurm | changes).items() if value}
+    assert any(words in sentence for sentence in machine.wrong(conf)), machine.wrong(conf)
+
+
+def test_a_task_prolog_beside_pyxis_is_named_and_our_plugin_is_not(machine: Machine) -> None:
+    folder = machine.root / "plugstack.conf.d"
+    folder.mkdir()
+    (machine.root / "plugstack.conf").write_text("include plugstack.conf.d/*\n# optional x.so\n")
+    (folder / "pyxis.conf").write_text("required /usr/lib/slurm/spank_pyxis.so\n")
+    assert any("every job in a container fails" in sentence for sentence in machine.wrong())
+    conf = {key: value for key, value in machine.slurm.items() if key != "TaskProlog"}
+    library = machine.root / "hops_spank.so"
+    (folder / "z.conf").write_text(f"optional {library}\n")
+    assert any(f"{library} is not there" in sentence for sentence in machine.wrong(conf))
+    library.touch()
+    assert machine.wrong(conf) == []
+    (folder / "z.conf").write_text(f"required {library}\n")
+    assert any("accepted is optional" in sentence for sentence in machine.wrong(conf))
+
+
+def test_a_site_file_that_is_none_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not there"):
+        read_site(tmp_path / "site.sh", os.geteuid())
+    (tmp_path / "site.sh").write_text("if\n")
+    with pytest.raises(InputError, match="the shell refuses it"):
+        read_site(tmp_path / "site.sh", os.geteuid())
+
+
+@pytest.mark.parametrize("place", ["", "site.sh"])
+def test_a_site_file_that_others_could_write_is_not_run(tmp_path: Path, place: str) -> None:
+    (tmp_path / "site.sh").write_text(f"touch {tmp_path}/ran\n")
+    (tmp_path / place).chmod(0o777)
+    with pytest.raises(InputError, match="root runs what is in it"):
+        read_site(tmp_path / "site.sh", os.geteuid())
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the command takes root's files alone")
+def test_the_command_ends_with_1_where_something_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))
+    shutil.copytree(shipped(), tmp_path / "etc")
+    (tmp_path / "etc" / "comment.awk").unlink()
+    words = ["config", "check", "--node", "--scripts", str(tmp_path / "etc")]
+    monkeypatch.setattr(sys, "argv", ["hopsctl", *words, str(tmp_path / "hopsd.toml")])
+    with pytest.raises(SystemExit) as end:
+        ctl.main()
+    assert end.value.code == 1
+    said = capsys.readouterr().err
+    assert "comment.awk: not there" in said
+    assert "slurm.conf is not looked at" in said

@@ -1,0 +1,37 @@
+"""What a long command says of its progress where nobody sits at a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopsd.ctl.study import progress
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_short_run_writes_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.Bar("hops", "jobs") as bar:
+        for done in range(100):
+            clock[0] += 5
+            bar.at(done, 100)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_long_run_writes_the_time_left_at_its_present_pace(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress.Bar("hops", "jobs") as bar:
+        bar.at(50_000, 100_000)  # replayed from a journal, in no time
+        for done in (55_000, 60_000, 60_000):
+            clock[0] += progress.LINE_SECONDS
+            bar.at(done, 100_000)
+    assert capsys.readouterr().err.splitlines() == [
+        "hopsctl: hops: 55,000 of 100,000 jobs, left: 8m10s",
+        "hopsctl: hops: 60,000 of 100,000 jobs, left: 1h20m",
+        "hopsctl: hops: 60,000 of 100,000 jobs, left: -",
+    ]

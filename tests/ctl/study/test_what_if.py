@@ -1,0 +1,97 @@
+"""`hopsctl what-if` with Slurm's commands replaced by what they would print."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hopsd.ctl import cli
+
+NODE = (
+    "NodeName=n{} CPUTot=8 CPUAlloc=0 Gres=gpu:a100:2 RealMemory=1 State={} Partitions=main"
+    " SlurmdStartTime=2026-01-01T00:00:00"
+)
+
+CPUS = NODE.format(2, "IDLE").replace("gpu:a100:2", "gpu:cpu:2")
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    (folder / f"{name}.txt").write_text(text)
+    path = folder / name
+    path.write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\nexec cat {folder}/{name}.txt\n')
+    path.chmod(0o755)
+
+
+def line(job: int, submit: float, start: float, end: float, user: str = "ann") -> str:
+    def moment(seconds: float) -> str:
+        return f"{datetime.fromtimestamp(seconds):%Y-%m-%dT%H:%M:%S}"  # noqa: DTZ006 - as sacct
+
+    times = "|".join(map(moment, (submit, submit, start, end)))
+    return f"{job}|{user}|lab|{times}|gres/gpu=2|gres/gpu=2|60|COMPLETED|"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two servers of two GPUs; three jobs that came together and ran one after the other."""
+    then = float(int(time.time()) - 36000)
+    ran = [line(i, then, then + 3600 * i, then + 3600 * (i + 1)) for i in range(3)]
+    program(tmp_path, "sacct", "\n".join(ran) + "\n")
+    program(tmp_path, "scontrol", f"{NODE.format(0, 'IDLE')}\n{NODE.format(1, 'DOWN')}\n{CPUS}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def asked(site: Path, *options: str) -> str:
+    done = CliRunner().invoke(
+        cli, ["what-if", "--since", "1d", "--policy", "fifo", "--out", f"{site}/out", *options]
+    )
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_what_it_assumes_comes_first_and_reality_before_policies(site: Path) -> None:
+    said = asked(site)
+    assert said.index("What this assumes") < said.index("as it was") < said.index("fifo")
+    assert "3 jobs with GPUs of 1 user" in said
+    assert "n1 too, which take no job now" in said
+    assert (site / "out" / "report.html").is_file()
+
+
+def test_the_same_for_programs(site: Path) -> None:
+    found = json.loads(asked(site, "--json"))
+    assert (found["jobs_played"], found["gpus"]) == (3, 4)
+    assert any("No job is moved" in line for line in found["assumes"])
+    waits = {name: figures["avg_wait_h"] for name, figures in found["policies"].items()}
+    # In reality one after the other on two GPUs, under fifo on both servers.
+    assert waits == {"as it was": pytest.approx(1.0), "fifo": pytest.approx(1 / 3)}
+    rows = list(csv.DictReader(io.StringIO(asked(site, "--csv"))))
+    assert [row["policy"] for row in rows] == ["as it was", "fifo"]
+    assert float(rows[0]["avg_wait_h"]) == pytest.approx(1.0)
+
+
+def test_only_a_partition(site: Path) -> None:
+    asked(site, "--partition", "main")
+    assert "--partition=main" in (site / "asked").read_text()
+
+
+@pytest.mark.parametrize("since", ["soon", "0", "2h ago", "99999999d", "2999-01-01", "nan"])
+def test_a_time_that_is_none(site: Path, since: str) -> None:
+    done = CliRunner().invoke(cli, ["what-if", "--since", since])
+    assert done.exit_code == 2
+    assert "accepted is how long ago" in done.output
+
+
+def test_who_has_to_wait_for_long_is_told_so(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "of a processor" not in asked(site)
+    monkeypatch.setattr("hopsd.ctl.study.what_if.JOB_SECONDS", 30.0)
+    said = asked(site)
+    assert "about 1m30s of a processor" in said
+    assert said.index("of a processor") < said.index("as it was")

@@ -1,0 +1,41 @@
+"""Errors say what to do next."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hopsd import ctl
+from hopsd.ctl.terminal import ADVICE, advice
+from hopsd.errors import HopsError, SlurmError
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in ADVICE])
+def test_the_next_step_follows_the_error(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise kind("what happened")
+
+    monkeypatch.setattr(ctl, "cli", fail)
+    with pytest.raises(SystemExit):
+        ctl.main()
+    first, second = capsys.readouterr().err.splitlines()
+    assert "what happened" in first
+    assert second == f"hopsctl: {advice(kind())}"
+
+
+def test_others_say_it_themselves() -> None:
+    assert advice(HopsError("x")) is advice(SlurmError("x")) is None
+
+
+def test_without_a_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["hopsctl", "status", "--socket", str(tmp_path / "none")])
+    with pytest.raises(SystemExit) as left:
+        ctl.main()
+    assert left.value.code == 4
+    assert "systemctl status hopsd" in capsys.readouterr().err

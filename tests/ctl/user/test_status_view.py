@@ -1,0 +1,396 @@
+"""What people see: readable on 80 columns, with many jobs, and whatever a job calls itself."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
+from rich.console import Console
+
+from hopsd.ctl import render
+from hopsd.ctl.user import status
+from hopsd.ctl.user.status import FIRST, MANY, _moment, page, then, view
+from hopsd.errors import InputError
+from hopsd.serve.excerpt import Choice, excerpt, totals
+
+Show = Callable[..., str]
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch) -> Show:
+    def shown(document: dict[str, Any], width: int = 160, most: int | None = None) -> str:
+        console = Console(file=io.StringIO(), width=width, highlight=False)
+        monkeypatch.setattr(render, "console", console)
+        console.print(view(document, most))
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    return shown
+
+
+def job(number: int, **changes: object) -> dict[str, Any]:
+    return {
+        "id": str(number),
+        "user": "ann",
+        "name": "resnet50-on-imagenet-long",
+        "state": "PENDING",
+        "reqs": [1, 2, 4, 8],
+        "placement": {},
+        "since": None,
+        "wait_seconds": 12345.0,
+        "latency_ratio": 1.25,
+        "restarts": 1,
+        "profiling": False,
+        "samples": 2e6,
+        "samples_done": 123456.0,
+        "priority": 0.125,
+        "code": "outside_window",
+        "reason": "number 17 in the queue",
+        **changes,
+    }
+
+
+def document(running: list[Any], waiting: list[Any]) -> dict[str, Any]:
+    return {
+        "version": "1",
+        "mode": "active",
+        "port": "scontrol",
+        "sentence": "first plan",
+        "reports_refused": 0,
+        "raqlr": None,
+        "error": None,
+        "time": 1000.0,
+        "slurm_version": "22.05.8",
+        "round": {"end": 1010.0, "steps": []},
+        "nodes": [
+            {
+                "name": "gpu-node-001",
+                "gpu_type": "rtx3090",
+                "gpus": 8,
+                "idle": 0,
+                "usable": True,
+                "state": "MIXED",
+                "jobs": {"1": 8},
+            }
+        ],
+        "running": running,
+        "waiting": waiting,
+    }
+
+
+RUNNING = {"state": "RUNNING", "since": 900.0, "placement": {"gpu-node-001": 8, "gpu-node-002": 8}}
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_job_user_time_and_reason_are_whole_on_any_terminal(show: Show, width: int) -> None:
+    text = show(document([job(1001, **RUNNING)], [job(1002)]), width)
+    assert max(map(len, text.splitlines())) <= width
+    for words in ("1001", "1002", "ann", "gpu-node-001:8", "gpu-node-002:8", "1m40s", "3h25m"):
+        assert words in text
+    assert "number 17 in the" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("[red]x[/red]", "[red]x[/red]"),
+        ("[/]", "[/]"),
+        ("a\nb", r"a\nb"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("\u202egnp", r"\u202egnp"),
+    ],
+)
+def test_a_name_steers_neither_markup_nor_terminal(show: Show, name: str, seen: str) -> None:
+    waiting = job(2, name=name, reason=name, user=name)
+    text = show(document([job(1, name=name, **RUNNING)], [waiting]))
+    assert text.count(seen) == 4
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def large() -> dict[str, Any]:
+    """400 nodes, 250 running and 15,000 waiting jobs."""
+    there = document([], [])
+    node = there["nodes"][0]
+    nodes = [
+        {**node, "name": f"n{i}", "gpu_type": kind, "idle": 3, "usable": i % 10 > 0}
+        for i, kind in enumerate(["a100"] * 300 + ["v100"] * 100)
+    ]
+    placement = {"placement": {"n1": 4}}
+    running = [job(i, **{**RUNNING, **placement}, user="bob") for i in range(250)]
+    waiting = [
+        job(i, partition="main", code="held" if i % 4 else "outside_window", user=f"u{i % 30}")
+        for i in range(1000, 16000)
+    ]
+    return {**document(running, waiting), "nodes": nodes}
+
+
+def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None:
+    whole = large()
+    told = excerpt(whole, Choice(most=MANY))
+    assert [len(told[kind]) for kind in ("nodes", "running", "waiting")] == [MANY] * 3
+    text = show(told)
+    assert len(text.splitlines()) < 200
+    assert text.index("GPUs held") > text.index("Waiting for")
+    for words in (
+        "3200 GPUs, 1080 idle",
+        r"a100 +300 +2400 +810 +240",
+        r"v100 +100 +800 +270 +80",
+        r"held +11250",
+        r"outside_window +3750",
+        r"bob +1000 +250 +0",
+        r"u0 +0 +0 +500",
+        f"and {400 - FIRST} more",
+        f"and {250 - FIRST} more",
+        f"and {15000 - FIRST:,} more",
+    ):
+        assert re.search(words, text), words
+    chosen = show(excerpt(whole, Choice(users=frozenset({"u7"}), most=MANY)))
+    assert "and 480 more" in chosen
+    assert "bob" not in chosen
+
+
+@pytest.mark.parametrize("height", [24, 50, 100])
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_page_fits_and_has_running_and_waiting_jobs(
+    monkeypatch: pytest.MonkeyPatch, width: int, height: int
+) -> None:
+    steps = [
+        {"job": f"{i}", "kind": "start", "from": {}, "to": {"n1": 4}, "status": "done", "error": ""}
+        for i in range(200)
+    ]
+    whole = {**large(), "round": {"end": 1010.0, "steps": steps}}
+    console = Console(file=io.StringIO(), width=width, height=height, highlight=False)
+    monkeypatch.setattr(render, "console", console)
+    console.print(page(excerpt(whole, Choice(most=MANY))))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert len(text.splitlines()) <= height
+    for words in ("Running", "bob", "Waiting", "u10"):
+        assert words in text
+    assert ("Waiting for" in text) == (height == 100)
+    assert ("Last changes" in text) == (height > 24)
+
+
+def test_a_page_of_a_small_cluster_is_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    whole = document([job(1, **RUNNING)], [job(2)])
+    text = show(whole)
+    console = Console(file=io.StringIO(), width=160, height=50, highlight=False)
+    monkeypatch.setattr(render, "console", console)
+    console.print(page(whole))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[1:] == text.splitlines()[1:]  # without the clock
+
+
+def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = document([], [job(number) for number in range(1000, 1500)])
+
+    def answer(_: object, **chosen: Any) -> dict[str, Any]:
+        return excerpt(whole, Choice.of(chosen))
+
+    monkeypatch.setattr(status, "ask_status", answer)
+    told = CliRunner().invoke(status.status, []).stdout
+    assert set(range(1000, 1500)) <= {int(n) for n in re.findall(r"^ *(\d{4}) ", told, re.M)}
+    assert "more" not in told
+
+
+def test_a_long_list_has_each_row_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = [job(i, user=f"u{i}", reason=f"{i} " + "because " * 40) for i in range(1000, 3000)]
+    waiting[7]["name"] = "\N{CJK UNIFIED IDEOGRAPH-6A21}" * 3
+    render.show(view(document([job(1, **RUNNING)], waiting)))
+    told = capsys.readouterr().out.splitlines()
+    for row in waiting:
+        (line,) = (line for line in told if line.startswith(row["id"]))
+        for words in (row["user"], row["name"], row["reason"].rstrip()):
+            assert words in line
+    (named,) = (line for line in told if "u1007" in line)
+    assert cell_len(named[: named.index("because")]) == len(told[-3][: told[-3].index("because")])
+
+
+def test_asking_hopsd_waits_for_none_of_its_own_libraries() -> None:
+    code = (
+        "import sys, hopsd.ctl.user.status;"
+        " print(sorted({'structlog', 'numpy'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout == "[]\n"
+
+
+def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
+    whole = document([job(1, **RUNNING)], [job(number) for number in range(1000, 1000 + MANY)])
+    assert show(excerpt(whole, Choice(most=MANY))) == show(whole)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"most": -1}, "most"),
+        ({"most": "5"}, "most"),
+        ({"most": True}, "most"),
+        ({"users": "ann"}, "users"),
+        ({"states": [1]}, "states"),
+        ({"partitions": {}}, "partitions"),
+    ],
+)
+def test_a_choice_that_is_not_understood_is_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Choice.of(asked)
+
+
+def test_a_page_names_some_rows_and_counts_the_others(show: Show) -> None:
+    text = show(document([], [job(number) for number in range(1000, 2000)]), most=5)
+    assert "1004" in text
+    assert "1005" not in text
+    assert "and 995 more" in text
+
+
+def test_refused_reports_are_counted_in_the_headline(show: Show) -> None:
+    assert "refused" not in show(document([], []))
+    assert "1,234 reports refused" in show({**document([], []), "reports_refused": 1234})
+
+
+def test_the_headline_says_how_old_it_is(show: Show) -> None:
+    there = document([], [])
+    assert re.search(r":\d\d, 2h00m ago", show({**there, "time": time.time() - 7230.0}))
+    assert re.search(r":\d\d, [0-9]s ago", show({**there, "time": time.time()}))
+    assert " ago" not in show({**there, "time": None, "round": None})
+
+
+def test_nothing_there_is_an_empty_table(show: Show) -> None:
+    text = show({**document([], []), "nodes": [], "round": None, "time": None})
+    assert "0 GPUs, 0 idle" in text
+
+
+def test_gpus_of_plain_jobs_are_held_as_well(show: Show) -> None:
+    known = document([], [])
+    node = {**known["nodes"][0], "jobs": {"1": 5}, "foreign": 3}
+    assert "job 1:5 plain jobs:3" in show({**known, "nodes": [node]})
+    assert "plain jobs" not in show(known)
+
+
+def test_cpus_are_not_counted_as_gpus(show: Show) -> None:
+    known = document([], [])
+    cpus = {**known["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 1}
+    assert "8 GPUs, 0 idle  RAQLR" in show(known)
+    text = show({**known, "nodes": [*known["nodes"], cpus]})
+    assert "8 GPUs, 0 idle, 2 CPUs, 1 idle" in text
+
+
+def test_cpus_that_a_user_holds_are_no_gpus() -> None:
+    known = document([job(1, **RUNNING), job(2, **RUNNING | {"placement": {"c0": 2}})], [])
+    cpus = {**known["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
+    told = totals({**known, "nodes": [*known["nodes"], cpus]})
+    assert told["users"] == [{"user": "ann", "gpus": 16, "running": 2, "waiting": 0}]
+
+
+def test_the_table_of_gpus_has_no_cpus(show: Show) -> None:
+    whole = large()
+    cpus = {**whole["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
+    text = show(excerpt({**whole, "nodes": [*whole["nodes"], cpus]}, Choice(most=MANY)))
+    assert "2 CPUs" in text
+    assert not re.search(r"^ *cpu +1 ", text, re.M)
+
+
+def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:
+    running = [job(1, **RUNNING, partition="gpu,long"), job(2, **RUNNING, partition="short")]
+    waiting = [job(3, partition="gpu", user="bob"), job(4, partition="gpu", code="held")]
+    whole = document(running, waiting)
+
+    def chosen(users: list[str], partitions: list[str], states: list[str]) -> list[str]:
+        asked = {"users": users, "partitions": partitions, "states": states}
+        told = excerpt(whole, Choice.of(asked))
+        assert told["nodes"] == whole["nodes"]
+        return [row["id"] for kind in ("running", "waiting") for row in told[kind]]
+
+    assert chosen([], [], []) == ["1", "2", "3", "4"]
+    assert chosen(["bob", "carl"], [], []) == ["3"]
+    assert chosen([], ["long"], []) == ["1"]
+    assert chosen(["ann"], ["gpu"], []) == ["1", "4"]
+    assert chosen([], [], ["pending"]) == ["3", "4"]
+    assert chosen([], [], ["HELD", "running"]) == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_nothing_is_cut_however_many_columns(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    monkeypatch.setattr(render, "console", console)
+    words = ["17", "elastic-training", "COMPLETED", "12", "1h02m", "1.25", "800,000", "0.125"]
+    console.print(render.table("Jobs", [f"column{i}" for i in range(8)], [words]))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+    left = [c for c in shown if c.isalnum()]
+    for character in "".join(words):
+        if character.isalnum():
+            left.remove(character)
+
+
+def test_the_past_is_explained_from_what_was_recorded() -> None:
+    history = {
+        "record": {"submit": 100.0, "end": 400.0, "state": "COMPLETED"},
+        "placements": [{"start": 200.0, "end": 300.0, "nodes": {"n0": 2}, "profiling": False}],
+        "reasons": [
+            {"since": 110.0, "until": 200.0, "code": "held", "reason": "it is held"},
+            {"since": 300.0, "until": None, "code": "limit", "reason": "a limit"},
+        ],
+    }
+    for at, said in (
+        (99.0, "was submitted later"),
+        (105.0, "nothing is recorded"),
+        (110.0, "waited, since"),
+        (199.0, "it is held"),
+        (200.0, "ran on n0:2"),
+        (300.0, "a limit"),
+        (400.0, "had ended"),
+    ):
+        assert said in then("17", history, at), at
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "placements"), [("COMPLETED", 400.0, True), ("CANCELLED", 400.0, False)]
+)
+def test_a_job_that_has_left_the_queue_is_explained_by_its_record(
+    monkeypatch: pytest.MonkeyPatch, state: str, end: float, placements: bool
+) -> None:
+    record = {
+        "user": "ann",
+        "name": "lm",
+        "workload": "ann/lm",
+        "state": state,
+        "submit": 100.0,
+        "end": end,
+        "wait_seconds": 65.0,
+        "run_seconds": 3660.0,
+        "age_seconds": 3600.0,
+        "latency_ratio": 0.018,
+        "restarts": 2,
+        "samples_done": 4e5,
+    }
+    ran = [{"start": 200.0, "end": end, "nodes": {"n0": 2}, "profiling": False}]
+    history = {"record": record, "placements": ran if placements else [], "events": []}
+    monkeypatch.setattr(status, "ask_daemon", lambda *_, **__: {"job": None, "history": history})
+    answer = CliRunner().invoke(status.explain, ["17"])
+    assert answer.exit_code == 0, answer.output
+    for words in (state, "ann/lm", "1m05s", "1h01m", "0.018", "400,000"):
+        assert words in answer.output
+    assert ("n0:2" in answer.output) == placements
+
+
+def test_a_time_of_day_is_the_last_one() -> None:
+    now = datetime(2026, 3, 1, 9, 0, tzinfo=UTC).astimezone()
+    early = datetime.combine(datetime(1900, 1, 1), now.time())  # noqa: DTZ001 - as click reads it
+    assert now.timestamp() - _moment(early, now) == 0.0
+    late = early.replace(microsecond=1)
+    assert now.timestamp() - _moment(late, now) == pytest.approx(86400.0)
+    given = datetime(2026, 2, 3, 4, 5)  # noqa: DTZ001 - as click reads it: local
+    assert _moment(given, now) == given.astimezone().timestamp()

@@ -1,0 +1,213 @@
+"""What `hops+` promises about every single plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopsd.core.placement import generate
+from hopsd.core.placement.configurations import Configurations
+from hopsd.core.queue.priority import age_seconds
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, Node, ThroughputTable
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.policies.registry import get
+
+A, B = GpuType("a"), GpuType("b")
+NOW = 50_000.0
+NODES = (
+    Node(NodeName("a0"), A, 4, 4),
+    Node(NodeName("a1"), A, 4, 4),
+    Node(NodeName("b0"), B, 2, 2),
+)
+COUNTS = [(1,), (2,), (4,), (1, 2), (1, 2, 4)]
+
+
+def new_job(
+    name: str, submit: float, reqs: tuple[int, ...], samples: float, speed: float, scaling: float
+) -> Job:
+    """A job that never ran. It is twice as fast on B, and n GPUs make it n^scaling as fast."""
+    per_gpu = {count: speed * count ** (scaling - 1.0) for count in (1, 2, 4)}
+    tables = {A: ThroughputTable(per_gpu), B: ThroughputTable({1: 2 * speed, 2: 1.5 * speed})}
+    return Job(
+        JobId(name), UserName("u"), submit=submit, wait_seconds=NOW - submit, reqs=reqs,
+        throughput=tables, samples=samples,
+    )  # fmt: skip
+
+
+jobs = st.builds(
+    new_job,
+    st.just(""),
+    st.floats(0.0, NOW),
+    st.sampled_from(COUNTS),
+    st.floats(100.0, 100_000.0),
+    st.floats(0.5, 4.0),
+    st.floats(0.3, 1.0),
+)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> list[Job]:
+    """Two to eight jobs, more than half of which have run."""
+    crowd = []
+    for number, drawn in enumerate(draw(st.lists(jobs, min_size=2, max_size=8))):
+        ran = draw(st.sampled_from([0.0, 0.0, 0.2, 0.5]))
+        job = replace(drawn, id=JobId(f"x{number}"))
+        if ran:
+            run_seconds = ran * age_seconds(job, NODES)
+            samples_done = min(0.9 * ran * (job.samples or 0.0), 0.9 * run_seconds)
+            waited = job.wait_seconds
+            job = replace(
+                job,
+                run_seconds=run_seconds,
+                samples_done=samples_done,
+                submit=NOW - waited - run_seconds,
+                restart_seconds=draw(st.sampled_from([0.0, 30.0, 400.0])),
+            )
+        crowd.append(job)
+    return crowd
+
+
+def plan(crowd: list[Job], gap: float = 0.0) -> Plan:
+    snapshot = Snapshot(NOW, RoundInfo(True, 360.0), NODES, tuple(crowd))
+    return get("hops+")(snapshot, PlanSettings(gap=gap, time_limit_seconds=20.0))
+
+
+def ranks(crowd: list[Job]) -> dict[JobId, float]:
+    made = plan(crowd, gap=0.5)
+    return {name: numbers.priority for name, numbers in made.jobs.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pattern=jobs,
+    submits=st.lists(st.floats(0.0, NOW), min_size=2, max_size=20),
+    others=crowds(),
+    gap=st.sampled_from([0.0, 0.01, 0.3]),
+)
+def test_equal_jobs_start_in_the_order_of_submission(
+    pattern: Job, submits: list[float], others: list[Job], gap: float
+) -> None:
+    """However early the solver stops. Who came earlier also has the faster GPUs."""
+    equal = [
+        replace(pattern, id=JobId(str(i)), submit=submit, wait_seconds=NOW - submit)
+        for i, submit in enumerate(submits)
+    ]
+    made = plan([*reversed(equal), *others], gap)
+    speeds = [
+        made.jobs[job.id].throughput or 0.0
+        for job in sorted(equal, key=lambda one: (one.submit, int(one.id)))
+    ]
+    assert speeds == sorted(speeds, reverse=True)
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_of_identical_jobs_the_oldest_start(written: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of the newest: 17 to 20 of 20, 57 to 60 of 60. ``written``: whether columns are."""
+    if not written:
+        monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+        monkeypatch.setattr(generate, "_SHARED", 0)
+        monkeypatch.setattr(Configurations, "written", None)
+    for count in (20, 60):
+        equal = [
+            Job(
+                JobId(str(i)), UserName("u"), submit=10.0 * i, wait_seconds=1000.0 - 10.0 * i,
+                reqs=(1,), throughput={A: ThroughputTable({1: 1.0})}, samples=3600.0,
+            )
+            for i in range(count)
+        ]  # fmt: skip
+        nodes = (Node(NodeName("a0"), A, 4, 4),)
+        asked = Snapshot(1000.0, RoundInfo(True, 360.0), nodes, tuple(equal))
+        assert set(get("hops+")(asked, PlanSettings()).placements) == set("0123")
+
+
+@settings(max_examples=60, deadline=None)
+@given(crowd=crowds())
+def test_submitting_anew_never_helps(crowd: list[Job]) -> None:
+    """Who cancels and submits anew has no higher rank against anybody; without progress to lose,
+    it gets no GPUs that it would not have had.
+    """
+    first, *others = crowd
+    anew = replace(
+        first, submit=NOW, wait_seconds=0.0, run_seconds=0.0, samples_done=0.0, restart_seconds=0.0
+    )
+    _assert_no_lower_against_anybody(first.id, ranks([anew, *others]), ranks(crowd))
+    if not first.run_seconds and first.id in plan([anew, *others]).placements:
+        assert first.id in plan(crowd).placements
+
+
+@settings(max_examples=60, deadline=None)
+@given(crowd=crowds(), seconds=st.floats(1.0, 1e6))
+def test_a_rank_only_rises_while_a_job_waits_and_moves_nobody_elses(
+    crowd: list[Job], seconds: float
+) -> None:
+    first, *others = crowd
+    before = ranks(crowd)
+    later = ranks([replace(first, wait_seconds=first.wait_seconds + seconds), *others])
+    assert later[first.id] >= before[first.id]
+    assert all(later[job.id] == before[job.id] for job in others)
+
+
+@settings(max_examples=60, deadline=None)
+@given(crowd=crowds(), share=st.floats(0.05, 1.0))
+def test_a_job_that_does_less_falls_behind_nobody(crowd: list[Job], share: float) -> None:
+    first, *others = crowd
+    total = first.samples or 0.0
+    done = first.samples_done
+    less = replace(first, samples=done + share * (total - done))
+    if age_seconds(replace(less, run_seconds=0.0), NODES) < first.run_seconds:
+        return  # it has already run for longer than what it does should take
+    _assert_no_lower_against_anybody(first.id, ranks(crowd), ranks([less, *others]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(crowd=crowds(), share=st.floats(0.05, 1.0))
+def test_a_job_that_does_less_starts_where_it_would_have_started(
+    crowd: list[Job], share: float
+) -> None:
+    """Of jobs of one GPU each on equal GPUs the first in rank start."""
+    nodes = (Node(NodeName("a0"), A, 2, 2),)
+
+    def starts(jobs: list[Job]) -> bool:
+        alike = [
+            replace(
+                job,
+                reqs=(1,),
+                throughput={A: job.throughput[A]},
+                run_seconds=0.0,
+                samples_done=0.0,
+                restart_seconds=0.0,
+            )
+            for job in jobs
+        ]
+        asked = Snapshot(NOW, RoundInfo(True, 360.0), nodes, tuple(alike))
+        return jobs[0].id in get("hops+")(asked, PlanSettings(gap=0.0)).placements
+
+    first, *others = crowd
+    if starts(crowd):
+        assert starts([replace(first, samples=share * (first.samples or 0.0)), *others])
+
+
+def _assert_no_lower_against_anybody(
+    name: JobId, low: dict[JobId, float], high: dict[JobId, float]
+) -> None:
+    """``name`` is ahead of every other job in ``high`` by no less than in ``low``."""
+    for other in low.keys() - {name}:
+        assert high[name] / high[other] >= low[name] / low[other] * (1.0 - 1e-9)
+
+
+def test_a_running_job_is_not_stopped_for_an_equal_one() -> None:
+    """One that came at the same time waits until the other is done."""
+    first = new_job("1", 0.0, (1,), 5000.0, 1.0, 1.0)
+    running = replace(
+        first, running=Allocation.of({"a0": 1}), run_seconds=60.0, samples_done=60.0,
+        wait_seconds=first.wait_seconds - 60.0, restart_seconds=30.0,
+    )  # fmt: skip
+    nodes = (Node(NodeName("a0"), A, 1, 0),)
+    later = replace(first, id=JobId("2"), submit=60.0, wait_seconds=first.wait_seconds - 60.0)
+    asked = Snapshot(NOW, RoundInfo(True, 360.0), nodes, (later, running))
+    assert set(get("hops+")(asked, PlanSettings()).placements) == {running.id}

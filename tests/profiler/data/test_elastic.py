@@ -1,0 +1,379 @@
+"""The loader against an unbroken run, with ranks that are emulated in this process."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+import hops_profiler  # noqa: E402 - torch may be missing
+from hops_profiler import ElasticLoader  # noqa: E402
+from torch.utils.data import Dataset, IterableDataset  # noqa: E402
+
+
+class Numbers(Dataset[int]):
+    """Sample n is n."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Counted(IterableDataset[int]):
+    """The same as a stream, each epoch in another order; without a state."""
+
+    def __init__(self, length: int) -> None:
+        self.length, self.epoch = length, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        return iter([(n + 3 * self.epoch) % self.length for n in range(self.length)])
+
+
+class Resumable(Counted):
+    """With a state, and a count of what was read."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.next, self.reads = 0, 0
+
+    def __iter__(self) -> Any:
+        start, self.next = self.next, 0
+        for number in range(start, self.length):
+            self.reads += 1
+            self.next = number + 1
+            yield (number + 3 * self.epoch) % self.length
+        self.next = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.next = state["next"]
+
+
+@dataclass
+class Training:
+    """What all runs of a training have done: samples of each step, losses, and weights."""
+
+    weights: Any = field(default_factory=lambda: torch.zeros(4, dtype=torch.float64))
+    steps: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+
+    def loss(self, batch: Any, weights: Any) -> Any:
+        angles = batch.to(torch.float64)[:, None] * torch.arange(1, 5)
+        return (torch.sin(angles) @ weights - torch.cos(batch.to(torch.float64))) ** 2
+
+    def run(self, loaders: list[ElasticLoader], stop: int = 10**9, draws: int = 0) -> Any:
+        """Steps on all of these ranks until ``stop`` of them are done, then a stop after so many
+        ``draws`` of the next step's micro-batches; below 0: in the step's own body. Returns the
+        first rank's state, None at the end.
+        """
+        for done, steps in enumerate(zip(*(loader.steps() for loader in loaders), strict=True)):
+            if done == stop:
+                for step in steps:  # not whole: the step is not done
+                    for _ in zip(range(min(draws, len(step) - 1)), step):  # noqa: B905
+                        pass
+                return loaders[0].state_dict()
+            gradients, losses, ids = [], 0.0, []
+            for step in steps:
+                weights = self.weights.clone().requires_grad_()
+                for batch, weight in step:
+                    each = self.loss(batch, weights)
+                    (each.mean() * weight).backward()
+                    losses += float(each.detach().sum())
+                    ids += batch.tolist()
+                gradients.append(torch.zeros(4) if weights.grad is None else weights.grad)
+            key = loaders[0].epoch, loaders[0].step
+            assert key not in self.steps
+            assert len(ids) == len(set(ids)) == steps[0].samples
+            self.steps[key] = set(ids)
+            self.losses.append(losses / len(ids))
+            self.weights = self.weights - 0.05 * torch.stack(gradients).mean(0)
+            if done + 1 == stop and draws < 0:
+                return loaders[0].state_dict()
+        return None
+
+
+def loaders(ranks: int, data: Any, **options: Any) -> list[ElasticLoader]:
+    return [ElasticLoader(data(), rank=r, world_size=ranks, **options) for r in range(ranks)]
+
+
+def check(data: Any, options: dict[str, Any], runs: list[tuple[int, int, int]]) -> None:
+    """``runs``: ranks, steps and draws until the stop; the last goes to the end."""
+    alone = Training()
+    alone.run(loaders(1, data, **{**options, "micro_batch": None}))
+    broken, state = Training(), None
+    for ranks, stop, draws in [*runs, (runs[-1][0], 10**9, 0)]:
+        group = loaders(ranks, data, **options)
+        if state is not None:
+            for loader in group:
+                loader.load_state_dict(state)
+        before = dict(broken.steps)
+        state = broken.run(group, stop, draws)
+        if state is None:
+            break
+        assert state["step"] == len(before) + stop == len(broken.steps)
+    assert broken.steps == alone.steps
+    assert broken.losses == pytest.approx(alone.losses, rel=1e-6)
+    assert broken.weights.tolist() == pytest.approx(alone.weights.tolist(), rel=1e-5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    data=st.sampled_from([Numbers, Counted, Resumable]),
+    samples=st.integers(1, 40),
+    global_batch=st.integers(1, 14),
+    micro_batch=st.none() | st.integers(1, 5),
+    epochs=st.integers(1, 3),
+    seed=st.integers(0, 2**40),
+    runs=st.lists(
+        st.tuples(st.integers(1, 4), st.integers(0, 8), st.integers(-2, 4)), min_size=1, max_size=6
+    ),
+)
+def test_stopped_anywhere_on_any_counts_it_is_the_unbroken_training(
+    data: Any, samples: int, runs: list[tuple[int, int, int]], **options: Any
+) -> None:
+    check(lambda: data(samples), options, runs)
+
+
+def test_every_sample_comes_once_an_epoch_each_epoch_in_another_order() -> None:
+    training = Training()
+    training.run(loaders(3, lambda: Numbers(20), global_batch=6, epochs=2))
+    assert len(training.steps) == 8
+    for epoch in (0, 1):
+        drawn = [ids for (of, _), ids in training.steps.items() if of == epoch]
+        assert [len(ids) for ids in drawn] == [6, 6, 6, 2]
+        assert set().union(*drawn) == set(range(20))
+    assert training.steps[0, 0] != training.steps[1, 4]
+
+
+def test_a_state_within_a_step_counts_it_once_it_was_drawn() -> None:
+    loader = ElasticLoader(Numbers(8), global_batch=4, micro_batch=2, epochs=2)
+    seen = []
+    for step in loader.steps():
+        seen.append((loader.epoch, loader.step, loader.state_dict()["step"]))
+        for _ in step:
+            seen.append((loader.epoch, loader.step, loader.state_dict()["step"]))
+    assert seen == [(n // 2, n, done) for n in range(4) for done in (n, n, n + 1)]
+    assert list(loader.steps()) == []
+
+
+def test_what_a_loop_breaks_off_comes_again_and_what_it_skips_does_not() -> None:
+    loader = ElasticLoader(Numbers(6), global_batch=3, micro_batch=1, shuffle=False)
+    for step in loader.steps():
+        next(iter(step))
+        break
+    assert [[batch.item() for batch, _ in step] for step in loader.steps()] == [
+        [0, 1, 2],
+        [3, 4, 5],
+    ]
+    loader = ElasticLoader(Numbers(6), global_batch=3, micro_batch=1, shuffle=False)
+    first = [next(iter(step))[0].item() for step in loader.steps()]
+    assert first == [0, 3]
+
+
+def test_a_rank_without_a_sample_has_no_micro_batch() -> None:
+    group = loaders(4, lambda: Numbers(2), global_batch=8)
+    counts = [[(len(step), len(list(step))) for step in loader.steps()] for loader in group]
+    assert counts == [[(1, 1)], [(1, 1)], [(0, 0)], [(0, 0)]]
+    assert {loader.state_dict()["step"] for loader in group} == {1}
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2])
+def test_ranks_that_distributed_data_parallel_would_hang_are_named(
+    capsys: pytest.CaptureFixture[str], micro_batch: int
+) -> None:
+    def message(samples: int) -> str:
+        loader = loaders(2, lambda: Numbers(samples), global_batch=4, micro_batch=micro_batch)[0]
+        list(loader.steps())
+        return capsys.readouterr().err
+
+    assert "a step of 1 samples" in message(9)
+    assert ("a step of 3 samples" in message(11)) == (micro_batch == 1)
+    assert not message(12)
+
+
+def test_steps_and_schedules_do_not_depend_on_the_ranks() -> None:
+    for ranks in (1, 3):
+        loader = loaders(ranks, lambda: Numbers(10), global_batch=4, epochs=5)[0]
+        assert (loader.steps_per_epoch, loader.total_steps) == (3, 15)
+    stream = ElasticLoader(Counted(10), global_batch=4)
+    assert (stream.steps_per_epoch, stream.total_steps) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"global_batch": 0}, "global_batch=0"),
+        ({"global_batch": 2.5}, "global_batch=2.5"),
+        ({"micro_batch": -1}, "micro_batch=-1"),
+        ({"epochs": True}, "epochs=True"),
+        ({"batch_size": 3}, "batch_size is not accepted"),
+        ({"batch_sampler": None}, "batch_sampler is not accepted"),
+        ({"rank": 1}, "give both"),
+        ({"rank": 2, "world_size": 2}, "rank=2"),
+        ({"dataset": Numbers(0)}, "no samples"),
+        ({"dataset": 7}, "dataset is a int"),
+        ({"dataset": Counted(3), "shuffle": True}, "its own order"),
+        ({"dataset": Counted(3), "sample_seeds": True}, "by itself"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ElasticLoader(**{"dataset": Numbers(4), "global_batch": 2, **options})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 2}, "seed is 1, but the state was saved with 2"),
+        ({"global_batch": 8}, "global_batch"),
+        ({"samples": 11}, "samples"),
+        ({"shuffle": False}, "shuffle"),
+        ({"step": -1}, "step is -1"),
+        ({"epoch": None}, "epoch is None"),
+    ],
+)
+def test_a_state_of_another_order_is_refused(change: dict[str, Any], message: str) -> None:
+    loader = ElasticLoader(Numbers(10), global_batch=4, seed=1)
+    with pytest.raises(ValueError, match=message):
+        loader.load_state_dict({**loader.state_dict(), **change})
+
+
+def test_steps_of_before_a_load_are_not_mixed_with_those_after() -> None:
+    loader = ElasticLoader(Numbers(10), global_batch=4)
+    steps = loader.steps()
+    next(steps)
+    loader.load_state_dict(loader.state_dict())
+    with pytest.raises(RuntimeError, match="new steps"):
+        next(steps)
+
+
+def test_several_ranks_without_a_process_group_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would train on everything."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        list(ElasticLoader(Numbers(4), global_batch=2).steps())
+
+
+def test_the_comments_batch_is_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPS_BATCH", "3")
+    assert [len(step) for step in ElasticLoader(Numbers(12), global_batch=12).steps()] == [4]
+
+
+class Noise(Dataset[Any]):
+    """Augmented by all three kinds of random numbers."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return index, random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+def noise(ranks: int = 1, **options: Any) -> dict[tuple[int, int], tuple[float, ...]]:
+    found = {}
+    for loader in loaders(ranks, Noise, global_batch=5, epochs=2, sample_seeds=True, **options):
+        for step in loader.steps():
+            for batch, _ in step:
+                for index, *values in zip(*(column.tolist() for column in batch), strict=True):
+                    found[loader.epoch, index] = tuple(values)
+    return found
+
+
+def test_a_samples_augmentation_does_not_depend_on_who_reads_it() -> None:
+    alone = noise()
+    assert len(set(alone.values())) == 24  # of each epoch another
+    assert noise(ranks=3, micro_batch=1) == alone
+
+
+@pytest.mark.live
+def test_nor_on_workers() -> None:
+    assert noise(num_workers=2) == noise()
+
+
+@pytest.mark.parametrize("sample_seeds", [False, True])
+def test_loading_draws_nothing_from_the_trainings_random_numbers(sample_seeds: bool) -> None:
+    """Dropout of a run that began later would differ."""
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    wanted = torch.rand(3).tolist(), random.random(), np.random.rand()
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    data = Noise() if sample_seeds else Numbers(12)
+    list(ElasticLoader(data, global_batch=4, sample_seeds=sample_seeds).steps())
+    assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == wanted
+
+
+def test_resuming_reads_nothing_again() -> None:
+    data = Resumable(1000)
+    loader = ElasticLoader(data, global_batch=10)
+    loader.load_state_dict(
+        {
+            **loader.state_dict(),
+            "offset": 90,
+            "step": 90,
+            "stream": {"done": 900, "data": {"next": 900}},
+        }
+    )
+    assert sum(step.samples for step in loader.steps()) == 100
+    assert data.reads == 100
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("workers", [1])
+def test_data_that_workers_read(workers: int) -> None:
+    check(lambda: Numbers(10), {"global_batch": 4, "num_workers": workers}, [(2, 1, -1)])
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("data", [Counted, Resumable])
+def test_a_stream_that_a_worker_reads_ahead(data: Any) -> None:
+    options = {"global_batch": 4, "num_workers": 1, "micro_batch": 2, "epochs": 2}
+    check(lambda: data(18), options, [(2, 2, 1), (1, 3, -1), (2, 1, 1), (4, 2, -1)])
+
+
+class Split(Resumable):
+    """Each worker has every n-th sample."""
+
+    def __iter__(self) -> Any:
+        worker = torch.utils.data.get_worker_info()
+        for number in super().__iter__():
+            if number % worker.num_workers == worker.id:
+                yield number
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's, with PyTorch 2.13
+@pytest.mark.parametrize("data", [Split])
+def test_a_stream_that_several_workers_share(data: Any) -> None:
+    pytest.importorskip("torchdata")
+    options = {"global_batch": 4, "num_workers": 2, "micro_batch": 2, "epochs": 2}
+    check(lambda: data(18), options, [(2, 2, 1), (1, 3, -1), (2, 1, 1), (4, 2, -1)])
+
+
+def test_several_workers_of_a_stream_need_torchdata(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torchdata.stateful_dataloader", None)
+    with pytest.raises(ImportError, match="num_workers=1"):
+        ElasticLoader(Counted(4), global_batch=2, num_workers=2)
+
+
+def test_it_is_part_of_what_a_script_imports() -> None:
+    assert {"ElasticLoader", "average_gradients"} <= set(hops_profiler.__all__)

@@ -1,0 +1,327 @@
+"""Gavel's programs against formulations of our own, and its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hops_rivals.gavel.fractions import (
+    Shares,
+    finish_time_fairness,
+    makespan,
+    max_min,
+    max_sum,
+    worst_rho,
+)
+from hops_rivals.gavel.policy import Gavel, shares_of
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from sim_cases import cluster, job, workload
+
+from hopsd.model.arrays import Floats
+from hopsd.model.ids import GpuType
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.policies.placing import Servers
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.engine import SimulationSettings
+from hopsd.sim.study import play
+
+
+@st.composite
+def shares(draw: st.DrawFn) -> Shares:
+    """1 to 7 jobs on 1 to 3 types; some jobs cannot run on some types, every one on one."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    jobs, types = draw(st.integers(1, 7)), draw(st.integers(1, 3))
+    rates = rng.uniform(0.5, 20.0, (jobs, types)) * (rng.random((jobs, types)) < 0.8)
+    rates[np.arange(jobs), rng.integers(0, types, jobs)] = rng.uniform(1.0, 10.0, jobs)
+    total = rng.uniform(100.0, 1e5, jobs)
+    return Shares(
+        rates=rates,
+        gpus=rng.choice([1.0, 2.0, 4.0, 8.0], jobs),
+        capacity=rng.choice([4.0, 8.0, 16.0], types),
+        remaining=total * rng.uniform(0.01, 1.0, jobs),
+        elapsed=rng.uniform(0.0, 1e4, jobs),
+        past=rng.uniform(0.0, 1e4, jobs),
+    )
+
+
+def feasible(case: Shares, least: Floats) -> bool:
+    """Whether some X gives every job at least the rate ``least``: a dense program of its own."""
+    jobs, types = case.rates.shape
+    rows, limits = [], []
+    for m in range(jobs):
+        row = np.zeros((jobs, types))
+        row[m] = 1.0
+        rows.append(row.ravel())
+        limits.append(1.0)
+        row = np.zeros((jobs, types))
+        row[m] = -case.rates[m]
+        rows.append(row.ravel())
+        limits.append(-least[m])
+    for t in range(types):
+        row = np.zeros((jobs, types))
+        row[:, t] = case.gpus
+        rows.append(row.ravel())
+        limits.append(case.capacity[t])
+    answer = linprog(np.zeros(jobs * types), A_ub=np.array(rows), b_ub=limits, bounds=(0, 1))
+    return bool(answer.status == 0)
+
+
+def largest(fits: Callable[[float], bool], low: float, high: float) -> float:
+    """Bisection to 1e-9 of the largest value that fits."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def within_limits(case: Shares, x: Floats) -> None:
+    assert (x >= 0.0).all()
+    assert (x.sum(axis=1) <= 1.0 + 1e-7).all()
+    assert (case.gpus @ x <= case.capacity * (1.0 + 1e-7)).all()
+    assert x[case.rates == 0].sum() == pytest.approx(0.0, abs=1e-9)
+
+
+def levels(case: Shares, x: Floats) -> Floats:
+    level: Floats = (case.rates * x).sum(axis=1) / case.equal_rates * case.gpus
+    return level
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_max_min_is_the_largest_minimum(case: Shares) -> None:
+    x = max_min(case)
+    within_limits(case, x)
+    unit = case.equal_rates / case.gpus
+    best = largest(lambda z: feasible(case, z * unit), 0.0, 1e4)
+    assert levels(case, x).min() == pytest.approx(best, rel=1e-6)
+
+
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(shares())
+def test_water_filling_leaves_nothing_for_anybody(case: Shares) -> None:
+    """No job can have 1 % more without taking from one that has as little or less.
+
+    A job that is nearly as fast on two types turns the solver's 1e-7 into some 1e-4 of a level.
+    """
+    level = levels(case, max_min(case))
+    unit = case.equal_rates / case.gpus
+    for m, own in enumerate(level):
+        least = np.where(level <= own * (1 + 1e-6), level * (1 - 1e-7), 0.0)
+        least[m] = own * 1.01
+        assert not feasible(case, least * unit)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_makespan_is_the_shortest(case: Shares) -> None:
+    x = makespan(case)
+    within_limits(case, x)
+    longest = (case.remaining / (case.rates * x).sum(axis=1)).max()
+    speed = largest(lambda z: feasible(case, z * case.remaining), 0.0, 20.0)
+    assert longest == pytest.approx(1.0 / speed, rel=1e-6)
+
+
+ONE_IS_NEARLY_DONE = Shares(
+    rates=np.array([[18.69498772, 7.41405782], [4.17132091, 7.5952255], [7.35036605, 18.4221085],
+                    [6.8922157, 19.83631335], [2.82880655, 0.0], [4.43346756, 0.0],
+                    [5.50933551, 14.98080841]]),
+    gpus=np.array([4.0, 2.0, 8.0, 4.0, 2.0, 1.0, 4.0]),
+    capacity=np.array([4.0, 8.0]),
+    remaining=np.array([3543.08091611, 3853.00675383, 22473.12576494, 48658.40150327,
+                        2802.67178108, 23795.27096718, 411.87237988]),
+    elapsed=np.array([388.66098135, 1749.69495146, 9371.97665679, 8715.03012669, 7615.2298896,
+                      7490.32451913, 7644.54263831]),
+    past=np.array([1779.51963062, 319.64138749, 7574.23183389, 3345.83317346,
+                   42812.25656006, 9937.67732692, 3381.12976901]),
+)  # fmt: skip
+"""Iterating on the rho found stops 4e-6 above the lowest, after 274 programs."""
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+@example(ONE_IS_NEARLY_DONE)
+def test_finish_time_fairness_is_the_lowest(case: Shares) -> None:
+    x = finish_time_fairness(case)
+    within_limits(case, x)
+
+    def fits(inverse: float) -> bool:
+        slack = case.alone_seconds / inverse - case.elapsed
+        return bool((slack > 0).all()) and feasible(case, case.remaining / slack)
+
+    best = 1.0 / largest(fits, 1e-9, 1e6)
+    assert worst_rho(case, x) == pytest.approx(best, rel=1e-6)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_of_the_shortest_makespans_nothing_more_can_be_done(case: Shares) -> None:
+    """The plain program is open about all jobs but the longest ones."""
+    x = makespan(case)
+    longest = (case.remaining / (case.rates * x).sum(axis=1)).max()
+    assert relative(case, x) == pytest.approx(most(case, case.remaining / longest), rel=5e-3)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_of_the_fairest_finishes_nothing_more_can_be_done(case: Shares) -> None:
+    x = finish_time_fairness(case)
+    slack = worst_rho(case, x) * case.alone_seconds - case.elapsed
+    # The bound is known to 1e-7, and what others can do may depend on it much.
+    assert relative(case, x) == pytest.approx(most(case, case.remaining / slack), rel=5e-3)
+
+
+def relative(case: Shares, x: Floats) -> float:
+    return float((case.rates / case.equal_rates[:, None] * x).sum())
+
+
+def most(case: Shares, least: Floats) -> float:
+    """The largest sum of relative throughputs with the rates ``least``: a dense program."""
+    jobs, types = case.rates.shape
+    value = case.rates / case.equal_rates[:, None]
+    each, of_type = np.repeat(np.eye(jobs), types, axis=1), np.tile(np.eye(types), jobs)
+    answer = linprog(
+        -value.ravel(),
+        A_ub=np.vstack(
+            (
+                each,
+                of_type * np.repeat(case.gpus, types),
+                -each * case.rates.ravel() / least[:, None],
+            )
+        ),
+        b_ub=np.concatenate((np.ones(jobs), case.capacity, np.full(jobs, -1.0 + 1e-6))),
+        bounds=(0, 1),
+    )
+    return -float(answer.fun)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(shares())
+def test_max_sum_equals_its_dual(case: Shares) -> None:
+    """min sum_m y_m + sum_t capacity_t p_t with y_m + gpus_m p_t >= value_mt has the same value."""
+    x = max_sum(case)
+    within_limits(case, x)
+    value = case.rates / case.equal_rates[:, None]
+    jobs, types = value.shape
+    rows, limits = [], []
+    for m in range(jobs):
+        for t in range(types):
+            row = np.zeros(jobs + types)
+            row[m], row[jobs + t] = -1.0, -case.gpus[m]
+            rows.append(row)
+            limits.append(-value[m, t])
+    cost = np.concatenate((np.ones(jobs), case.capacity))
+    dual = linprog(cost, A_ub=np.array(rows), b_ub=limits, bounds=(0, None))
+    assert (value * x).sum() == pytest.approx(dual.fun, rel=1e-6)
+
+
+def test_who_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
+    """Two 1-GPU jobs, one GPU each of two types: the second job is as fast on either, so its
+    level is 1 whatever happens. The plain program stops there; water filling gives the first
+    the fast GPU all the time: 4 of 2.5 samples/s.
+    """
+    case = Shares(
+        rates=np.array([[4.0, 1.0], [1.0, 1.0]]),
+        gpus=np.ones(2),
+        capacity=np.ones(2),
+        remaining=np.ones(2),
+        elapsed=np.zeros(2),
+        past=np.zeros(2),
+    )
+    x = max_min(case)
+    assert x == pytest.approx(np.eye(2))
+    assert levels(case, x) == pytest.approx([1.6, 1.0])
+
+
+def test_rounds_give_the_time_that_the_program_says() -> None:
+    """Three equal jobs on one GPU, played for 300 rounds: a third of the time each."""
+    load = workload([job(i, 1e9, 1) for i in range(3)])
+    seen: list[list[float]] = []
+
+    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        seen.append([j.run_seconds_by_type.get(GpuType("a"), 0.0) for j in snapshot.jobs])
+        return get("gavel")(snapshot, settings)
+
+    run = SimulationSettings(100.0, cluster=ClusterSettings(0.0), horizon=30001.0)
+    play("gavel", watching, cluster(n0=1), load, run)
+    assert seen[-1] == pytest.approx([10000.0] * 3, abs=100.0)
+
+
+def test_a_plan_is_made_at_a_rounds_start_only() -> None:
+    load = workload([job(1, 500.0, 1), job(2, 50.0, 1, submit=10.0)])
+    result = play("gavel", get("gavel"), cluster(n0=2), load, SimulationSettings(100.0))
+    assert [o.first_start for o in result.outcomes] == [0.0, 100.0]
+
+
+def test_what_nobody_has_a_share_of_is_given_all_the_same() -> None:
+    """All shares are of type b, whose GPU is one: type a's queue serves a job with X = 0."""
+
+    def only_b(shares: Shares) -> Floats:
+        return np.column_stack((np.zeros(2), np.full(2, 0.5)))
+
+    load = workload([job(1, 100.0, 1), job(2, 100.0, 1)], a=2.0, b=1.0)
+    result = play("gavel", Gavel(only_b), cluster(n0=1, b0=1), load, SimulationSettings(100.0))
+    assert [o.first_start for o in result.outcomes] == [0.0, 0.0]
+
+
+def test_every_type_has_a_queue_in_which_shares_come_first() -> None:
+    """Job 2 alone has a share of the fast type and goes first there; job 1 takes what is left."""
+
+    def second_on_a(shares: Shares) -> Floats:
+        return np.array([[0.0, 0.2], [0.8, 0.0]])
+
+    load = workload([job(1, 100.0, 1), job(2, 100.0, 1)], a=2.0, b=1.0)
+    made: list[Plan] = []
+
+    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        made.append(Gavel(second_on_a)(snapshot, settings))
+        return made[-1]
+
+    play("gavel", watching, cluster(n0=1, b0=1), load, SimulationSettings(100.0, horizon=1.0))
+    placed = {job_id: places.as_dict() for job_id, places in made[0].placements.items()}
+    assert placed == {"1": {"b0": 1}, "2": {"n0": 1}}
+
+
+@pytest.mark.parametrize(("by_share", "first"), [(False, 100.0), (True, 200.0)])
+def test_shares_that_count_what_is_left_are_not_divided_by_what_was_received(
+    by_share: bool, first: float
+) -> None:
+    """The job with the larger share ends before the other starts, or they alternate."""
+
+    def unequal(shares: Shares) -> Floats:
+        return np.array([[0.3], [0.7]])[-len(shares.gpus) :]
+
+    load = workload([job(1, 150.0, 1), job(2, 150.0, 1)])
+    policy = Gavel(unequal, by_share=by_share)
+    result = play("gavel", policy, cluster(n0=1), load, SimulationSettings(100.0))
+    assert [o.first_start for o in result.outcomes] == [first, 0.0]
+
+
+def test_the_job_with_most_left_is_first_for_the_makespan() -> None:
+    """Equal jobs, of which the first is half done when the second comes."""
+    load = workload([job(1, 400.0, 1), job(2, 400.0, 1, submit=150.0)])
+    run = SimulationSettings(100.0, cluster=ClusterSettings(0.0))
+    result = play("gavel-makespan", get("gavel-makespan"), cluster(n0=1), load, run)
+    assert [o.first_start for o in result.outcomes] == [0.0, 200.0]
+    assert max(o.end or 0.0 for o in result.outcomes) == 800.0
+
+
+def test_time_alone_counts_the_jobs_that_were_there() -> None:
+    """Alone for 100 s, then one of two: what is done counts as it was, the rest at half speed."""
+    load = workload([job(1, 1000.0, 1), job(2, 1000.0, 1, submit=100.0)])
+    alone: list[list[float]] = []
+
+    def watching(snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        jobs = [j for j in snapshot.jobs if j.submit <= snapshot.now]
+        shares = shares_of(snapshot, Servers(snapshot), jobs, [1] * len(jobs))
+        alone.append(shares.alone_seconds.tolist())
+        return get("gavel-ftf")(snapshot, settings)
+
+    run = SimulationSettings(100.0, cluster=ClusterSettings(0.0), horizon=101.0)
+    play("gavel-ftf", watching, cluster(n0=1), load, run)
+    assert alone[0] == pytest.approx([1000.0])
+    assert alone[-1] == pytest.approx([100.0 + 2 * 900.0, 2000.0])

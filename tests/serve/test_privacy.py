@@ -1,0 +1,206 @@
+"""PrivateData: an ordinary user finds nothing of another's in any answer, an operator all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_store import MemoryStore
+
+from hopsd.config import load
+from hopsd.errors import ConfigError, SlurmUnavailableError
+from hopsd.learning.learnt import known_workloads
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.knowledge import Knowledge, ThroughputRecord
+from hopsd.model.privacy import UNKNOWN, Privacy, Private, Viewer
+from hopsd.model.reading import SlurmState
+from hopsd.serve.privacy import history_for, knowledge_for, status_for, throughput_for, viewer
+from hopsd.slurm.ask import KEEP_SECONDS, PrivacyReader
+from hopsd.slurm.command import SlurmCommands
+
+ANN, BOB, HOPS, OPERATOR = 1001, 1002, 990, 1003
+SECRET = "secret-of-bob"  # noqa: S105 - what a test looks for
+
+
+def row(number: int, uid: int, text: str) -> dict[str, Any]:
+    return {"id": str(number), "uid": uid, "user": text, "name": text, "reason": text}
+
+
+def document() -> dict[str, Any]:
+    return {
+        "mode": "active",
+        "sentence": f"first plan, job 99 {SECRET}",
+        "error": f"job 99 of {SECRET}",
+        "raqlr": 1.5,
+        "running": [row(7, ANN, "ann"), row(99, BOB, SECRET)],
+        "waiting": [row(98, BOB, SECRET), row(8, ANN, "ann")],
+        "nodes": [{"name": "n0", "idle": 0, "jobs": {"7": 2, "99": 6}}],
+        "round": {
+            "start": 0.0,
+            "window": ["99", "8"],
+            "adjusted": ["98"],
+            "steps": [{"job": "99", "error": SECRET}, {"job": "7", "error": ""}],
+        },
+    }
+
+
+def ann(*hidden: Private) -> Viewer:
+    return Viewer(ANN, "ann", frozenset(hidden))
+
+
+def test_nothing_private_is_told_whole() -> None:
+    assert status_for(ann(), document()) == {**document(), "private": []}
+
+
+def test_others_jobs_are_nowhere_in_the_document() -> None:
+    told = status_for(ann(Private.JOBS), document())
+    assert [job["id"] for job in told["running"] + told["waiting"]] == ["7", "8"]
+    assert told["nodes"][0]["jobs"] == {"7": 2}
+    assert told["private"] == ["jobs"]
+    words = json.dumps(told)
+    for word in (SECRET, "99", "98"):
+        assert word not in words
+    assert told["error"]  # that something is wrong is nobody's secret
+
+
+def test_nodes_and_usage_are_hidden_alone() -> None:
+    told = status_for(ann(Private.NODES), document())
+    assert told["nodes"] == []
+    assert len(told["running"]) == 2
+    assert status_for(ann(Private.USAGE), document())["raqlr"] is None
+
+
+@pytest.mark.parametrize(("uid", "user"), [(0, "root"), (HOPS, "hops"), (OPERATOR, "olga")])
+def test_who_runs_the_site_sees_all(uid: int, user: str) -> None:
+    privacy = Privacy(frozenset(Private), frozenset({0}), frozenset({"olga"}))
+    who = viewer(uid, user, HOPS, privacy, tuple(Private))
+    assert status_for(who, document())["running"] == document()["running"]
+
+
+def test_the_configuration_hides_more() -> None:
+    who = viewer(ANN, "ann", HOPS, Privacy(frozenset({Private.NODES})), (Private.JOBS,))
+    assert who.hidden == {Private.NODES, Private.JOBS}
+
+
+def test_a_jobs_history_is_its_owners() -> None:
+    history = {"record": {"user": "bob"}, "placements": [{"nodes": {"n0": 1}}], "events": []}
+    assert history_for(Viewer(BOB, "bob", frozenset(Private)), history) == history
+    assert history_for(ann(), history) == history
+    assert history_for(ann(Private.JOBS), history) == {
+        "record": None,
+        "placements": [],
+        "events": [],
+    }
+
+
+def record(workload: str) -> ThroughputRecord:
+    return ThroughputRecord(WorkloadName(workload), GpuType("a100"), NodeName("n0"), 1, 1, 9.0, 1.0)
+
+
+def test_speeds_are_told_of_workloads_that_one_ran() -> None:
+    store = MemoryStore()
+    store.save_jobs(
+        [
+            JobRecord(
+                id=JobId("7"),
+                user=UserName(user),
+                name="x",
+                comment="hops:reqs=1",
+                workload=WorkloadName(workload),
+                submit=at,
+                seen=at,
+                state=SlurmState.COMPLETED,
+                end=at,
+            )
+            for user, workload, at in (("ann", "bert", 1.0), ("bob", SECRET, 2.0))
+        ]
+    )
+    own = store.workloads_of(UserName("ann"))
+    names = ("bert", SECRET, "ann/train/a.sh", f"bob/{SECRET}", "annie/x")
+    knowledge = Knowledge(records=tuple(map(record, names)))
+    told = knowledge_for(ann(Private.JOBS), knowledge, own)
+    assert [each["workload"] for each in known_workloads(told)] == ["ann/train/a.sh", "bert"]
+    assert knowledge_for(ann(), knowledge, own) is knowledge
+
+
+def test_private_nodes_are_not_named_beside_speeds() -> None:
+    answer = {"types": [{"shapes": [{"count": 1, "entity": {"n0": 1}}]}], "servers": [{"node": 1}]}
+    told = throughput_for(ann(Private.NODES), answer)
+    assert told == {"types": [{"shapes": [{"count": 1, "entity": {}}]}], "servers": []}
+
+
+CONFIG = """\
+AccountingStorageType   = accounting_storage/slurmdbd
+PrivateData             = jobs,usage,users
+SlurmUser               = slurm(64030)
+"""
+
+
+class Said(SlurmCommands):
+    """Slurm's commands with canned answers; None: away."""
+
+    answers: Mapping[str, str | None]
+    asked = 0
+
+    def run(self, *arguments: str) -> str:
+        type(self).asked += 1
+        answer = type(self).answers[arguments[0]]
+        if answer is None:
+            raise SlurmUnavailableError("away")
+        return answer
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> type[Said]:
+    users = "ann|None\nolga|Operator\nroot|Administrator\n"
+    monkeypatch.setattr(Said, "answers", {"scontrol": CONFIG, "sacctmgr": users}, raising=False)
+    monkeypatch.setattr(Said, "asked", 0)
+    return Said
+
+
+def test_slurm_says_what_is_private_and_who_is_an_operator(said: type[Said]) -> None:
+    assert PrivacyReader(said()).read() == Privacy(
+        frozenset({Private.JOBS, Private.USAGE}), frozenset({0, 64030}), frozenset({"olga", "root"})
+    )
+
+
+def test_slurm_is_asked_once_a_minute_however_often_we_are(said: type[Said]) -> None:
+    now = [0.0]
+    reader = PrivacyReader(said(), lambda: now[0])
+    for _ in range(1000):
+        reader.read()
+    assert said.asked == 2
+    now[0] += KEEP_SECONDS
+    reader.read()
+    assert said.asked == 4
+
+
+def test_while_slurm_is_away_the_last_word_holds_and_none_hides_all(said: type[Said]) -> None:
+    now = [0.0]
+    known = said.answers
+    said.answers = {"scontrol": None, "sacctmgr": None}
+    reader = PrivacyReader(said(), lambda: now[0])
+    assert reader.read() == UNKNOWN
+    assert reader.read().hidden == frozenset(Private)
+    said.answers = {**known, "sacctmgr": None}
+    now[0] += KEEP_SECONDS
+    assert reader.read().privileged_users == frozenset()
+    said.answers = known
+    now[0] += KEEP_SECONDS
+    reader.read()
+    said.answers = {"scontrol": CONFIG, "sacctmgr": None}
+    now[0] += KEEP_SECONDS
+    assert reader.read().privileged_users == {"olga", "root"}
+
+
+def test_the_setting_takes_what_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "hopsd.toml"
+    path.write_text('[daemon]\nprivate_data = ["jobs", "nodes"]\n')
+    assert load(path).daemon.private_data == ("jobs", "nodes")
+    path.write_text('[daemon]\nprivate_data = ["job"]\n')
+    with pytest.raises(ConfigError, match="a list of any of jobs, nodes, usage"):
+        load(path)

@@ -1,0 +1,268 @@
+"""What lasts from tick to tick: failures are told, requests kept, configurations taken in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from memory_store import MemoryStore
+
+from hopsd.config import Config
+from hopsd.core.queue.backoff import Backoff
+from hopsd.errors import NotLeaderError, SlurmUnavailableError
+from hopsd.learning.learner import MAX_EVENTS
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.reading import (
+    RELEASED_MARK,
+    Hold,
+    JobReading,
+    NodeReading,
+    Reading,
+    SlurmState,
+)
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.service.controller import Controller
+from hopsd.slurm.port import InstantPort
+from hopsd.store.leader import Leader
+from hopsd.store.postgres import PostgresStore
+
+JOB = JobReading(
+    id=JobId("1"),
+    user=UserName("ann"),
+    uid=1000,
+    name="train",
+    comment="hops:reqs=2",
+    partition="main",
+    state=SlurmState.PENDING,
+    submit=900.0,
+    hold=Hold.HOPS,
+)
+
+
+class Port(InstantPort):
+    """Does what it is told; ``fails`` is raised in place of the next answer."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.job = JOB
+        self.now = 1000.0
+        self.nodes = (NodeReading(NodeName("n0"), GpuType("a100"), 4, 16),)
+        self.steps: list[Step] = []
+        self.fails: list[Exception] = []
+
+    def read(self) -> Reading:
+        if self.fails:
+            raise self.fails.pop()
+        return Reading(self.now, self.nodes, (self.job,), "22.05.8")
+
+    def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        self.steps += steps
+        for step in steps:
+            if step.target:
+                self.job = replace(self.job, state=SlurmState.RUNNING, allocation=step.target)
+            elif step.kind is StepKind.RELEASE:
+                self.job = replace(self.job, hold=Hold.NONE, marks=RELEASED_MARK)
+        return [StepOutcome(s, OutcomeStatus.DONE, s.target, started=1000.0) for s in steps]
+
+
+class Store(MemoryStore):
+    """With tables that an operator may change."""
+
+    def use_tables(self, tables: object) -> None:
+        assert tables == {}
+
+
+class Lead:
+    """The leader's lock, held or not."""
+
+    def __init__(self) -> None:
+        self.mine = True
+
+    def acquire(self) -> None:
+        if not self.mine:
+            raise NotLeaderError("another hopsd leads")
+
+
+class Rig:
+    """A controller over memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, self.store, self.lead = Port(), Store(), Lead()
+        config = Config()
+        self.config = replace(config, knowledge=replace(config.knowledge, report_dir=folder))
+        self.controller = Controller(
+            self.config,
+            self.port,
+            "a test",
+            cast(PostgresStore, self.store),
+            cast(Leader, self.lead),
+        )
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_a_tick_places_and_tells(rig: Rig) -> None:
+    assert "1 start done" in rig.controller.tick()
+    assert [row["id"] for row in rig.controller.document["running"]] == ["1"]
+
+
+def test_a_start_that_was_put_off_is_told_and_comes_with_the_next_plan(rig: Rig) -> None:
+    carry_out = rig.port.apply
+
+    def too_busy(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        rig.port.apply = carry_out  # type: ignore[method-assign]
+        return [StepOutcome(s, OutcomeStatus.PUT_OFF, error="Slurm is busy") for s in steps]
+
+    rig.port.apply = too_busy  # type: ignore[method-assign]
+    assert "1 start put_off" in rig.controller.tick()
+    [row] = rig.controller.document["waiting"]
+    assert (row["code"], row["reason"]) == ("lost_to_others", "Slurm is busy")
+    assert not rig.controller.backing_off
+    assert "1 start done" in rig.controller.tick()
+
+
+def test_reports_out_of_reach_are_told_at_every_tick(rig: Rig, tmp_path: Path) -> None:
+    rig.controller.tick()
+    assert "no report" not in rig.controller.tick()
+    tmp_path.rmdir()
+    assert f"no report of a job can be read: {tmp_path}: No such" in rig.controller.tick()
+    tmp_path.mkdir()
+    assert "no report" not in rig.controller.tick()
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (SlurmUnavailableError("no answer"), "SlurmUnavailableError: no answer"),
+        (KeyError("who"), "a defect of hops, KeyError"),
+    ],
+)
+def test_a_failure_is_told_and_the_next_tick_goes_on(
+    rig: Rig, failure: Exception, told: str
+) -> None:
+    rig.port.fails = [failure]
+    assert told in rig.controller.tick()
+    assert told in rig.controller.document["error"]
+    assert "1 start done" in rig.controller.tick()
+    assert rig.controller.document["error"] is None
+
+
+def test_a_clock_that_is_set_back_lets_nobody_rest_longer(rig: Rig) -> None:
+    rig.controller.tick()
+    rig.port.job = JOB
+    rig.controller._backoffs = {JOB.id: Backoff(3, rig.port.now + 60.0, "Resources")}
+    rig.port.now -= 600.0
+    rig.controller.tick()
+    assert "1 start done" in rig.controller.tick()
+
+
+@pytest.mark.parametrize(("wants", "avoid"), [("", ("n1",)), (";cpu=yes", ())])
+def test_who_wants_no_cpu_gets_none_of_plain_slurm_either(
+    rig: Rig, wants: str, avoid: tuple[str, ...]
+) -> None:
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.port.nodes += (NodeReading(NodeName("n1"), GpuType("cpu"), 2, 16),)
+    rig.port.job = replace(JOB, comment=JOB.comment + wants)
+    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.controller.tick()
+    assert [s.avoid for s in rig.port.steps] == [avoid]
+
+
+def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> None:
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.port.fails = [SlurmUnavailableError("no answer")]
+    rig.controller.tick()
+    assert rig.port.steps == []
+    assert "gave 1 of 1 jobs back" in rig.controller.tick()
+    assert [(s.kind, s.gpus) for s in rig.port.steps] == [(StepKind.RELEASE, 2)]
+    rig.controller.tick()
+    assert len(rig.port.steps) == 1
+    (row,) = rig.controller.document["waiting"]
+    assert row["released"]
+    assert "given back to plain Slurm" in row["reason"]
+
+
+def test_a_job_whose_release_slurm_forgot_is_planned_again(rig: Rig) -> None:
+    """slurmctld went back to an older state: nobody started the job any more."""
+    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.port.job = replace(JOB, begin=5000.0)
+    assert "gave 1 of 1 jobs back" in rig.controller.tick()
+    rig.port.job = JOB
+    rig.controller.tick()
+    assert rig.port.job.state is SlurmState.RUNNING
+
+
+def test_a_job_given_back_may_need_several_nodes(rig: Rig) -> None:
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.port.nodes += (NodeReading(NodeName("n1"), GpuType("a100"), 4, 16),)
+    rig.port.job = replace(JOB, comment="hops:reqs=6")
+    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.controller.tick()
+    assert [(s.gpus, s.least_nodes) for s in rig.port.steps] == [(6, 2)]
+
+
+def test_a_release_asked_for_outlives_the_hopsd_that_was_asked(rig: Rig, tmp_path: Path) -> None:
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.store.add_release_request((JobId("1"),), uid=0, at=0.0)
+    other = Rig(tmp_path)
+    other.controller._store = cast(PostgresStore, rig.store)
+    assert "gave 1 of 1 jobs back" in other.controller.tick()
+    assert rig.store.release_requests() == ()
+
+
+def test_a_pause_leaves_a_half_applied_plan_as_it_is_until_the_resume(rig: Rig) -> None:
+    def breaks(steps: Sequence[Step]) -> Sequence[StepOutcome]:
+        raise SlurmUnavailableError("no answer")
+
+    applies, rig.port.apply = rig.port.apply, breaks  # type: ignore[method-assign]
+    rig.controller.tick()
+    rig.port.apply = applies  # type: ignore[method-assign]
+    rig.store.set_paused(paused=True, by="root", at=0.0)
+    assert "paused" in rig.controller.tick()
+    assert rig.port.steps == []
+    (row,) = rig.controller.document["waiting"]
+    assert row["reason"] == "hops is paused"
+    rig.store.set_paused(paused=False, by="root", at=0.0)
+    assert "took up an unfinished plan" in rig.controller.tick()
+    assert rig.port.job.state is SlurmState.RUNNING
+    assert rig.store.unfinished_plan() is None
+
+
+def test_without_the_lead_nothing_is_done_or_shown_as_known(rig: Rig) -> None:
+    rig.controller.tick()
+    rig.lead.mine = False
+    rig.store.add_release_request((), uid=0, at=0.0)
+    assert "standing by" in rig.controller.tick()
+    assert rig.controller.document["mode"] == "standby"
+    assert rig.controller.document["running"] == []
+
+
+def test_a_configuration_counts_from_the_next_tick_on(rig: Rig) -> None:
+    rig.controller.tick()
+    longer = replace(rig.config.daemon, round_seconds=77.0)
+    rig.controller.configure(replace(rig.config, daemon=longer))
+    rig.controller._window = None
+    rig.controller.tick()
+    shown = rig.controller.document["round"]
+    assert shown["end"] - shown["start"] == 77.0
+
+
+def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Path) -> None:
+    rig.controller.tick()
+    for number in range(MAX_EVENTS + 5):
+        (tmp_path / f"1.0.n0.0.{number}.json").write_text("{}")
+    rig.controller.tick()
+    assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
+    told = [event.text for event in rig.store.events() if event.kind == "report_refused"]
+    assert len(told) == MAX_EVENTS + 1
+    assert told[0] == "and 5 more at the same look"
+    rig.controller.tick()
+    assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5

@@ -1,0 +1,114 @@
+"""A plan that comes too late is used in the next round (section 4.7 of the paper)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from hopsd.errors import PlanLateError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, JobState, Node, ThroughputTable
+from hopsd.model.plan import Plan, PlanSettings, RoundInfo, Snapshot
+from hopsd.service.deadline import WithDeadline, drop_stale
+
+N0 = Node(NodeName("n0"), GpuType("a100"), 4, 4)
+ONE = Allocation.of({"n0": 1})
+TABLE = {GpuType("a100"): ThroughputTable({1: 1.0})}
+JOB = Job(JobId("1"), UserName("ann"), 0.0, 10.0, (1,), TABLE)
+SNAPSHOT = Snapshot(0.0, RoundInfo(first=True, seconds=60.0), (N0,), (JOB,))
+LATE = PlanSettings(time_limit_seconds=0.05)
+IN_TIME = PlanSettings(time_limit_seconds=60.0)
+
+
+class Slow:
+    """A policy that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.calls = 0
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        self.calls += 1
+        assert self.go.wait(60.0)
+        return Plan({JobId("1"): ONE})
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    policy = Slow()
+    yield policy
+    policy.go.set()
+
+
+def test_a_plan_in_time_is_the_policys(slow: Slow) -> None:
+    slow.go.set()
+    assert WithDeadline(slow)(SNAPSHOT, IN_TIME).placements == {JobId("1"): ONE}
+
+
+def test_under_paper_exact_a_late_plan_is_not_used(slow: Slow) -> None:
+    deadline = WithDeadline(slow)
+    with pytest.raises(PlanLateError, match="not used"):
+        deadline(SNAPSHOT, replace(LATE, paper_exact=True))
+    slow.go.set()
+    deadline._late.future.result(60.0)  # type: ignore[union-attr]
+    assert deadline(SNAPSHOT, replace(IN_TIME, paper_exact=True)).placements
+    assert slow.calls == 2
+
+
+def test_a_late_plan_is_told_and_then_used_without_a_second_solve(slow: Slow) -> None:
+    deadline = WithDeadline(slow)
+    with pytest.raises(PlanLateError, match="next round"):
+        deadline(SNAPSHOT, LATE)
+    with pytest.raises(PlanLateError, match="still being solved"):
+        deadline(SNAPSHOT, LATE)
+    slow.go.set()
+    deadline._late.future.result(60.0)  # type: ignore[union-attr]
+    assert deadline(SNAPSHOT, LATE).placements == {JobId("1"): ONE}
+    assert slow.calls == 1
+
+
+def test_a_late_further_plan_is_not_used_for_a_first_one(slow: Slow) -> None:
+    deadline = WithDeadline(slow)
+    further = replace(SNAPSHOT, round=RoundInfo(first=False, seconds=30.0))
+    with pytest.raises(PlanLateError):
+        deadline(further, LATE)
+    slow.go.set()
+    deadline._late.future.result(60.0)  # type: ignore[union-attr]
+    deadline(SNAPSHOT, IN_TIME)
+    assert slow.calls == 2
+
+
+def test_what_no_longer_fits_is_left_out() -> None:
+    jobs = [replace(JOB, id=JobId(i)) for i in ("1", "2", "3")]
+    two, three = Allocation.of({"n0": 2}), Allocation.of({"n0": 3})
+    plan = Plan(
+        {JobId("1"): two, JobId("2"): three, JobId("3"): two, JobId("9"): ONE},
+        window=(JobId("2"), JobId("1"), JobId("3")),
+    )
+    kept = drop_stale(plan, replace(SNAPSHOT, jobs=tuple(jobs))).placements
+    assert kept == {JobId("2"): three}
+    lost_node = Plan({JobId("1"): Allocation.of({"gone": 1})})
+    assert drop_stale(lost_node, SNAPSHOT).placements == {}
+
+
+def test_a_late_first_plan_may_use_what_preemptible_jobs_hold() -> None:
+    holding = replace(JOB, id=JobId("2"), running=Allocation.of({"n0": 4}))
+    full = replace(SNAPSHOT, nodes=(replace(N0, idle=0),), jobs=(JOB, holding))
+    assert drop_stale(Plan({JobId("1"): ONE}), full).placements == {JobId("1"): ONE}
+    pinned = replace(full, jobs=(JOB, replace(holding, preemptible=False)))
+    assert drop_stale(Plan({JobId("1"): ONE}), pinned).placements == {}
+
+
+def test_a_late_plan_leaves_a_job_whose_new_place_was_lost_where_it_runs() -> None:
+    running = replace(JOB, running=ONE)
+    lost = Plan({JobId("1"): Allocation.of({"n9": 1})})
+    assert drop_stale(lost, replace(SNAPSHOT, jobs=(running,))).placements == {JobId("1"): ONE}
+
+
+def test_a_late_plan_starts_no_job_that_is_held_by_now() -> None:
+    held = replace(JOB, state=JobState.HELD)
+    assert drop_stale(Plan({JobId("1"): ONE}), replace(SNAPSHOT, jobs=(held,))).placements == {}

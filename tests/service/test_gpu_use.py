@@ -1,0 +1,85 @@
+"""What becomes of the cluster's GPUs: each is counted once, at every time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.devices import CPU
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.journal import GpuUse
+from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
+from hopsd.service.gpu_use import Meter
+
+A = GpuType("a")
+N0, N1 = NodeName("n0"), NodeName("n1")
+
+
+def reading(now: float, *nodes: NodeReading, **held: int) -> Reading:
+    where = Allocation.of({NodeName(node): gpus for node, gpus in held.items()})
+    job = JobReading(JobId("1"), UserName("u"), 0, "", "", "", SlurmState.RUNNING, 0.0)
+    return Reading(now, nodes, (replace(job, allocation=where),))
+
+
+def test_until_the_next_look_all_stays_as_it_is() -> None:
+    meter = Meter()
+    nodes = (NodeReading(N0, A, 8, 8, foreign_gpus=1), NodeReading(N1, A, 4, 4, usable=False))
+    assert meter.look(reading(100.0, *nodes, n0=2, n1=1), wanted=True, longest=60.0) == ()
+    assert meter.look(reading(110.0, *nodes), wanted=False, longest=60.0) == (
+        GpuUse(0.0, A, hops=30.0, plain=10.0, fragmented=50.0, down=30.0),
+    )
+    assert meter.look(reading(120.0, *nodes), wanted=True, longest=60.0) == (
+        GpuUse(0.0, A, plain=10.0, idle=70.0, down=40.0),
+    )
+
+
+def test_a_time_over_the_full_hour_is_divided() -> None:
+    meter, node = Meter(), NodeReading(N0, A, 1, 1)
+    meter.look(reading(3590.0, node), wanted=False, longest=60.0)
+    assert meter.look(reading(3605.0, node), wanted=False, longest=60.0) == (
+        GpuUse(0.0, A, idle=10.0),
+        GpuUse(3600.0, A, idle=5.0),
+    )
+
+
+def test_a_cpu_idles_beside_a_job_that_needs_gpus() -> None:
+    meter = Meter()
+    nodes = (NodeReading(N0, A, 1, 1), NodeReading(N1, CPU, 1, 1))
+    meter.look(reading(0.0, *nodes), wanted=True, longest=60.0)
+    assert meter.look(reading(10.0, *nodes), wanted=True, wanted_cpus=True, longest=60.0) == (
+        GpuUse(0.0, A, fragmented=10.0),
+        GpuUse(0.0, CPU, idle=10.0),
+    )
+    assert meter.look(reading(20.0, *nodes), wanted=False, longest=60.0)[1].fragmented == 10.0
+
+
+@pytest.mark.parametrize("now", [50.0, 100.0, 1000.0])
+def test_what_nobody_looked_at_is_not_known(now: float) -> None:
+    """A clock set back, no time, or too much of it."""
+    meter, node = Meter(), NodeReading(N0, A, 1, 1)
+    meter.look(reading(100.0, node), wanted=False, longest=60.0)
+    assert meter.look(reading(now, node), wanted=False, longest=60.0) == ()
+
+
+@given(
+    gpus=st.integers(1, 16),
+    foreign=st.integers(0, 20),
+    own=st.integers(0, 20),
+    usable=st.booleans(),
+    wanted=st.booleans(),
+    seconds=st.floats(0.1, 20000.0),
+)
+def test_no_gpu_is_counted_twice_or_never(
+    gpus: int, foreign: int, own: int, usable: bool, wanted: bool, seconds: float
+) -> None:
+    meter = Meter()
+    node = NodeReading(N0, A, gpus, 8, foreign_gpus=foreign, usable=usable)
+    meter.look(reading(1000.0, node, n0=own), wanted=wanted, longest=1e6)
+    found = meter.look(reading(1000.0 + seconds, node), wanted=wanted, longest=1e6)
+    total = sum(u.hops + u.plain + u.fragmented + u.idle + u.down for u in found)
+    assert total == pytest.approx(gpus * seconds)
+    assert all(min(u.hops, u.plain, u.fragmented, u.idle, u.down) >= 0.0 for u in found)

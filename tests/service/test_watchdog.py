@@ -1,0 +1,113 @@
+"""What systemd is told of a hopsd that cannot do its work."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading
+from hopsd.service.daemon import FAILING_TICKS, Daemon
+from hopsd.slurm.fenced import FencedAdapter
+
+
+@dataclass
+class Failing:
+    """A controller whose ticks fail."""
+
+    failing: int = 0
+    said: str = "a defect of hops, KeyError:\n'x'"
+
+    def tick(self) -> str:
+        self.failing += 1
+        return self.said
+
+
+@dataclass
+class Notify:
+    told: list[str] = field(default_factory=list)
+
+    def notify(self, text: str) -> None:
+        self.told.append(text)
+
+
+class Telling:
+    """An adapter that answers."""
+
+    def jobs(self) -> list[JobReading]:
+        return []
+
+    def glance(self, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
+        return {}
+
+    def hold(self, job: JobId, begin: float) -> None:
+        pass
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    path = tmp_path / "hopsd.toml"
+    path.write_text("")
+    monkeypatch.setattr("hopsd.service.daemon.sdnotify.SystemdNotifier", Notify)
+    made: Any = Daemon(path)
+    made._controller = Failing()
+    return made
+
+
+def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daemon: Any) -> None:
+    for number in range(1, FAILING_TICKS + 1):
+        assert daemon._healthy(), number
+        daemon._tick()
+    assert not daemon._healthy()
+    assert daemon._notify.told[-1].endswith(
+        "watchdog is kept waiting, so that it starts hopsd anew"
+    )
+    daemon._controller.failing = 0
+    assert daemon._healthy()
+
+
+def test_no_cycle_outlives_its_tick(daemon: Any) -> None:
+    made: list[weakref.ref[Failing]] = []
+
+    def tick() -> str:
+        read: Any = Failing()
+        read.itself = read
+        made.append(weakref.ref(read))
+        return "done"
+
+    daemon._controller.tick = tick
+    gc.disable()
+    try:
+        daemon._tick()
+    finally:
+        gc.enable()
+    assert made[0]() is None
+
+
+def test_a_status_is_one_line_whatever_a_defect_says(daemon: Any) -> None:
+    daemon._controller.said = "x\nWATCHDOG=1\n" + 2000 * "y"
+    daemon._tick()
+    (told,) = daemon._notify.told
+    assert told.startswith("STATUS=x WATCHDOG=1 yyy")
+    assert len(told) <= len("STATUS=") + 1000
+
+
+def test_a_tick_that_comes_further_keeps_the_watchdog_fed(daemon: Any) -> None:
+    """The updates and starts of thousands of jobs take longer than it waits for one request."""
+    daemon._seen_alive -= daemon._patience()
+    assert not daemon._healthy()
+    adapter = FencedAdapter(Telling(), lambda: None, daemon._alive)  # type: ignore[arg-type]
+    adapter.jobs()
+    assert daemon._healthy()
+    daemon._seen_alive -= daemon._patience()
+    adapter.glance([])
+    assert daemon._healthy()
+    daemon._seen_alive -= daemon._patience()
+    adapter.hold(JobId("1"))
+    assert daemon._healthy()
