@@ -152,7 +152,7 @@ class Inputs:
         if self._function is not None:
             hooked, original = self._function
             if vars(torch.autograd.Function)["apply"] is hooked:
-                torch.autograd.Function.apply = original
+                torch.autograd.Function.apply = original  # type: ignore[method-assign]
             self._function = None
         for owner, (called, original) in self._called.items():
             if vars(owner).get("__call__") is not called:

@@ -475,7 +475,8 @@ class Recorder:
         # A second axis as long as the batch is the batch's own: the first one is time.
         if given > passes and read and read / self._fetches not in self._axes:
             fewer = read % given == 0 and self._rows < read
-            ready_made = read == self._fetches and self._outputs == given and given % read == 0
+            independent = self._rows == self._outputs == given
+            ready_made = read == self._fetches and independent and given % read == 0
             if fewer or ready_made:
                 factor = given / read
         if factor == self._last_factor and factor != self._factor:
