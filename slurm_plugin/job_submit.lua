@@ -1344,6 +1344,7 @@ local function accept(job, partitions, values, asked, word)
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
   if job.environment then
     job.environment.HOPS_ASKS = word
+    job.environment.HOPS_JOB_ID = "new" -- and no other job's, which sbatch hands on; task_prolog.sh sets it
     -- sbatch derives the first from the second. Empty: another job's may have been handed on.
     local cores = asked.cores and not asked.cores_per_gpu and string.format("%d", asked.cores)
     job.environment.HOPS_CPUS_PER_TASK = cores or ""

@@ -146,22 +146,32 @@ case ${HOPS_JOB_ID:-${SLURM_JOB_ID-}} in
 esac
 
 file=$HOPS_RUN_DIR/${SLURM_JOB_ID-}.${SLURMD_NODENAME-}
-[ -e "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
+# job_submit.lua sets both variables: a hops job, also where the Prolog could write nothing.
+case ${HOPS_ASKS:+yes}:${HOPS_JOB_ID-} in
+    yes:new | yes:"${SLURM_JOB_ID-}") submitted=yes ;;
+    *)
+        submitted=
+        [ -e "$file" ] || [ -e "$file.left" ] || exit 0 # not a hops job
+        ;;
+esac
 # shellcheck source=slurm_plugin/run_dir.sh
-[ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" && only_ours "$HOPS_RUN_DIR" || exit 0
+[ -r "${0%/*}/run_dir.sh" ] && . "${0%/*}/run_dir.sh" || exit 0
+trusted=
+only_ours "$HOPS_RUN_DIR" && trusted=yes
+[ -n "$trusted$submitted" ] || exit 0
 [ -z "$HOPS_STATE_DIR" ] || only_ours "$HOPS_STATE_DIR" || HOPS_STATE_DIR=
-if [ -s "$file" ]; then
+if [ -n "$trusted" ] && [ -s "$file" ]; then
     hand_on < "$file"
 else
     # slurmd runs no Prolog while it has the credential of the job's last run here in its cache,
     # which it clears when a job starts or ends, but at most every two seconds (22.05): this
     # happens to a job that comes back at once, or just after another one's start. Where slurmctld is
-    # silent, prolog.sh leaves the file empty.
+    # silent, prolog.sh leaves the file empty; where the folder is full or read-only, there is none.
     told=$("${0%/*}/prolog.sh" again)
     if [ -z "$told" ]; then
         case "|${HOPS_ASKS-}|" in
             *"|shape:any|"*"tasks:1/1|"*) # one task a node would leave GPUs idle, and nobody would notice
-                echo "print hops: srun starts nothing, since slurmctld does not say which GPUs the job has"
+                echo "print hops: srun starts nothing on ${SLURMD_NODENAME-}, since slurmctld does not say which GPUs the job has"
                 echo "export SLURM_HOSTFILE=$file.missing"
                 echo "export SLURM_DISTRIBUTION=arbitrary"
                 ;;

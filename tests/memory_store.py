@@ -28,7 +28,7 @@ from hopsd.model.journal import (
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason
-from hopsd.model.step import StepOutcome
+from hopsd.model.step import OutcomeStatus, StepOutcome, Transition
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.past_runs import chosen
 from hopsd.store.placement import follow, gone_by
@@ -58,6 +58,8 @@ class MemoryStore(MemoryKnowledge):
         self, *, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None
     ) -> None:
         super().__init__()
+        self._ended_by_signal: set[JobId] = set()
+        self._transitions: tuple[Transition, ...] = ()
         self._tables = dict(tables or {})
         self._open: dict[JobId, JobRecord] = {}
         self._ended: dict[tuple[JobId, float], JobRecord] = {}
@@ -109,7 +111,10 @@ class MemoryStore(MemoryKnowledge):
         return Knowledge(
             tables=self._tables,
             records=self._newest_throughput(),
-            runs=chosen(self._ended.values(), self._open.values()),
+            runs=chosen(
+                (job for job in self._ended.values() if job.id not in self._ended_by_signal),
+                self._open.values(),
+            ),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
             shortages=tuple(found for _, found in sorted(self._shortages.items())),
@@ -154,6 +159,26 @@ class MemoryStore(MemoryKnowledge):
             last = self._last.get(outcome.step.job)
             if outcome.vacated is not None and last and last.start < outcome.vacated:
                 self._place(gone_by(last, outcome.vacated))
+
+    def transitions(self) -> tuple[Transition, ...]:
+        return self._transitions
+
+    def save_transitions(self, transitions: Sequence[Transition]) -> None:
+        self._transitions = tuple(transitions)
+
+    def save_ended_by_signal(self, jobs: Collection[JobId]) -> None:
+        self._ended_by_signal |= set(jobs)
+
+    def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        for outcome in outcomes:
+            for _, written in sorted(self._plans.items(), reverse=True):
+                jobs = [o.step.job for o in written.outcomes]
+                if outcome.step.job in jobs:
+                    at = jobs.index(outcome.step.job)
+                    if written.outcomes[at].status is OutcomeStatus.UNDER_WAY:
+                        changed = (*written.outcomes[:at], outcome, *written.outcomes[at + 1 :])
+                        written.outcomes = changed
+                    break
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         for plan, written in reversed(self._plans.items()):

@@ -11,6 +11,6 @@ exec srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntask
         exec nsenter --net="/run/netns/$HOPS_NETWORK-$SLURMD_NODENAME" \
             "$HOPS_PYTHON" -m torch.distributed.run \
             --nnodes="$SLURM_JOB_NUM_NODES" --node-rank="$SLURM_NODEID" \
-            --nproc-per-node="${#gpus[@]}" --master-addr="$address" --master-port=29500 \
+            --nproc-per-node="${#gpus[@]}" --master-addr="$address" --master-port=$((20000 + SLURM_JOB_ID % 10000)) \
             --no-python "$HOPS_EMULATION/device.sh" "$@"
     ' torchrun "$@"

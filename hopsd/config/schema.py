@@ -121,8 +121,8 @@ class SlurmConfig:
     )
     longest_grace_seconds: float = option(
         300.0,
-        "Upper limit on the time that a script may ask for with --signal: hopsd waits for it and"
-        " does nothing else meanwhile.",
+        "Upper limit on the time that a script may ask for with --signal: who is to get its GPUs"
+        " waits for it.",
         minimum=0,
     )
     stop_timeout_seconds: float = option(
@@ -226,11 +226,6 @@ class PlanConfig:
         minimum=0,
         maximum=1,
     )
-    patience_seconds: float = option(
-        _PLAN.patience_seconds,
-        "allox+: a job that has waited longer than this comes before shorter ones.",
-        minimum=0,
-    )
     overdue_ratio: float = option(
         _PLAN.overdue_ratio,
         "fair_share_first, qos_first: jobs with a latency ratio above this come before them, on a"
@@ -272,7 +267,6 @@ class PlanConfig:
             filter_share=self.filter_share,
             lease_seconds=self.lease_seconds,
             alpha=self.alpha,
-            patience_seconds=self.patience_seconds,
             overdue_ratio=self.overdue_ratio,
             tail_weight=self.tail_weight,
         )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hopsd.errors import ConfigError
 from hopsd.model.ids import JobId
 from hopsd.model.journal import Control, Event, ReleaseRequest
 from hopsd.store import throughput
@@ -35,6 +36,20 @@ def events(connection: Connection, job: JobId | None, limit: int) -> tuple[Event
 def control(connection: Connection) -> Control:
     row = connection.execute("SELECT paused, by_whom, since FROM control").fetchone()
     return Control() if row is None else Control(*row)
+
+
+def claim_cluster(connection: Connection, name: str) -> None:
+    row = connection.execute("SELECT name FROM cluster").fetchone()
+    if row is None:
+        connection.execute(
+            "INSERT INTO cluster (name) VALUES (%s) ON CONFLICT DO NOTHING", [clean(name)]
+        )
+        row = connection.execute("SELECT name FROM cluster").fetchone()
+    if row is not None and row[0] != clean(name):
+        raise ConfigError(
+            f"database.dsn: this database is cluster {row[0]}'s, and this Slurm is cluster {name};"
+            " give each cluster a database of its own"
+        )
 
 
 def set_paused(connection: Connection, paused: bool, by: str, at: float) -> None:

@@ -1,12 +1,14 @@
-"""Which ended jobs say how long the present ones will run."""
+"""Which ended jobs say how long the present ones will run, and how jobs ended where."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from hopsd.model.history import JobRecord
 from hopsd.model.knowledge import PastRun
 from hopsd.model.reading import SlurmState
+from hopsd.store.connection import Connection
 
 MOST_ALIKE, MOST_OF_USER, MOST_OF_ACCOUNT = 16, 32, 128
 """The newest so many runs of a user's workload or job name, of a user and of an account."""
@@ -59,3 +61,28 @@ def _kinds(job: JobRecord) -> dict[tuple[str, ...], int]:
     if job.account:
         kinds["account", job.account] = MOST_OF_ACCOUNT
     return kinds
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """``state``: Slurm's, of the job that ended on ``nodes``."""
+
+    at: float
+    job: str
+    workload: str
+    nodes: dict[str, int]
+    state: str
+
+
+def ended_runs(connection: Connection, since: float) -> list[EndedRun]:
+    """The last placement of each job that ended, but for short runs that measured it."""
+    rows = connection.execute(_ENDS, {"since": since})
+    return [EndedRun(*row) for row in rows]
+
+
+_ENDS = """
+SELECT DISTINCT ON (j.id, j.submit) j.ended, j.id, j.workload, p.nodes, j.state
+FROM jobs j JOIN placements p ON p.job = j.id AND p.submit = j.submit
+WHERE j.ended >= %(since)s AND NOT p.profiling
+ORDER BY j.id, j.submit, p.started DESC
+"""

@@ -453,6 +453,22 @@ def test_whatever_may_not_answer_is_waited_for_with_a_limit(name: str) -> None:
     assert limited == asks
 
 
+def test_a_node_whose_folder_cannot_be_written_asks_slurmctld(node: Node) -> None:
+    """Its jobs ran without what the Prolog says: 4 GPUs with one task."""
+    node.run_dir.write_text("a file where the folder should be")
+    fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=1 JOB_GRES=gpu:4 Comment=hops:reqs=4 ")
+    node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=4", SLURM_JOB_GPUS="0-3")
+    submitted = {"HOPS_ASKS": "shape:node|tasks:1/1", "HOPS_JOB_ID": "new"}
+    given = {**submitted, "SLURM_TASKS_PER_NODE": "4", "SLURM_NTASKS": "1"}
+    told = exports(node.call("task_prolog.sh", **given))
+    assert (told["HOPS_GPUS"], told["HOPS_JOB_ID"]) == ("4", "7")
+    parent = {**submitted, "HOPS_JOB_ID": "6"}  # a plain job of hops job 6
+    assert exports(node.call("task_prolog.sh", **parent)) == {}
+    (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2\nexit 1\n")
+    said = node.call("task_prolog.sh", HOPS_ASKS="shape:any|tasks:1/1|", HOPS_JOB_ID="new").stdout
+    assert "print hops: srun starts nothing on n1, since slurmctld does not say" in said
+
+
 def test_no_failure_drains_a_node(node: Node) -> None:
     (node.folder / "run").write_text("a file where the folder should be")
     for script in ("prolog.sh", "epilog.sh", "task_prolog.sh"):

@@ -194,7 +194,7 @@ def test_a_site_whose_folder_cannot_be_written_loses_no_node(
     try:
         job = submit(cluster, script=writes_environment(answers))
         place(cluster, job, "reqnodelist=n1 numnodes=1 tresPerJob= tresPerNode=gres:gpu:1")
-        assert "HOPS_JOB" not in read(answers / "batch")
+        assert read(answers / "batch")["HOPS_GPUS"] == "1"  # as slurmctld says
         cluster.run("scancel", job)
         wait_until(lambda: set(node_states(cluster).values()) == {"idle"})
     finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from fixtures_cluster import NOBODY, SLEEPER, running_cluster, submit, wait_until
+from fixtures_cluster import NOBODY, SLEEPER, node_states, running_cluster, submit, wait_until
 from submit_live import (
     PLUGIN,
     by_owner,
@@ -149,8 +151,8 @@ def called_by(cluster: PrivateCluster, rules: str) -> str:
     return with_call(rules.replace("{folder}", str(cluster.directory)), PLUGIN / "job_submit.lua")
 
 
-def starts(cluster: PrivateCluster, job: str) -> None:
-    shape = "reqnodelist=n1 numnodes=1 tresPerJob= tresPerNode=gres:gpu:1 starttime=now"
+def starts(cluster: PrivateCluster, job: str, node: str = "n1") -> None:
+    shape = f"reqnodelist={node} numnodes=1 tresPerJob= tresPerNode=gres:gpu:1 starttime=now"
     cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
     cluster.run("scontrol", "release", job)
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
@@ -218,3 +220,28 @@ def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
             cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
             cluster.run("scontrol", "release", job)
         wait_until(lambda: all(reading(cluster, job).state is SlurmState.RUNNING for job in jobs))
+
+
+@pytest.mark.parametrize("lines", [[], ["JobFileAppend=1"]], ids=["as Slurm", "as setup offers"])
+def test_a_restart_keeps_the_output_where_sbatch_says_nothing_else(lines: list[str]) -> None:
+    with running_cluster(nodes=(NodeSpec("a100", gpus=1),), extra_conf=lines) as cluster:
+        folder = cluster.directory / "outputs"
+        folder.mkdir()
+        folder.chmod(0o777)
+        output, runs = folder / "output", folder / "runs"
+        text = f"echo start; echo run >> {runs}; sleep 600"
+        made, told = sbatch(
+            cluster, "--comment=hops:reqs=1", f"--output={output}", f"--wrap={text}"
+        )
+        assert made
+        (job,) = queue(cluster)
+        starts(cluster, job, "n0")
+        wait_until(runs.exists)
+        cluster.run("scontrol", "requeuehold", job)
+        wait_until(lambda: reading(cluster, job).state is SlurmState.PENDING)
+        wait_until(lambda: node_states(cluster)["n0"] == "idle")
+        time.sleep(1.1)  # in the second of its kill no credential is good
+        starts(cluster, job, "n0")
+        wait_until(lambda: runs.read_text().count("run") == 2)
+        kept = output.read_text().count("start") == 2
+        assert (kept, "empties its output file" not in told) == (bool(lines), bool(lines))

@@ -39,7 +39,7 @@ def test_claims_that_no_plan_can_count_with_stop_nobody(tmp_path: Path, samples:
     rig = Rig(tmp_path, *HONEST, job(3, f"hops:reqs=1;samples={samples}"))
     rig.tick(3)
     assert rig.port.running == {"1", "2"}
-    assert f"samples='{samples}' is refused" in rig.row("3")["reason"]
+    assert f"samples='{samples}' is not valid" in rig.row("3")["reason"]
 
 
 def test_a_report_of_1970_ends_no_round(tmp_path: Path) -> None:

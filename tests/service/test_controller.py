@@ -25,6 +25,7 @@ from hopsd.model.reading import (
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.service.controller import Controller
+from hopsd.slurm.port import InstantPort
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
@@ -41,7 +42,7 @@ JOB = JobReading(
 )
 
 
-class Port:
+class Port(InstantPort):
     """Does what it is told; ``fails`` is raised in place of the next answer."""
 
     name = "memory"

@@ -50,7 +50,7 @@ def after_outcomes(
         if outcome.status is OutcomeStatus.FAILED:
             if _counts(outcome):
                 left[job] = _failed_again(left.get(job), outcome, now)
-        elif outcome.status is not OutcomeStatus.PUT_OFF:
+        elif outcome.status not in (OutcomeStatus.PUT_OFF, OutcomeStatus.UNDER_WAY):
             left.pop(job, None)
     return left
 

@@ -78,6 +78,8 @@ class Trainer:
         self.args = SimpleNamespace(
             output_dir=str(folder),
             world_size=1,
+            per_device_train_batch_size=16,
+            gradient_accumulation_steps=1,
             save_only_model=False,
             push_to_hub=False,
             save_on_each_node=False,
