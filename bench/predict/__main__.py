@@ -47,8 +47,6 @@ LEARN = (
     ("slurm", Knows.MEASURED, 20.0),
     ("slurm", Knows.MEASURED, 30.0),
     ("slurm", Knows.NONE, 25.0),
-    ("srtf", Knows.PERFECT, 25.0),
-    ("srtf", Knows.MEASURED, 25.0),
 )
 PHILLY_GPUS = 48
 """The trace needs 54 on average: jobs wait, but not for days."""

@@ -41,6 +41,12 @@ is said.
 TIMETABLE_MOST = 400_000
 """Jobs times servers of which timetables are made; above, servers are left out."""
 
+LEAST_SHARE = 0.01
+"""Nor is a start told more exactly than this, relative to how far ahead it is: servers of a type
+differ by some percent in speed, and whose turn comes on which is not known. Of known run times
+under backfill, 80 % of the errors are below 1.3 % on a workload of the prior.
+"""
+
 LEAST_SECONDS = 1.0
 """An interval reaches at least this far to each side of what is expected."""
 
@@ -160,8 +166,9 @@ class Predictor:
         spread = np.log1p(when / UNIT_SECONDS) - centre
         ends = [centre + q for q in self.calibration.quantiles(key, of.now, spread)]
         expected = unscale(ends[1])
-        first = max(0.0, min(unscale(ends[0]), expected - LEAST_SECONDS))
-        last = max(unscale(ends[2]), expected + LEAST_SECONDS)
+        least = max(LEAST_SECONDS, LEAST_SHARE * expected if kind is Kind.START else 0.0)
+        first = max(0.0, min(unscale(ends[0]), expected - least))
+        last = max(unscale(ends[2]), expected + least)
         said = Said(kind, of.now, centre, scale(first), scale(last))
         job = of.ids[at]
         if keep:
