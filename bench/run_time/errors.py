@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.run_time.traces import Logged
-from hopsd.core.queue.run_time import Asked, RunTimes
+from hopsd.core.queue.run_time import RunTimeQuery, RunTimes
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
 from hopsd.model.reading import SlurmState
@@ -34,7 +34,7 @@ def guesses(jobs: Sequence[Logged], share: float) -> list[tuple[Guess, Guess]]:
     for job in jobs:
         now, done = job.submit + share * job.seconds, share * job.seconds
         past = [record for end, record in ended if end <= now]
-        asked = Asked(
+        asked = RunTimeQuery(
             job.user,
             "",
             str(job.workload),

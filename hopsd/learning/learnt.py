@@ -9,7 +9,7 @@ from typing import Any
 
 from hopsd.core.speed.estimator import Estimate, Estimator, EstimatorSettings
 from hopsd.core.speed.inferred import with_implied_bandwidths
-from hopsd.core.speed.layers import Layers, Measured, Table, Tables, by_workload
+from hopsd.core.speed.layers import Layers, MeasuredSpeed, Table, Tables, by_workload
 from hopsd.core.speed.throughput import per_gpu
 from hopsd.core.speed.type_speeds import with_type_speeds
 from hopsd.errors import InputError
@@ -154,7 +154,9 @@ def _spread_by_count(
     ]
 
 
-def _shape(kind: str, count: int, rate: float, source: str, measured: Measured | None) -> Document:
+def _shape(
+    kind: str, count: int, rate: float, source: str, measured: MeasuredSpeed | None
+) -> Document:
     return {
         "kind": kind,
         "count": count,
@@ -175,7 +177,7 @@ def _entity(tables: Mapping[Any, Table], count: int) -> Document:
     }
 
 
-def _measured(measured: Measured) -> Document:
+def _measured(measured: MeasuredSpeed) -> Document:
     return {
         "per_gpu": measured.per_gpu,
         "records": measured.records,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hopsd.core.report.rates import Counted, Process, counted, process_of, speeds
+from hopsd.core.report.rates import Counters, Process, counters_of, process_of, speeds
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import (
     Run,
@@ -108,7 +108,7 @@ class ReportReader:
         self._spool = Spool(directory)
         self._fresh: set[str] = set()
         self._read: dict[str, tuple[Stamp, Report]] = {}
-        self._used: dict[Run, dict[Process, Counted]] = {}
+        self._used: dict[Run, dict[Process, Counters]] = {}
         self._ran: dict[Run, Allocation] = {}
         self._resume: dict[int, str] = {}
         self._spent: list[str] = []
@@ -312,7 +312,7 @@ class ReportReader:
                 continue
             used = self._used.setdefault(run, {})
             found = speeds(members, used, allocation)
-            used.update({process_of(report): counted(report) for report in found.reports})
+            used.update({process_of(report): counters_of(report) for report in found.reports})
             workload = workload_of(jobs[run[0]], programs.get(run, ""))
             for node, per_gpu in found.by_node.items():
                 if not bounds.SPEED.holds(per_gpu):

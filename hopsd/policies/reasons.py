@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hopsd.core.placement.pools import Pools
-from hopsd.core.queue.service_window import Blocked
+from hopsd.core.queue.service_window import BlockingLimit
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job, JobState
@@ -67,16 +67,16 @@ def outside_window(
     return Reason(ReasonCode.OUTSIDE_WINDOW, text)
 
 
-def over_limit(job: Job, blocked: Blocked) -> Reason:
+def over_limit(job: Job, blocked: BlockingLimit) -> Reason:
     """A site limit leaves too little for the job."""
     allowance, limit = blocked.allowance, blocked.allowance.limit
-    held = [job for job in blocked.ahead if job.running]
+    held = [job for job in blocked.jobs_ahead if job.running]
     running = [*allowance.kept, *(other.id for other in held)]
-    waiting = [other.id for other in blocked.ahead if not other.running]
+    waiting = [other.id for other in blocked.jobs_ahead if not other.running]
     uses = []
     if limit.gpus is not None:
         used = allowance.kept_gpus + sum(limit.taken(o.id, o.running.gpus) for o in held)
-        asked = sum(limit.taken(o.id, min(o.reqs)) for o in blocked.ahead if not o.running)
+        asked = sum(limit.taken(o.id, min(o.reqs)) for o in blocked.jobs_ahead if not o.running)
         shares = (
             (used / limit.scale, "in use by", running),
             (asked / limit.scale, "asked for by", waiting),

@@ -1,4 +1,4 @@
-"""Back-off: a job that Slurm did not start is left out for a while, so that others get its GPUs."""
+"""Back-off: plans skip a job that Slurm did not start for a while, so that others get its GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.step import OutcomeStatus, StepOutcome
 
 FIRST_BACKOFF_SECONDS = 60.0
-LONGEST_BACKOFF_SECONDS = 3600.0
+MAX_BACKOFF_SECONDS = 3600.0
 
 # Slurm's reasons (22.05 to 26.05) that are the same on every node.
 _LIMITS = ("Account", "Assoc", "Invalid", "Licenses", "MaxMemPerLimit", "Partition", "QOS")
@@ -19,7 +19,7 @@ _LIMITS = ("Account", "Assoc", "Invalid", "Licenses", "MaxMemPerLimit", "Partiti
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A job's back-off: ``failures`` in a row, left out of plans until ``until``; ``error``: the
+    """A job's back-off: ``failures`` in a row, skipped by plans until ``until``; ``error``: of the
     last one.
 
     ``defect``: hops could not plan with the job (otherwise Slurm did not start it). ``avoided``:
@@ -41,34 +41,34 @@ def after_outcomes(
     The first failure may be chance (GPUs taken between reading and start), so the job is tried
     again at once, on other nodes. Every further failure doubles the back-off. If Slurm names a
     limit of the job's user, other nodes do not help, and it backs off at once. Jobs that did not
-    leave their old nodes take nothing from others and do not count, nor do jobs held by a person,
-    nor starts that were put off.
+    leave their old nodes block nobody and do not count; neither do jobs that a person holds, nor
+    postponed starts.
     """
-    left = {job: b for job, b in backoffs.items() if now < b.until + LONGEST_BACKOFF_SECONDS}
+    updated = {job: b for job, b in backoffs.items() if now < b.until + MAX_BACKOFF_SECONDS}
     for outcome in outcomes:
         job = outcome.step.job
         if outcome.status is OutcomeStatus.FAILED:
             if _counts(outcome):
-                left[job] = _failed_again(left.get(job), outcome, now)
+                updated[job] = _failed_again(updated.get(job), outcome, now)
         elif outcome.status not in (OutcomeStatus.PUT_OFF, OutcomeStatus.UNDER_WAY):
-            left.pop(job, None)
-    return left
+            updated.pop(job, None)
+    return updated
 
 
 def _counts(outcome: StepOutcome) -> bool:
-    wanted = bool(outcome.step.target) and not outcome.step.profiling and not outcome.actual
-    return wanted and not outcome.reason.startswith("JobHeld")
+    placeable = bool(outcome.step.target) and not outcome.step.profiling and not outcome.actual
+    return placeable and not outcome.reason.startswith("JobHeld")
 
 
-def _failed_again(before: Backoff | None, outcome: StepOutcome, now: float) -> Backoff:
-    failures = before.failures + 1 if before else 1
+def _failed_again(previous: Backoff | None, outcome: StepOutcome, now: float) -> Backoff:
+    failures = previous.failures + 1 if previous else 1
     if outcome.reason.startswith(_LIMITS):
         failures = max(failures, 2)
         return Backoff(failures, now + _backoff_seconds(failures), outcome.error)
-    seen = before.avoided if before else {}
-    until = now + _backoff_seconds(failures + 1)
-    avoided = {node: at for node, at in seen.items() if now < at}
-    avoided |= dict.fromkeys(outcome.step.target.nodes, until)
+    avoided_so_far = previous.avoided if previous else {}
+    expiry = now + _backoff_seconds(failures + 1)
+    avoided = {node: expiry for node, expiry in avoided_so_far.items() if now < expiry}
+    avoided |= dict.fromkeys(outcome.step.target.nodes, expiry)
     return Backoff(failures, now + _backoff_seconds(failures), outcome.error, avoided=avoided)
 
 
@@ -76,34 +76,34 @@ def avoided_nodes(
     backoffs: Mapping[JobId, Backoff], now: float
 ) -> dict[JobId, frozenset[NodeName]]:
     """Nodes to avoid for each job, because Slurm did not start it there."""
-    found = {
-        job: frozenset(node for node, until in backoff.avoided.items() if now < until)
+    by_job = {
+        job: frozenset(node for node, expiry in backoff.avoided.items() if now < expiry)
         for job, backoff in backoffs.items()
     }
-    return {job: nodes for job, nodes in found.items() if nodes}
+    return {job: nodes for job, nodes in by_job.items() if nodes}
 
 
 def with_avoided(
     waiting: Mapping[JobId, Reason], backoffs: Mapping[JobId, Backoff], now: float
 ) -> dict[JobId, Reason]:
-    """``waiting``, where a job that has no place names the nodes that it avoids for a while."""
-    found = dict(waiting)
+    """``waiting``, with the nodes that a job avoids for a while in the reason if none fits."""
+    reasons = dict(waiting)
     for job, nodes in avoided_nodes(backoffs, now).items():
-        if job in found and found[job].code is ReasonCode.NO_CONFIGURATION:
+        if job in reasons and reasons[job].code is ReasonCode.NO_CONFIGURATION:
             backoff = backoffs[job]
             soonest = min(backoff.avoided[node] for node in nodes)
             text = (
                 f"Slurm did not start it on {', '.join(sorted(nodes))}, where it is tried again in"
                 f" {math.ceil(soonest - now)} s; no other node has a place for it: {backoff.error}"
             )
-            found[job] = Reason(ReasonCode.ERROR, text)
-    return found
+            reasons[job] = Reason(ReasonCode.ERROR, text)
+    return reasons
 
 
 def after_defects(
     backoffs: Mapping[JobId, Backoff], defects: Mapping[JobId, str], now: float
 ) -> dict[JobId, Backoff]:
-    """``backoffs`` plus the jobs that could not be planned; each backs off at once."""
+    """``backoffs`` plus the jobs that hops could not plan; each backs off at once."""
     failures = {job: backoffs[job].failures + 1 if job in backoffs else 2 for job in defects}
     return {
         **backoffs,
@@ -115,11 +115,11 @@ def after_defects(
 
 
 def backing_off(backoffs: Mapping[JobId, Backoff], now: float) -> dict[JobId, Reason]:
-    """The jobs to leave out of the plan now, each with the reason its user sees."""
+    """The jobs that this plan skips, each with the reason its user sees."""
     return {
         job: Reason(
             ReasonCode.ERROR,
-            f"{_what(backoff)}, is tried again in {math.ceil(backoff.until - now)} s:"
+            f"{_description(backoff)}, is tried again in {math.ceil(backoff.until - now)} s:"
             f" {backoff.error}",
         )
         for job, backoff in backoffs.items()
@@ -127,7 +127,7 @@ def backing_off(backoffs: Mapping[JobId, Backoff], now: float) -> dict[JobId, Re
     }
 
 
-def _what(backoff: Backoff) -> str:
+def _description(backoff: Backoff) -> str:
     if backoff.defect:
         return "set aside, since hops cannot plan with it"
     return f"could not be started {backoff.failures} times in a row"
@@ -137,4 +137,4 @@ def _backoff_seconds(failures: int) -> float:
     if failures < 2:
         return 0.0
     doublings = min(failures - 2, 10)
-    return min(FIRST_BACKOFF_SECONDS * 2.0**doublings, LONGEST_BACKOFF_SECONDS)
+    return min(FIRST_BACKOFF_SECONDS * 2.0**doublings, MAX_BACKOFF_SECONDS)

@@ -32,19 +32,19 @@ def staying_jobs(snapshot: Snapshot) -> list[Job]:
 
 
 def available_resources(snapshot: Snapshot) -> AvailableResources:
-    """What a plan may give of every node; in a first plan also what competing jobs hold now."""
+    """What a plan may assign on every node; in a first plan also what competing jobs hold."""
     moving = [job for job in competing_jobs(snapshot) if job.running]
     return AvailableResources.beside(snapshot.nodes, moving, staying_jobs(snapshot))
 
 
 def ledger_of(snapshot: Snapshot) -> Ledger:
     """The available resources and the limits, with no placement made yet."""
-    left = allowances(snapshot.limits, staying_jobs(snapshot))
-    return Ledger(available_resources(snapshot), left)
+    remaining_limits = allowances(snapshot.limits, staying_jobs(snapshot))
+    return Ledger(available_resources(snapshot), remaining_limits)
 
 
 def idle_gpus(snapshot: Snapshot) -> list[int]:
-    """GPUs that a plan may give, by node in the cluster's order.
+    """GPUs that a plan may assign, by node in the cluster's order.
 
     In a first plan this includes what competing jobs hold now.
     """

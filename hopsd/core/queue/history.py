@@ -37,20 +37,20 @@ def advance_all(
     A job that Slurm no longer knows ended between two readings more than MinJobAge apart:
     its record is closed at the last time it was seen.
     """
-    after = {}
+    updated = {}
     types = {node.name: node.gpu_type for node in reading.nodes}
     for job in reading.jobs:
         old = records.get(job.id)
         if old is not None and is_another(job, old):
-            after[job.id], old = _closed(old), None
+            updated[job.id], old = _closed_record(old), None
         if old is None and job.state.finished:
             continue
         old = old or _first_seen(job, reading.now, records.get(job.array))
         workload = workloads.get(job.id, old.workload)
-        after[job.id] = advance(old, job, reading.now, types, workload, apps)
+        updated[job.id] = advance(old, job, reading.now, types, workload, apps)
     for job_id in records.keys() - {job.id for job in reading.jobs}:
-        after[job_id] = _closed(records[job_id])
-    return after
+        updated[job_id] = _closed_record(records[job_id])
+    return updated
 
 
 def is_another(job: JobReading, old: JobRecord) -> bool:
@@ -61,7 +61,7 @@ def is_another(job: JobReading, old: JobRecord) -> bool:
     return job.restarts < old.restarts or (job.restarts == 0 and job.submit != old.submit)
 
 
-def _closed(old: JobRecord) -> JobRecord:
+def _closed_record(old: JobRecord) -> JobRecord:
     return replace(
         old, state=SlurmState.OTHER, end=old.seen, allocation=Allocation(), profiling=False
     )
@@ -105,7 +105,7 @@ def advance(
         samples_done=old.samples_done,
         restart_seconds=old.restart_seconds,
         allocation=job.allocation if holds else Allocation(),
-        allocation_since=_since(old, job) if holds else _without_since(old, job, now),
+        allocation_since=_allocation_start(old, job) if holds else _requeue_time(old, job, now),
         profiling=holds and job.profiling,
         age_seconds=old.age_seconds,
         end=(job.end or now) if job.state.finished and not job.ended_in_profile else None,
@@ -122,19 +122,19 @@ def advance(
 
 
 def _held_again(job: JobReading) -> bool:
-    """Whether slurmctld went back to a state from before the job was given back: the hold by hops
-    is on it, and nothing says that it was given back.
+    """Whether slurmctld lost the release of the job (it restored an older state): hops' hold is on
+    it again, without the mark of a release.
     """
     return job.state is SlurmState.PENDING and job.hold is Hold.HOPS
 
 
-def _since(old: JobRecord, job: JobReading) -> float | None:
-    """When the allocation that the job holds began."""
-    moved = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
-    return job.start if moved else old.allocation_since
+def _allocation_start(old: JobRecord, job: JobReading) -> float | None:
+    """The start of the allocation that the job holds."""
+    restarted = job.allocation != old.allocation or job.start > (old.allocation_since or 0.0)
+    return job.start if restarted else old.allocation_since
 
 
-def _without_since(old: JobRecord, job: JobReading, now: float) -> float | None:
+def _requeue_time(old: JobRecord, job: JobReading, now: float) -> float | None:
     """When a waiting job was last requeued (then Slurm's submit time), else the present reading."""
     if not old.allocation and job.restarts == old.restarts:
         return old.allocation_since
@@ -145,22 +145,22 @@ def _without_since(old: JobRecord, job: JobReading, now: float) -> float | None:
 
 def _elapsed(old: JobRecord, job: JobReading, now: float) -> tuple[float, float]:
     """Seconds waited and seconds run since ``old.seen``."""
-    since = now - old.seen
+    interval = now - old.seen
     if job.state in OCCUPYING or job.state.finished:
-        until = min(now, job.end) if job.state.finished and job.end else now
-        until = max(until, old.seen)
-        began = min(max(job.start, old.seen), until) if job.start else _never(job, old, until)
-        return (began - old.seen if not old.allocation else 0.0), until - began
+        end = min(now, job.end) if job.state.finished and job.end else now
+        end = max(end, old.seen)
+        begin = min(max(job.start, old.seen), end) if job.start else _assumed_start(job, old, end)
+        return (begin - old.seen if not old.allocation else 0.0), end - begin
     if old.allocation:
         requeued = job.restarts > old.restarts  # Slurm's submit time is then the requeue's
-        until = min(max(job.submit, old.seen), now) if requeued else now
-        return (now - until if eligible(job, now) else 0.0), until - old.seen
-    return (since if eligible(job, now) else 0.0), 0.0
+        end = min(max(job.submit, old.seen), now) if requeued else now
+        return (now - end if eligible(job, now) else 0.0), end - old.seen
+    return (interval if eligible(job, now) else 0.0), 0.0
 
 
-def _never(job: JobReading, old: JobRecord, until: float) -> float:
-    """The start time if Slurm gives none: a job that ended while it waited never began."""
-    return until if job.state.finished and not old.allocation else old.seen
+def _assumed_start(job: JobReading, old: JobRecord, end: float) -> float:
+    """The start time if Slurm gives none: a job that ended while pending has no run time."""
+    return end if job.state.finished and not old.allocation else old.seen
 
 
 def _first_seen(job: JobReading, now: float, array: JobRecord | None) -> JobRecord:
@@ -194,23 +194,23 @@ def present_apps(records: Mapping[JobId, JobRecord], app_of: Callable[[JobRecord
 
 
 def with_service(
-    before: Mapping[JobId, JobRecord],
-    after: dict[JobId, JobRecord],
+    records: Mapping[JobId, JobRecord],
+    updated: dict[JobId, JobRecord],
     app_of: Callable[[JobRecord], AppKey],
 ) -> dict[JobId, JobRecord]:
-    """``after`` with the GPU time of jobs that just ended added to their apps' remaining jobs."""
+    """``updated`` with the GPU time of jobs that just ended added to their apps' remaining jobs."""
     service: dict[AppKey, float] = {}
-    for job, record in after.items():
-        if record.end is not None and (job not in before or before[job].end is None):
+    for job, record in updated.items():
+        if record.end is not None and (job not in records or records[job].end is None):
             app = app_of(record)
             service[app] = service.get(app, 0.0) + record.attained_gpu_seconds
     if not service:
-        return after
+        return updated
     return {
-        job: replace(record, app_gpu_seconds=record.app_gpu_seconds + spent)
-        if record.end is None and (spent := service.get(app_of(record), 0.0))
+        job: replace(record, app_gpu_seconds=record.app_gpu_seconds + gpu_seconds)
+        if record.end is None and (gpu_seconds := service.get(app_of(record), 0.0))
         else record
-        for job, record in after.items()
+        for job, record in updated.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Jobs that waited for too long come before shares and QOS, on a part of the GPUs."""
+"""Overdue jobs go before fair share and QOS, on a part of the GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.pools import could_run, pools_of
 from hopsd.core.queue.competing import available_resources, idle_gpus, staying_jobs
-from hopsd.core.queue.service_window import Entrance
+from hopsd.core.queue.service_window import LimitBudget
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, UserName, job_order
 from hopsd.model.job import Job, JobState
@@ -20,28 +20,28 @@ from hopsd.model.plan import PlanSettings, Snapshot
 PART = 0.1
 """The part of all GPUs for overdue jobs: shares and QOS order the rest."""
 
-LEAST_AGE = 600.0
+MIN_AGE = 600.0
 """A shorter expected run time counts as this: ``samples`` are a claim."""
 
 STAYING = 2.0
-"""How many times as overdue as one that runs a job is that takes its turn: they would go on
-changing places otherwise.
+"""A waiting job must be this many times as overdue as a running one to displace it; otherwise the
+two would keep swapping.
 """
 
-GOLDEN = (sqrt(5.0) - 1.0) / 2.0
+GOLDEN_RATIO = (sqrt(5.0) - 1.0) / 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """``counts``: the GPUs that an overdue job may have for coming before any factor; ``turn``: it
-    is larger than the part, and comes before the other overdue jobs for a round.
+    """``counts``: the GPU counts an overdue job may get ahead of any factor. ``turn``: the job is
+    larger than the part, and goes before the other overdue jobs for one round.
     """
 
     counts: tuple[int, ...]
     turn: bool = False
 
-    def of(self, job: Job) -> Job:
-        """The job with these counts; one that runs on another may not stay in its place."""
+    def apply(self, job: Job) -> Job:
+        """The job with these counts; it may not stay in place if it runs on any other count."""
         running = job.running if job.running.gpus in self.counts else Allocation.of({})
         return replace(job, reqs=self.counts, running=running)
 
@@ -49,7 +49,7 @@ class Boost:
 def overdue(
     snapshot: Snapshot, order: Sequence[Job], ages: Mapping[JobId, float], settings: PlanSettings
 ) -> dict[JobId, Boost]:
-    """The jobs of ``order`` that come before any factor; ``order``: by factors alone.
+    """The jobs of ``order`` that go ahead of any factor; ``order`` is by factors alone.
 
     Of each user the one with the largest latency ratio above ``overdue_ratio``, in the order of
     these ratios, until their smallest counts are PART of the GPUs. A larger count is theirs only
@@ -64,44 +64,52 @@ def overdue(
     competing = {job.id for job in order}
     pools = pools_of(snapshot.nodes)
 
-    def may_enter(job: Job, entrance: Entrance) -> bool:
-        return could_run(job, pools, settings.sigma) and entrance.blocks(job) is None
+    def may_start(job: Job, budget: LimitBudget) -> bool:
+        return could_run(job, pools, settings.sigma) and budget.blocking_limit(job) is None
 
-    late = _late(snapshot, ages, settings)
-    if not late:
+    overdue_jobs = _overdue_jobs(snapshot, ages, settings)
+    if not overdue_jobs:
         return {}
-    safe = _run_on(snapshot, order, may_enter)
-    late.sort(key=lambda job: job.id in safe)
-    entrance = _entrance(snapshot)
-    part = left = PART * sum(node.gpus for node in snapshot.nodes)
-    chosen: list[Job] = []
-    for job in late:
-        if job.id in competing and min(job.reqs) > part and may_enter(job, entrance):
-            if _has_its_turn(snapshot, ceil(min(job.reqs) / part)):
-                entrance.enter(job)
-                chosen.append(job)
+    would_run_on = _jobs_that_run_on(snapshot, order, may_start)
+    overdue_jobs.sort(key=lambda job: job.id in would_run_on)
+    budget = _limit_budget(snapshot)
+    part = remaining_part = PART * sum(node.gpus for node in snapshot.nodes)
+    selected: list[Job] = []
+    for job in overdue_jobs:
+        if job.id in competing and min(job.reqs) > part and may_start(job, budget):
+            if _is_turn(snapshot, ceil(min(job.reqs) / part)):
+                budget.reserve(job)
+                selected.append(job)
             break
     users: set[UserName] = set()
-    for job in late:
+    for job in overdue_jobs:
         stays = job.id not in competing
-        least = job.running.gpus if stays else min(job.reqs)
-        if job.user not in users and least <= left and (stays or may_enter(job, entrance)):
+        smallest_count = job.running.gpus if stays else min(job.reqs)
+        if (
+            job.user not in users
+            and smallest_count <= remaining_part
+            and (stays or may_start(job, budget))
+        ):
             users.add(job.user)
-            left -= least
+            remaining_part -= smallest_count
             if not stays:
-                entrance.enter(job)
-                chosen.append(job)
-    boosts = _boosts(snapshot, order, chosen, part)
-    whole = {job.id for job in chosen if boosts[job.id].counts == job.reqs}
-    return {job: boost for job, boost in boosts.items() if job not in safe or job in whole}
+                budget.reserve(job)
+                selected.append(job)
+    boosts = _boosts(snapshot, order, selected, part)
+    unrestricted = {job.id for job in selected if boosts[job.id].counts == job.reqs}
+    return {
+        job: boost
+        for job, boost in boosts.items()
+        if job not in would_run_on or job in unrestricted
+    }
 
 
-def _entrance(snapshot: Snapshot) -> Entrance:
-    return Entrance(allowances(snapshot.limits, staying_jobs(snapshot)))
+def _limit_budget(snapshot: Snapshot) -> LimitBudget:
+    return LimitBudget(allowances(snapshot.limits, staying_jobs(snapshot)))
 
 
-def _run_on(
-    snapshot: Snapshot, order: Sequence[Job], may_enter: Callable[[Job, Entrance], bool]
+def _jobs_that_run_on(
+    snapshot: Snapshot, order: Sequence[Job], may_start: Callable[[Job, LimitBudget], bool]
 ) -> frozenset[JobId]:
     """The running jobs of ``order`` that those before them, at their smallest counts, leave idle
     GPUs of their own types and nodes.
@@ -109,30 +117,32 @@ def _run_on(
     An estimate: fragments are not looked at. A job that stops for that waits, and then comes first.
     """
     available = available_resources(snapshot)
-    entrance = _entrance(snapshot)
+    budget = _limit_budget(snapshot)
     types = np.array([node.gpu_type for node in snapshot.nodes])
-    idle, ahead = int(available.gpus.sum()), 0
-    found = set()
+    idle, claimed_gpus = int(available.gpus.sum()), 0
+    jobs = set()
     for job in order:
-        if ahead >= idle:
+        if claimed_gpus >= idle:
             break
-        if may_enter(job, entrance):
-            entrance.enter(job)
-            ahead += min(job.reqs)
+        if may_start(job, budget):
+            budget.reserve(job)
+            claimed_gpus += min(job.reqs)
             if job.running:
-                own = available.usable_gpus(job.rules)[np.isin(types, list(job.throughput))]
-                if ahead <= own.sum():
-                    found.add(job.id)
-    return frozenset(found)
+                usable = available.usable_gpus(job.rules)[np.isin(types, list(job.throughput))]
+                if claimed_gpus <= usable.sum():
+                    jobs.add(job.id)
+    return frozenset(jobs)
 
 
-def _late(snapshot: Snapshot, ages: Mapping[JobId, float], settings: PlanSettings) -> list[Job]:
+def _overdue_jobs(
+    snapshot: Snapshot, ages: Mapping[JobId, float], settings: PlanSettings
+) -> list[Job]:
     """The overdue jobs, most overdue first, with the counts that their rules allow."""
-    late = []
+    entries = []
     for job in snapshot.jobs:
         if job.state is not JobState.WAITING or job.priority is not None:
             continue
-        ratio = job.wait_seconds / max(ages[job.id], LEAST_AGE)
+        ratio = job.wait_seconds / max(ages[job.id], MIN_AGE)
         counts = tuple(
             count
             for count in job.rules.counts(job.reqs)
@@ -140,29 +150,31 @@ def _late(snapshot: Snapshot, ages: Mapping[JobId, float], settings: PlanSetting
         )
         if counts and ratio > settings.overdue_ratio:
             rank = -ratio * (STAYING if job.running else 1.0)
-            late.append((rank, job.submit, job_order(job.id), replace(job, reqs=counts)))
-    return [job for *_, job in sorted(late, key=lambda entry: entry[:-1])]
+            entries.append((rank, job.submit, job_order(job.id), replace(job, reqs=counts)))
+    return [job for *_, job in sorted(entries, key=lambda entry: entry[:-1])]
 
 
-def _has_its_turn(snapshot: Snapshot, turns: int) -> bool:
+def _is_turn(snapshot: Snapshot, turns: int) -> bool:
     """Whether this is a round's first plan, and the round one of ``turns`` in the mean.
 
     Multiples of the golden ratio are spread evenly however far apart two rounds are: a plan knows
     only their nominal length, and every second or third number might be left out.
     """
     number = snapshot.now // max(1, round(snapshot.round.seconds))
-    return snapshot.round.first and number * GOLDEN % 1.0 < 1.0 / turns
+    return snapshot.round.first and number * GOLDEN_RATIO % 1.0 < 1.0 / turns
 
 
 def _boosts(
-    snapshot: Snapshot, order: Sequence[Job], chosen: Sequence[Job], part: float
+    snapshot: Snapshot, order: Sequence[Job], jobs: Sequence[Job], part: float
 ) -> dict[JobId, Boost]:
-    """The counts of the ``chosen``: the smallest, and more where nobody else could use the GPUs."""
-    least = {job.id: min(job.reqs) for job in chosen}
-    free = sum(idle_gpus(snapshot)) - sum(least.get(job.id, max(job.reqs)) for job in order)
-    found = {}
-    for job in chosen:
-        counts = tuple(n for n in job.reqs if n <= least[job.id] + max(0, free))
-        free -= max(counts) - least[job.id]
-        found[job.id] = Boost(counts, turn=least[job.id] > part)
-    return found
+    """The counts of the ``jobs``: the smallest, and more where nobody else could use the GPUs."""
+    smallest_counts = {job.id: min(job.reqs) for job in jobs}
+    free = sum(idle_gpus(snapshot)) - sum(
+        smallest_counts.get(job.id, max(job.reqs)) for job in order
+    )
+    boosts = {}
+    for job in jobs:
+        counts = tuple(n for n in job.reqs if n <= smallest_counts[job.id] + max(0, free))
+        free -= max(counts) - smallest_counts[job.id]
+        boosts[job.id] = Boost(counts, turn=smallest_counts[job.id] > part)
+    return boosts

@@ -19,7 +19,7 @@ DEFAULT_AGE_SECONDS = 3600.0
 """Assumed age of a job without samples, time limit or configured default."""
 
 _NEARLY_DONE = 1e-3
-"""The least share of its age that a job is expected to need still."""
+"""A job is always expected to need at least this share of its age."""
 
 
 def age_seconds(job: Job, nodes: Sequence[Node]) -> float:
@@ -46,12 +46,12 @@ class _Alone:
 
     def speeds(self, job: Job) -> list[tuple[int, float]]:
         """``(GPUs, samples per second of one)`` for every pool that the job could run on."""
-        about = "speeds", self._sigma, job.reqs, job.rules, job.sensitivity
-        return self._remembered.of(job, about, lambda: self._speeds(job))
+        key = "speeds", self._sigma, job.reqs, job.rules, job.sensitivity
+        return self._remembered.of(job, key, lambda: self._speeds(job))
 
     def _speeds(self, job: Job) -> list[tuple[int, float]]:
-        able = self._able.pools(job)
-        return [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in able]
+        pools = self._able.pools(job)
+        return [(pool.gpus, single_gpu(job, pool.gpu_type)) for pool in pools]
 
 
 @lru_cache(maxsize=4096)
@@ -62,7 +62,7 @@ def mean_count(reqs: tuple[int, ...]) -> float:
 
 
 def _age(job: Job, alone: _Alone) -> float:
-    """Never less than it has already run: an understated run time brings no lasting advantage."""
+    """At least the time it has already run: an understated run time gives no lasting advantage."""
     return max(_promised_age(job, alone), job.run_seconds)
 
 
@@ -82,42 +82,42 @@ def _promised_age(job: Job, alone: _Alone) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """What a priority depends on apart from the job. ``present``: jobs that share the cluster."""
+    """Inputs of a priority apart from the job. ``present``: jobs that share the cluster."""
 
     now: float
     alone: _Alone
     present: int
 
 
-def _latency_ratio(job: Job, at: _Situation) -> float:
-    return job.wait_seconds / _age(job, at.alone)
+def _latency_ratio(job: Job, context: _Situation) -> float:
+    return job.wait_seconds / _age(job, context.alone)
 
 
-def _fifo(job: Job, at: _Situation) -> float:
-    return at.now - job.submit
+def _fifo(job: Job, context: _Situation) -> float:
+    return context.now - job.submit
 
 
-def _sjf(job: Job, at: _Situation) -> float:
-    return 1.0 / _age(job, at.alone)
+def _sjf(job: Job, context: _Situation) -> float:
+    return 1.0 / _age(job, context.alone)
 
 
-def _srtf(job: Job, at: _Situation) -> float:
-    return 1.0 / _remaining_seconds(job, at)
+def _srtf(job: Job, context: _Situation) -> float:
+    return 1.0 / _remaining_seconds(job, context)
 
 
 def _las(job: Job, _: _Situation) -> float:
     return 1.0 / (1.0 + job.attained_gpu_seconds)
 
 
-def _ftf(job: Job, at: _Situation) -> float:
+def _ftf(job: Job, context: _Situation) -> float:
     """Finish-time fairness (Themis eq. 1): finish in the shared cluster over finish alone. 0 on a
     cluster without GPUs.
     """
-    if not at.alone.gpus:
+    if not context.alone.gpus:
         return 0.0
-    age = _age(job, at.alone)
-    shared = max(0.0, at.now - job.submit) + remaining_seconds(job, age)
-    return shared / seconds_on_share(job, age, at.alone.gpus, max(1, at.present))
+    age = _age(job, context.alone)
+    shared = max(0.0, context.now - job.submit) + remaining_seconds(job, age)
+    return shared / seconds_on_share(job, age, context.alone.gpus, max(1, context.present))
 
 
 def seconds_on_share(job: Job, age: float, gpus: int, present: int) -> float:
@@ -129,9 +129,9 @@ def seconds_on_share(job: Job, age: float, gpus: int, present: int) -> float:
     return age * mean_count(job.reqs) / min(gpus / present, float(max(job.reqs)))
 
 
-LEAST_FACTOR = 0.05
-"""The least factor of fair share or QOS in a product: a latency ratio 20 times as large outweighs
-any factor, so no job starves.
+MIN_FACTOR = 0.05
+"""The minimum factor of fair share or QOS in a product: a latency ratio 20 times as large
+outweighs any factor, so no job starves.
 """
 
 LEVELS = 64
@@ -147,41 +147,41 @@ _FIRST = frozenset({PriorityName.FAIR_SHARE_FIRST, PriorityName.QOS_FIRST})
 
 
 def _product(factor: float, ratio: float) -> float:
-    return ratio * max(factor, LEAST_FACTOR)
+    return ratio * max(factor, MIN_FACTOR)
 
 
 def _first(factor: float, ratio: float) -> float:
     return 2.0 ** round(factor * LEVELS) * (1.0 + ratio / (1.0 + ratio))
 
 
-def _fair_share(job: Job, at: _Situation) -> float:
-    return _product(job.share, _latency_ratio(job, at))
+def _fair_share(job: Job, context: _Situation) -> float:
+    return _product(job.share, _latency_ratio(job, context))
 
 
-def _fair_share_first(job: Job, at: _Situation) -> float:
-    return _first(job.share, _latency_ratio(job, at))
+def _fair_share_first(job: Job, context: _Situation) -> float:
+    return _first(job.share, _latency_ratio(job, context))
 
 
-def _qos(job: Job, at: _Situation) -> float:
-    return _product(job.qos_weight, _latency_ratio(job, at))
+def _qos(job: Job, context: _Situation) -> float:
+    return _product(job.qos_weight, _latency_ratio(job, context))
 
 
-def _qos_first(job: Job, at: _Situation) -> float:
-    return _first(job.qos_weight, _latency_ratio(job, at))
+def _qos_first(job: Job, context: _Situation) -> float:
+    return _first(job.qos_weight, _latency_ratio(job, context))
 
 
-def _remaining_seconds(job: Job, at: _Situation) -> float:
-    return remaining_seconds(job, _age(job, at.alone))
+def _remaining_seconds(job: Job, context: _Situation) -> float:
+    return remaining_seconds(job, _age(job, context.alone))
 
 
 def remaining_seconds(job: Job, age: float) -> float:
-    """What is left of the age: by samples where they are known, else by elapsed run time.
+    """The remaining part of the age: by samples where known, else by elapsed run time.
 
-    Nothing is known about the end of a job that has outlived its expected run time. For run times
-    that vary over decades, the best guess is that it takes as long again as it has run.
+    A job that has outlived its expected run time has no known end. Run times vary over decades, so
+    the best guess is that it takes as long again.
     """
-    done = job.run_seconds / age if job.samples is None else job.samples_done / job.samples
-    return age if done >= 1.0 else max(age * (1.0 - done), age * _NEARLY_DONE)
+    progress = job.run_seconds / age if job.samples is None else job.samples_done / job.samples
+    return age if progress >= 1.0 else max(age * (1.0 - progress), age * _NEARLY_DONE)
 
 
 _FORMULAS: Mapping[PriorityName, Callable[[Job, _Situation], float]] = {
@@ -231,21 +231,21 @@ def queue(snapshot: Snapshot, settings: PlanSettings) -> Queue:
     jobs = competing_jobs(snapshot)
     present = sum(job.state is JobState.WAITING for job in snapshot.jobs)
     priority = priorities(jobs, snapshot.nodes, settings, snapshot.now, present)
-    found = boosts(snapshot, _in_order(jobs, priority).jobs, settings)
+    boosted = boosts(snapshot, _in_order(jobs, priority).jobs, settings)
     priority |= {
-        job: _OVERDUE ** (2 if boost.turn else 1) * priority[job] for job, boost in found.items()
+        job: _OVERDUE ** (2 if boost.turn else 1) * priority[job] for job, boost in boosted.items()
     }
-    jobs = [found[job.id].of(job) if job.id in found else job for job in jobs]
+    jobs = [boosted[job.id].apply(job) if job.id in boosted else job for job in jobs]
     return _in_order(jobs, priority)
 
 
 def boosts(snapshot: Snapshot, order: Sequence[Job], settings: PlanSettings) -> dict[JobId, Boost]:
-    """The overdue jobs of ``order``, where a factor comes before the time waited."""
+    """The overdue jobs of ``order``, if a factor ranks above the time waited."""
     if settings.priority not in _FIRST:
         return {}
     alone = _Alone(snapshot.nodes, settings.sigma)
-    expected = {job.id: _age(job, alone) for job in snapshot.jobs}
-    return overdue(snapshot, order, expected, settings)
+    run_times = {job.id: _age(job, alone) for job in snapshot.jobs}
+    return overdue(snapshot, order, run_times, settings)
 
 
 def _in_order(jobs: Sequence[Job], priority: Mapping[JobId, float]) -> Queue:

@@ -21,9 +21,9 @@ class ProfilingSettings:
     """Which workloads get profile runs, and limits on them.
 
     ``new_workloads``: every new workload does, as in section 3.2 of the paper; otherwise only those
-    whose jobs ask for it (``profile=yes``), as a script need not bear being started twice.
+    whose jobs ask for it (``profile=yes``), since a script may not tolerate being started twice.
 
-    ``iterations``: the most that one run measures. ``time_limit_seconds``: of one run, from its
+    ``iterations``: the maximum that one run measures. ``time_limit_seconds``: of one run, from its
     start. ``retry_seconds``: how long to wait before a failed run is repeated. ``share``: of each
     type's GPUs that runs may take at a time, at least one GPU; ``runs_per_user``: at a time.
     """
@@ -69,11 +69,11 @@ def adopted(
 ) -> list[ProfileRun]:
     """Profile runs that Slurm has but the store does not know, for example after a restore."""
     types = {node.name: node.gpu_type for node in reading.nodes}
-    followed = {run.job for run in runs if not run.closed}
+    open_jobs = {run.job for run in runs if not run.closed}
     return [
         ProfileRun(job.id, job.restarts, records[job.id].workload, types[node], node, job.start)
         for job in reading.jobs
-        if job.profiling and job.state is SlurmState.RUNNING and job.id not in followed
+        if job.profiling and job.state is SlurmState.RUNNING and job.id not in open_jobs
         for node in job.allocation.nodes[:1]
         if node in types
     ]
@@ -82,7 +82,7 @@ def adopted(
 def followed(
     run: ProfileRun,
     job: JobReading | None,
-    known: set[Pair],
+    measured_pairs: set[Pair],
     reading: Reading,
     settings: ProfilingSettings,
 ) -> ProfileRun:
@@ -92,22 +92,22 @@ def followed(
     between the last reading of reports and this reading of jobs.
     """
     end = reading.now if run.end is None else run.end
-    measured = (run.workload, run.gpu_type) in known
+    is_measured = (run.workload, run.gpu_type) in measured_pairs
     if job is not None and job.state in OCCUPYING and job.profiling and job.restarts == run.run:
         limit = settings.time_limit_seconds
         late = reading.now - max(job.start, run.begin) > limit
-        if late and not measured:
-            told = f"it had not measured enough after {limit:g} s"
-            return replace(run, failure=_with_cause(told, job))
-        return replace(run, end=end) if measured else run
+        if late and not is_measured:
+            text = f"it had not measured enough after {limit:g} s"
+            return replace(run, failure=_with_cause(text, job))
+        return replace(run, end=end) if is_measured else run
     if job is not None and job.state is SlurmState.PENDING and job.restarts <= run.run:
         return replace(run, end=run.begin, closed=True)  # it never began
-    lost = not any(node.name == run.node and node.usable for node in reading.nodes)
-    if measured:
+    node_lost = not any(node.name == run.node and node.usable for node in reading.nodes)
+    if is_measured:
         return replace(run, end=end, closed=True, failure="")
-    if lost:
+    if node_lost:
         return replace(run, end=run.begin, closed=True)
-    failure = run.failure or _how_it_ended(job)
+    failure = run.failure or _cause_of_end(job)
     return replace(run, end=end, closed=run.end is not None, failure=failure)
 
 
@@ -127,10 +127,10 @@ def _with_cause(failure: str, job: JobReading) -> str:
     return f"{failure}; {cause}" if cause else failure
 
 
-def _how_it_ended(job: JobReading | None) -> str:
+def _cause_of_end(job: JobReading | None) -> str:
     if job is None:
         return "it ended before it had measured enough"
     if not job.state.finished or not (job.exit_code or job.exit_signal):
         return _with_cause("it ended before it had measured enough", job)
-    how = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
-    return f"it ended with {how} before it had measured enough"
+    ending = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
+    return f"it ended with {ending} before it had measured enough"

@@ -1,6 +1,6 @@
-"""Which waiting jobs begin a profile run, and on which GPUs.
+"""Which waiting jobs start a profile run, and on which GPUs.
 
-Runs take few GPUs at a time and leave the job at the head of the queue what it needs.
+Runs take few GPUs at a time and leave enough for the job at the head of the queue.
 """
 
 from __future__ import annotations
@@ -54,79 +54,81 @@ class RunQuota:
         for node in nodes:
             gpus[types[node.name]] += node.gpus
             self.type_of[node.gpu_type] = types[node.name]
-        self._left = {kind: max(1, int(settings.share * count)) for kind, count in gpus.items()}
+        self._remaining_gpus = {
+            kind: max(1, int(settings.share * count)) for kind, count in gpus.items()
+        }
         self._per_user = settings.runs_per_user
         self._of_user: Counter[UserName] = Counter()
 
     def copy(self) -> RunQuota:
-        other = copy(self)
-        other._left, other._of_user = dict(self._left), self._of_user.copy()
-        return other
+        quota = copy(self)
+        quota._remaining_gpus, quota._of_user = dict(self._remaining_gpus), self._of_user.copy()
+        return quota
 
     def allows(self, gpu_type: GpuType, user: UserName) -> bool:
-        return self._left.get(gpu_type, 0) > 0 and self._of_user[user] < self._per_user
+        return self._remaining_gpus.get(gpu_type, 0) > 0 and self._of_user[user] < self._per_user
 
     def count(self, gpu_type: GpuType, user: UserName) -> None:
-        self._left[gpu_type] = self._left.get(gpu_type, 0) - 1
+        self._remaining_gpus[gpu_type] = self._remaining_gpus.get(gpu_type, 0) - 1
         self._of_user[user] += 1
 
 
 def runs_to_begin(
     snapshot: Snapshot,
     candidates: Iterable[Candidate],
-    done: Collection[Pair],
+    measured_pairs: Collection[Pair],
     quota: RunQuota,
     queue: Sequence[Job],
 ) -> list[ProfileRun]:
-    """New runs that leave the head of the ``queue`` what it needs.
+    """New runs that leave enough GPUs for the head of the ``queue``.
 
     The head is the first job that could run, also under the site's limits, and does not begin a run
-    itself. ``done``: pairs of workload and GPU type that need no run.
+    itself. ``measured_pairs``: pairs of workload and GPU type that need no run.
     """
     pools = pools_of(snapshot.nodes)
     ordered = sorted(candidates, key=lambda c: (c.job.submit, job_order(c.id)))
-    begun: list[ProfileRun] = []
+    runs: list[ProfileRun] = []
     heads: set[JobId] = set()
     for head in [*_could_start(queue, snapshot, pools), None]:
         gpus = _SingleGpus(snapshot, head, heads)
-        granted = _granted(ordered, pools, done, quota.copy(), gpus)
-        begun = [ProfileRun(c.id, c.run, *pair, node, snapshot.now) for c, pair, node in granted]
-        if head is None or all(run.job != head.id for run in begun):
+        grants = _grants(ordered, pools, measured_pairs, quota.copy(), gpus)
+        runs = [ProfileRun(c.id, c.run, *pair, node, snapshot.now) for c, pair, node in grants]
+        if head is None or all(run.job != head.id for run in runs):
             break
         heads.add(head.id)
         ordered.sort(key=lambda c: c.id not in heads)
-    return begun
+    return runs
 
 
 def _could_start(queue: Sequence[Job], snapshot: Snapshot, pools: Pools) -> list[Job]:
     """The jobs that an idle cluster could run, without those that are at a limit."""
-    able = [job for job in queue if could_run(job, pools)]
+    runnable = [job for job in queue if could_run(job, pools)]
     gpus = sum(node.gpus for node in snapshot.nodes)
-    over = limited(able, gpus, allowances(snapshot.limits, staying_jobs(snapshot)))
-    return [job for job in able if job.id not in over]
+    at_limit = limited(runnable, gpus, allowances(snapshot.limits, staying_jobs(snapshot)))
+    return [job for job in runnable if job.id not in at_limit]
 
 
-def _granted(
+def _grants(
     candidates: Iterable[Candidate],
     pools: Pools,
-    done: Collection[Pair],
+    measured_pairs: Collection[Pair],
     quota: RunQuota,
     gpus: _SingleGpus,
 ) -> Iterator[tuple[Candidate, Pair, NodeName]]:
     """Which candidates get a GPU: at most one per job, and one per workload and type."""
-    taken = set(done)
+    covered = set(measured_pairs)
     for candidate in candidates:
         for pool in pools.values():
             pair = candidate.workload, quota.type_of[pool.gpu_type]
             if (
-                pair in taken
+                pair in covered
                 or not could_run_on(candidate.job, pool)
                 or not quota.allows(pair[1], candidate.user)
             ):
                 continue
             node = gpus.take(pool.gpu_type, candidate.job)
             if node is not None:
-                taken.add(pair)
+                covered.add(pair)
                 quota.count(pair[1], candidate.user)
                 yield candidate, pair, node
                 break
@@ -163,15 +165,15 @@ class _SingleGpus:
 
     def _awaited_by(self, head: Job) -> set[NodeName]:
         """The servers that the job waits for: of each type the emptiest ones that could hold it."""
-        awaited: set[NodeName] = set()
+        names: set[NodeName] = set()
         for gpu_type, table in head.throughput.items():
             nodes = [node for node in self._nodes if node.gpu_type == gpu_type]
             nodes.sort(key=lambda node: -self._free[node.name])
-            if whole := [node for node in nodes if node.gpus >= min(head.reqs)]:
-                awaited.add(whole[0].name)
+            if large_enough := [node for node in nodes if node.gpus >= min(head.reqs)]:
+                names.add(large_enough[0].name)
             elif table.distributed:
-                awaited.update(node.name for node in nodes)
-        return awaited
+                names.update(node.name for node in nodes)
+        return names
 
     def _may_give(self, node: NodeName, job: Job) -> bool:
         """Whether the head could still start, or has no claim on this node."""
@@ -180,31 +182,31 @@ class _SingleGpus:
         if self._reserved:
             return node not in self._reserved
         self._free[node] -= 1
-        left = self._holds(self._head)
+        still_fits = self._holds(self._head)
         self._free[node] += 1
-        return left
+        return still_fits
 
     def take(self, gpu_type: GpuType, job: Job) -> NodeName | None:
         """Take one GPU for ``job`` within its rules and limits; None: no server has one.
 
         Rules about the job's shape do not matter here.
         """
-        one = replace(job, rules=replace(job.rules, shape=ShapeRule.ANY, per_node=None))
+        single = replace(job, rules=replace(job.rules, shape=ShapeRule.ANY, per_node=None))
         names = [
             node.name
             for node in self._nodes
             if node.gpu_type == gpu_type
             and self._may_give(node.name, job)
-            and self._ledger.may(one, Allocation(((node.name, 1),)))
+            and self._ledger.may(single, Allocation(((node.name, 1),)))
         ]
         idle = [name for name in names if min(self._idle[name], self._free[name]) > 0]
-        held = [name for name in names if self._free[name] > 0]
-        if not held:
+        free = [name for name in names if self._free[name] > 0]
+        if not free:
             return None
         node = (
-            min(idle, key=self._idle.__getitem__) if idle else max(held, key=self._free.__getitem__)
+            min(idle, key=self._idle.__getitem__) if idle else max(free, key=self._free.__getitem__)
         )
         self._idle[node] -= 1
         self._free[node] -= 1
-        self._ledger.take(one, Allocation(((node, 1),)))
+        self._ledger.take(single, Allocation(((node, 1),)))
         return node

@@ -9,26 +9,30 @@ from hopsd.model.plan import Plan, Snapshot
 
 
 def needless_restarts(snapshot: Snapshot, plan: Plan) -> frozenset[JobId]:
-    """Running jobs that a first plan moves or stops although no other job gets their GPUs and they
-    become no faster.
+    """Running jobs that a first plan moves or stops although no other job gets their GPUs and the
+    move makes them no faster.
     """
     free = dict(zip((node.name for node in snapshot.nodes), idle_gpus(snapshot), strict=True))
     for allocation in plan.placements.values():
         for name, gpus in allocation:
             free[name] = free.get(name, 0) - gpus
     types = {node.name: node.gpu_type for node in snapshot.nodes}
-    found = set()
+    restarts = set()
     for job in snapshot.jobs:
-        given = plan.placements.get(job.id)
-        if not job.running or given == job.running or not competes(job, first=snapshot.round.first):
+        placement = plan.placements.get(job.id)
+        if (
+            not job.running
+            or placement == job.running
+            or not competes(job, first=snapshot.round.first)
+        ):
             continue
-        left = all(
-            free.get(name, 0) + (given.on(name) if given else 0) >= gpus
+        unclaimed = all(
+            free.get(name, 0) + (placement.on(name) if placement else 0) >= gpus
             for name, gpus in job.running
         )
-        faster = given is not None and configuration_throughput(
-            job, given, types
+        faster = placement is not None and configuration_throughput(
+            job, placement, types
         ) > configuration_throughput(job, job.running, types)
-        if left and not faster:
-            found.add(job.id)
-    return frozenset(found)
+        if unclaimed and not faster:
+            restarts.add(job.id)
+    return frozenset(restarts)

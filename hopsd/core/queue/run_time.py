@@ -1,11 +1,10 @@
-"""How long a job runs whose user did not say, or said too little: as its own loops show, or from
-past runs.
+"""Expected run time of a job whose user gave none, or too short a one: from the job's training
+loops, or from past runs.
 
-Past runs give a distribution. The nearest kind of past runs that there are enough of decides: the
-same workload, jobs of the same name, all jobs (of the same user), else of the same account. What is
-expected of a running job is the mean of the distribution above what it has done (as in 3Sigma,
-EuroSys'18), so a job that outlives the short runs of its past is soon expected to be one of the
-long ones.
+Past runs give a distribution. It is taken from the most similar kind with enough runs: the user's
+jobs of the same workload, of the same name, all of the user's jobs, or jobs of the same account.
+The expectation of a running job is the mean of the distribution above what it has done (as in
+3Sigma, EuroSys'18), so a job that outlives the short runs is soon expected to be a long one.
 """
 
 from __future__ import annotations
@@ -23,32 +22,33 @@ from hopsd.model.knowledge import PastRun
 from hopsd.model.reason import count_of
 
 SPREAD = 0.5
-"""Standard deviation of ln(run time) assumed of one kind of run before there is a second one, and
-the most that a run is smoothed by: half of a lognormal's mass is within a factor of 1.4."""
+"""Assumed standard deviation of ln(run time) while a kind has a single run, and the maximum
+smoothing of a run: half of a lognormal's mass is within a factor of 1.4."""
 
 POINTS = 9
 """Points that stand for one smoothed run, each with the same weight."""
 
-UNSEEN = 0.02
-"""Weight, in runs, of one twice as long as expected. It counts once few runs seen are as long."""
+LONGER_RUN_WEIGHT = 0.02
+"""Weight, in runs, of a run twice as long as expected. It matters where few past runs are
+as long."""
 
-LEAST_LEFT = 0.01
+MIN_REMAINING = 0.01
 """A job is expected to run on for at least this share of what it has run."""
 
-AS_LONG_AGAIN = 2.0
-"""Expected total over what was done where no past run was as long: that of a Pareto tail of index
-2, the usual finding for run times. Its 10 and 90 % quantiles are :data:`_TAIL`."""
+TAIL_MEAN_FACTOR = 2.0
+"""Expected total relative to the amount done where no past run was as long: that of a Pareto
+tail of index 2, the usual finding for run times. Its 10 and 90 % quantiles are :data:`_TAIL`."""
 
 _TAIL = (0.9**-0.5, 0.1**-0.5)
 
-SHORT_AGAIN_MOST = 5.0
-"""The most that k counts in :func:`by_declared`. With 1, jobs that declare a thousandth end 1.2
+MAX_UNDERSTATEMENT = 5.0
+"""Cap on k in :func:`by_declared`. With 1, jobs that declare a thousandth end 1.2
 times sooner than with the truth, with 3 at the same time, with 5 a tenth later, with 10 up to three
 times later (Sia's traces, docs/lies.md).
 """
 
-OWN_NAMED, OWN, OTHERS, OTHER_USERS = 2, 4, 8, 3
-"""Runs needed of jobs of the same name, of the same user, of the account; of how many users."""
+MIN_SAME_NAME, MIN_SAME_USER, MIN_SAME_ACCOUNT, MIN_ACCOUNT_USERS = 2, 4, 8, 3
+"""Minimum number of runs of the same name, user and account, and of users in the account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,9 @@ class Distribution:
     mass: Sequence[float]
 
     @staticmethod
-    def of(amounts: Sequence[float], weights: Sequence[float] | None = None) -> Distribution:
+    def from_amounts(
+        amounts: Sequence[float], weights: Sequence[float] | None = None
+    ) -> Distribution:
         """From at least one run; ``amounts`` above 0. ``weights``: 1 each by default.
 
         Each run is a lognormal kernel around its amount, so its mean is the amount. Its width is
@@ -72,51 +74,51 @@ class Distribution:
         logs = [log(amount) for amount in amounts]
         count = len(logs)
         mean = fsum(logs) / count
-        deviation = sqrt((SPREAD**2 + fsum((each - mean) ** 2 for each in logs)) / count)
+        deviation = sqrt((SPREAD**2 + fsum((value - mean) ** 2 for value in logs)) / count)
         width = min(deviation, SPREAD) * count**-0.2
         factors = [exp(width * z) for z in _Z]
         scale = POINTS / fsum(factors)
-        spread = sorted(
+        kernel_points = sorted(
             (amount * factor * scale, weight / POINTS)
             for amount, weight in zip(amounts, weights, strict=True)
             for factor in factors
         )
-        descending = spread[::-1]
+        descending = kernel_points[::-1]
         weight = [*accumulate(w for _, w in descending)][::-1]
         mass = [*accumulate(w * point for point, w in descending)][::-1]
-        return Distribution([point for point, _ in spread], weight, mass)
+        return Distribution([point for point, _ in kernel_points], weight, mass)
 
-    def total(self, done: float) -> float:
-        """The expected amount of a run that has ``done`` so much: at least that."""
-        first = bisect_right(self.points, done)
+    def total(self, amount: float) -> float:
+        """The expected final amount of a run that has done ``amount``; never less than that."""
+        first = bisect_right(self.points, amount)
         if first == len(self.points):
-            return AS_LONG_AGAIN * done
+            return TAIL_MEAN_FACTOR * amount
         weight = self.weight[first]
-        mean = max(done, self.mass[first] / weight)
-        return mean * (weight + UNSEEN * AS_LONG_AGAIN) / (weight + UNSEEN)
+        mean = max(amount, self.mass[first] / weight)
+        return mean * (weight + LONGER_RUN_WEIGHT * TAIL_MEAN_FACTOR) / (weight + LONGER_RUN_WEIGHT)
 
-    def between(self, done: float) -> tuple[float, float]:
-        """The 80 % interval of the amount of a run that has ``done`` so much."""
-        first = bisect_right(self.points, done)
+    def interval(self, amount: float) -> tuple[float, float]:
+        """The 80 % interval of the final amount of a run that has done ``amount``."""
+        first = bisect_right(self.points, amount)
         if first == len(self.points):
-            return _TAIL[0] * done, _TAIL[1] * done
+            return _TAIL[0] * amount, _TAIL[1] * amount
         return self._quantile(first, 0.1), self._quantile(first, 0.9)
 
     def _quantile(self, first: int, share: float) -> float:
         """Of the points from ``first`` on."""
-        above = (1.0 - share) * self.weight[first]
-        at = bisect_right(self.weight, -above, lo=first, key=lambda weight: -weight)
-        return self.points[max(first, min(at, len(self.points)) - 1)]
+        weight_above = (1.0 - share) * self.weight[first]
+        index = bisect_right(self.weight, -weight_above, lo=first, key=lambda weight: -weight)
+        return self.points[max(first, min(index, len(self.points)) - 1)]
 
 
 _Z = tuple(NormalDist().inv_cdf((k + 0.5) / POINTS) for k in range(POINTS))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The job whose run time is asked for, and what it has done so far.
+class RunTimeQuery:
+    """A job to predict, and what it has done so far.
 
-    ``mean_gpus``: R_avg of eq. 9. ``most_seconds``: left until its time limit, None: it has none.
+    ``mean_gpus``: R_avg of eq. 9. ``most_seconds``: until its time limit, None without one.
     """
 
     user: UserName
@@ -146,42 +148,42 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Comparable runs. ``alike``: they may be compared by samples and GPU time."""
+    """Similar runs. ``comparable``: whether by samples and GPU time, too."""
 
     runs: Sequence[PastRun]
     source: str
-    alike: bool
+    comparable: bool
 
 
 _Unit = Callable[[PastRun], float]
 
 
-def by_loops(planned: float, done: float) -> Expectation:
-    """Of a training whose loops will end after ``planned`` samples, ``done`` of them done.
+def by_loops(total_samples: float, samples_done: float) -> Expectation:
+    """The expectation for a job whose training loops end after ``total_samples``.
 
-    A loop says when it ends at the latest; how often one ends before is not known.
+    A loop shows when it ends at the latest; how often one ends earlier is unknown.
     """
-    total = max(planned, (1.0 + LEAST_LEFT) * done)
+    total = max(total_samples, (1.0 + MIN_REMAINING) * samples_done)
     return Expectation(None, total, 1.0, 1.0, "from its training loop")
 
 
-def by_declared(declared: float, done: float) -> float:
-    """Samples expected in all of a job that ``declared`` some: those, until it has done more.
+def by_declared(declared: float, samples_done: float) -> float:
+    """The expected total samples of a job: as ``declared``, until it has done more.
 
-    If they were k times too few, k times what was ``done`` is expected to be left, so a job that
-    declares too few is ranked as a long one, not as one that is about to end.
+    Once it has done k times the declared number, hops expects k times ``samples_done`` to remain,
+    so a job that declares too few ranks as a long one, not as one about to end.
     """
-    if done <= declared:
+    if samples_done <= declared:
         return declared
-    return done * (1.0 + min(done / declared, SHORT_AGAIN_MOST))
+    return samples_done * (1.0 + min(samples_done / declared, MAX_UNDERSTATEMENT))
 
 
 class RunTimes:
-    """Past runs by what they have in common with a job."""
+    """Past runs, indexed by what a job can have in common with them."""
 
     def __init__(self, runs: Iterable[PastRun]) -> None:
         self._kinds: dict[tuple[str, ...], list[PastRun]] = defaultdict(list)
-        self._made: dict[tuple[tuple[str, ...], str], Distribution] = {}
+        self._distributions: dict[tuple[tuple[str, ...], str], Distribution] = {}
         for run in runs:
             if run.seconds <= 0.0 or not isfinite(run.seconds + run.gpu_seconds + run.samples):
                 continue
@@ -193,53 +195,53 @@ class RunTimes:
             ):
                 self._kinds[key].append(run)
 
-    def expect(self, job: Asked) -> Expectation | None:
-        """None where too few runs are known."""
-        found = self._nearest(job)
-        if found is None:
+    def expect(self, job: RunTimeQuery) -> Expectation | None:
+        """The expectation from the most similar past runs; None if there are too few."""
+        nearest = self._nearest(job)
+        if nearest is None:
             return None
-        key, kind = found
-        counted = kind.alike and all(run.samples > 0.0 for run in kind.runs)
-        if key[0] == "workload" and counted and (job.samples > 0.0 or job.run_seconds <= 0.0):
-            made = self._distribution(key, "samples", kind, lambda run: run.samples)
-            return _in_samples(made, job.samples, kind.source)
-        if kind.alike and all(run.gpu_seconds > 0.0 for run in kind.runs):
-            made = self._distribution(key, "gpu_seconds", kind, lambda run: run.gpu_seconds)
-            return _in_seconds(made, job.gpu_seconds, job, 1.0 / job.mean_gpus, kind.source)
-        made = self._distribution(key, "seconds", kind, lambda run: run.seconds)
-        return _in_seconds(made, job.run_seconds, job, 1.0, kind.source)
+        key, kind = nearest
+        has_samples = kind.comparable and all(run.samples > 0.0 for run in kind.runs)
+        if key[0] == "workload" and has_samples and (job.samples > 0.0 or job.run_seconds <= 0.0):
+            distribution = self._distribution(key, "samples", kind, lambda run: run.samples)
+            return _in_samples(distribution, job.samples, kind.source)
+        if kind.comparable and all(run.gpu_seconds > 0.0 for run in kind.runs):
+            distribution = self._distribution(key, "gpu_seconds", kind, lambda run: run.gpu_seconds)
+            return _in_seconds(distribution, job.gpu_seconds, job, 1.0 / job.mean_gpus, kind.source)
+        distribution = self._distribution(key, "seconds", kind, lambda run: run.seconds)
+        return _in_seconds(distribution, job.run_seconds, job, 1.0, kind.source)
 
-    def _nearest(self, job: Asked) -> tuple[tuple[str, ...], _Kind] | None:
-        by = f"by {job.user}"
-        for key, least, what in (
-            (("workload", job.user, job.workload), 1, f"of this workload {by}"),
-            (("name", job.user, job.name), OWN_NAMED, f"of jobs named {job.name} {by}"),
-            (("user", job.user), OWN, by),
+    def _nearest(self, job: RunTimeQuery) -> tuple[tuple[str, ...], _Kind] | None:
+        by_user = f"by {job.user}"
+        for key, minimum, description in (
+            (("workload", job.user, job.workload), 1, f"of this workload {by_user}"),
+            (("name", job.user, job.name), MIN_SAME_NAME, f"of jobs named {job.name} {by_user}"),
+            (("user", job.user), MIN_SAME_USER, by_user),
         ):
             runs = self._kinds.get(key, ())
-            if len(runs) >= least:
+            if len(runs) >= minimum:
                 return key, _Kind(
-                    runs, f"from {count_of(len(runs), 'runs')} {what}", key[0] != "user"
+                    runs, f"from {count_of(len(runs), 'runs')} {description}", key[0] != "user"
                 )
         runs = self._kinds.get(("account", job.account), ()) if job.account else ()
         users = len({run.user for run in runs})
-        if len(runs) < OTHERS or users < OTHER_USERS:
+        if len(runs) < MIN_SAME_ACCOUNT or users < MIN_ACCOUNT_USERS:
             return None
         source = f"from {len(runs)} runs by {users} users of account {job.account}"
-        return ("account", job.account), _Kind(runs, source, alike=False)
+        return ("account", job.account), _Kind(runs, source, comparable=False)
 
     def _distribution(
         self, key: tuple[str, ...], unit: str, kind: _Kind, amount: _Unit
     ) -> Distribution:
-        if (key, unit) not in self._made:
+        if (key, unit) not in self._distributions:
             amounts = [amount(run) for run in kind.runs]
-            weights = _one_each_user(kind.runs) if key[0] == "account" else None
-            self._made[key, unit] = Distribution.of(amounts, weights)
-        return self._made[key, unit]
+            weights = _equal_user_weights(kind.runs) if key[0] == "account" else None
+            self._distributions[key, unit] = Distribution.from_amounts(amounts, weights)
+        return self._distributions[key, unit]
 
 
-def _one_each_user(runs: Sequence[PastRun]) -> list[float]:
-    """Weights by which every user counts alike, however many jobs he submits."""
+def _equal_user_weights(runs: Sequence[PastRun]) -> list[float]:
+    """Weights that give every user the same total, however many jobs they submit."""
     of_user: dict[UserName, int] = defaultdict(int)
     for run in runs:
         of_user[run.user] += 1
@@ -247,21 +249,21 @@ def _one_each_user(runs: Sequence[PastRun]) -> list[float]:
 
 
 def _in_seconds(
-    made: Distribution, done: float, job: Asked, scale: float, source: str
+    distribution: Distribution, amount: float, job: RunTimeQuery, scale: float, source: str
 ) -> Expectation:
-    """``scale``: seconds of run time for a unit of what ``made`` counts."""
-    total = made.total(done)
-    most = job.most_seconds if job.most_seconds is not None else float("inf")
-    least = LEAST_LEFT * job.run_seconds
-    seconds = job.run_seconds + max(min((total - done) * scale, most), least)
+    """``scale``: seconds of run time for a unit of what ``distribution`` counts."""
+    total = distribution.total(amount)
+    maximum = job.most_seconds if job.most_seconds is not None else float("inf")
+    minimum = MIN_REMAINING * job.run_seconds
+    seconds = job.run_seconds + max(min((total - amount) * scale, maximum), minimum)
     low, high = (
-        (job.run_seconds + max(min((end - done) * scale, most), least)) / seconds
-        for end in made.between(done)
+        (job.run_seconds + max(min((end - amount) * scale, maximum), minimum)) / seconds
+        for end in distribution.interval(amount)
     )
     return Expectation(seconds, None, low, high, source)
 
 
-def _in_samples(made: Distribution, done: float, source: str) -> Expectation:
-    total = max(made.total(done), (1.0 + LEAST_LEFT) * done)
-    low, high = (end / total for end in made.between(done))
+def _in_samples(distribution: Distribution, amount: float, source: str) -> Expectation:
+    total = max(distribution.total(amount), (1.0 + MIN_REMAINING) * amount)
+    low, high = (end / total for end in distribution.interval(amount))
     return Expectation(None, total, low, high, source)

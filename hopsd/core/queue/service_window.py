@@ -31,23 +31,23 @@ def sensitivities(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, flo
 
 def runnable(jobs: Sequence[Job], nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> list[Job]:
     """The jobs that an idle cluster could run; the others are in no window, sum or mean."""
-    able = Able(pools_of(nodes), sigma, remembered(nodes))
-    return [job for job in jobs if able(job)]
+    is_runnable = Able(pools_of(nodes), sigma, remembered(nodes))
+    return [job for job in jobs if is_runnable(job)]
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
-    """A limit that leaves too little for a job after the kept jobs and those ``ahead`` of it in the
+class BlockingLimit:
+    """A limit too small for one more job, given the kept jobs and the ``jobs_ahead`` of it in the
     window.
     """
 
     allowance: Allowance
-    ahead: tuple[Job, ...]
+    jobs_ahead: tuple[Job, ...]
 
 
-class Entrance:
-    """What limits leave for jobs that enter one after the other, at their smallest requirements,
-    beside the kept jobs.
+class LimitBudget:
+    """Tracks what limits leave beside the kept jobs, while jobs are reserved one after the other at
+    their smallest requirements.
     """
 
     def __init__(self, allowances: Sequence[Allowance]) -> None:
@@ -59,16 +59,16 @@ class Entrance:
             for job in allowance.limit.jobs:
                 self._of[job].append(i)
 
-    def blocks(self, job: Job) -> Blocked | None:
+    def blocking_limit(self, job: Job) -> BlockingLimit | None:
         """The first limit without room for one more job and for its smallest requirement."""
         for i in self._of.get(job.id, ()):
-            allowance, inside = self._allowances[i], self._inside[i]
-            asked = self._asked[i] + allowance.limit.taken(job.id, min(job.reqs))
-            if not allowance.leaves(asked, len(inside) + 1):
-                return Blocked(allowance, tuple(inside))
+            allowance, jobs = self._allowances[i], self._inside[i]
+            request = self._asked[i] + allowance.limit.taken(job.id, min(job.reqs))
+            if not allowance.leaves(request, len(jobs) + 1):
+                return BlockingLimit(allowance, tuple(jobs))
         return None
 
-    def enter(self, job: Job) -> None:
+    def reserve(self, job: Job) -> None:
         for i in self._of.get(job.id, ()):
             self._inside[i].append(job)
             self._asked[i] += self._allowances[i].limit.taken(job.id, min(job.reqs))
@@ -76,21 +76,21 @@ class Entrance:
 
 def limited(
     queue: Sequence[Job], gpus: int, allowances: Sequence[Allowance]
-) -> dict[JobId, Blocked]:
-    """The jobs that a limit keeps out of the window and out of every mean.
+) -> dict[JobId, BlockingLimit]:
+    """The jobs that a limit excludes from the window and from every mean.
 
     ``queue``: jobs that could run, in order; ``gpus``: all GPUs of the cluster.
     """
-    asked = 0
-    entrance = Entrance(allowances)
-    blocked: dict[JobId, Blocked] = {}
+    claimed_gpus = 0
+    budget = LimitBudget(allowances)
+    blocked: dict[JobId, BlockingLimit] = {}
     for job in queue:
-        block = entrance.blocks(job)
+        block = budget.blocking_limit(job)
         if block is not None:
             blocked[job.id] = block
-        elif asked < gpus:
-            asked += min(job.reqs)
-            entrance.enter(job)
+        elif claimed_gpus < gpus:
+            claimed_gpus += min(job.reqs)
+            budget.reserve(job)
     return blocked
 
 
@@ -100,11 +100,11 @@ def service_window(queue: Sequence[Job], gpus: int) -> int:
     Their minimum requirements add up to all ``gpus`` of the cluster; the job that crosses that
     number is the last inside. ``queue``: jobs that could run, in order.
     """
-    asked = 0
+    claimed_gpus = 0
     for position, job in enumerate(queue):
-        if asked >= gpus:
+        if claimed_gpus >= gpus:
             return position
-        asked += min(job.reqs)
+        claimed_gpus += min(job.reqs)
     return len(queue)
 
 
@@ -122,12 +122,12 @@ def sensitivity_adjustment(
         return []
     mean = sum(exact.values(), Fraction(0)) / len(exact)
     total, count = sum(inside, Fraction(0)), len(inside)
-    joined = []
+    additional = []
     for job in queue[window:]:
         if total <= mean * count:
             break
-        own = exact.get(job.id)
-        if own is not None and own < mean and min(job.reqs) <= idle:
-            joined.append(job)
-            total, count = total + own, count + 1
-    return joined
+        rho_of_job = exact.get(job.id)
+        if rho_of_job is not None and rho_of_job < mean and min(job.reqs) <= idle:
+            additional.append(job)
+            total, count = total + rho_of_job, count + 1
+    return additional

@@ -1,17 +1,17 @@
-"""The phases of an iteration in a process's report, validated like all of it."""
+"""The phase times of an iteration in a process's report, and their validation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from hopsd.core.report.validated import number, whole
+from hopsd.core.report.validated import integer, number
 from hopsd.errors import FormatError
 from hopsd.model import bounds
 from hopsd.model.knowledge import Phases
 
 MAX_BIN = 24 * 12
-"""The last bin: with 24 bins per decade from a microsecond on, 12 decades above it."""
+"""The last bin: with 24 bins per decade, 12 decades above a microsecond."""
 
 
 def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -> Phases | None:
@@ -50,7 +50,7 @@ def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -
 
 
 def _pattern(basics: Mapping[str, Any]) -> int:
-    pattern = whole(basics, "pattern")
+    pattern = integer(basics, "pattern")
     if pattern not in (1, 2):
         raise FormatError("basics.pattern: accepted are 1 and 2")
     return pattern
@@ -63,12 +63,12 @@ def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value
 
 
-def _bins(document: Mapping[str, Any], key: str, most: float) -> dict[int, float]:
+def _bins(document: Mapping[str, Any], key: str, maximum: float) -> dict[int, float]:
     """Numbers by bin; JSON has the bins as text."""
-    found = _object(document, key)
+    counts = _object(document, key)
     result = {}
-    for bin_ in found:
+    for bin_ in counts:
         if not (bin_.isascii() and bin_.isdigit() and len(bin_) <= 3 and int(bin_) <= MAX_BIN):
             raise FormatError(f"{key}: accepted are bins from 0 to {MAX_BIN}")
-        result[int(bin_)] = number(found, bin_, most)
+        result[int(bin_)] = number(counts, bin_, maximum)
     return result

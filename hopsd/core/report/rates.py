@@ -18,8 +18,8 @@ Process = tuple[NodeName, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """How much of a process's counters earlier records have already used."""
+class Counters:
+    """A process's counters, for example as far as earlier records have consumed them."""
 
     iterations: int = 0
     samples: float = 0.0
@@ -31,9 +31,9 @@ def process_of(report: Report) -> Process:
     return report.node, report.rank, report.pid
 
 
-def counted(report: Report) -> Counted:
+def counters_of(report: Report) -> Counters:
     """A report's counters."""
-    return Counted(report.timed_iterations, report.timed_samples, report.timed_seconds)
+    return Counters(report.timed_iterations, report.timed_samples, report.timed_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,45 +46,45 @@ class Speeds:
 
 
 def speeds(
-    reports: Sequence[Report], used: Mapping[Process, Counted], allocation: Allocation
+    reports: Sequence[Report], consumed: Mapping[Process, Counters], allocation: Allocation
 ) -> Speeds:
-    """What a run did since ``used``.
+    """The speeds of a run since ``consumed``.
 
     ``reports`` are of one run on ``allocation``. Empty until every rank of the run has enough new
-    iterations: half of the ranks would show half of the speed. Divided by the GPUs that Slurm
-    allocated, not by processes: an idle GPU lowers the figure. If some of the run's nodes have no
-    process at all, the total is divided over all GPUs. If any process trains, inference by others
-    (a final test, a validation) is not counted.
+    iterations: half of the ranks would show half of the speed. The total is divided by the GPUs
+    that Slurm allocated, not by processes: an idle GPU lowers the figure. If some of the run's
+    nodes have no process at all, the total is divided over all GPUs. If any process trains,
+    inference by others (a final test, a validation) is not counted.
     """
     if any(_trains(report) for report in reports):
         reports = [report for report in reports if _trains(report)]
-    rates = [(r, done) for r in reports if (done := _since(r, used)) is not None]
+    rates = [(r, progress) for r in reports if (progress := _progress(r, consumed)) is not None]
     ranks: dict[int, set[int]] = defaultdict(set)
     by_node: dict[NodeName, float] = defaultdict(float)
-    for report, done in rates:
+    for report, progress in rates:
         ranks[report.world].add(report.rank)
-        by_node[report.node] += done.samples / done.seconds
+        by_node[report.node] += progress.samples / progress.seconds
     if not rates or any(len(present) < world for world, present in ranks.items()):
         return Speeds()
-    of_reports = [report for report, _ in rates]
-    batch = sum(done.samples / done.iterations for _, done in rates) / allocation.gpus
+    counted_reports = [report for report, _ in rates]
+    batch = sum(progress.samples / progress.iterations for _, progress in rates) / allocation.gpus
     if set(by_node) == set(allocation.nodes):
-        each = {node: rate / allocation.on(node) for node, rate in by_node.items()}
+        per_gpu = {node: rate / allocation.on(node) for node, rate in by_node.items()}
     else:
-        each = dict.fromkeys(by_node, sum(by_node.values()) / allocation.gpus)
-    return Speeds(each, batch, of_reports)
+        per_gpu = dict.fromkeys(by_node, sum(by_node.values()) / allocation.gpus)
+    return Speeds(per_gpu, batch, counted_reports)
 
 
 def _trains(report: Report) -> bool:
     return report.phases is not None and not report.phases.inference
 
 
-def _since(report: Report, used: Mapping[Process, Counted]) -> Counted | None:
-    """What a process counted since ``used``; None while there are too few iterations."""
-    before = used.get(process_of(report), Counted())
-    iterations = report.timed_iterations - before.iterations
-    samples = report.timed_samples - before.samples
-    seconds = report.timed_seconds - before.seconds
+def _progress(report: Report, consumed: Mapping[Process, Counters]) -> Counters | None:
+    """A process's progress since ``consumed``; None while there are too few iterations."""
+    previous = consumed.get(process_of(report), Counters())
+    iterations = report.timed_iterations - previous.iterations
+    samples = report.timed_samples - previous.samples
+    seconds = report.timed_seconds - previous.seconds
     if iterations < MIN_ITERATIONS or seconds < MIN_SECONDS or samples <= 0:
         return None
-    return Counted(iterations, samples, seconds)
+    return Counters(iterations, samples, seconds)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hopsd.core.report.phases import parse_phases
-from hopsd.core.report.validated import number, text, whole
+from hopsd.core.report.validated import integer, number, text
 from hopsd.errors import FormatError
 from hopsd.model import bounds
 from hopsd.model.ids import JobId, NodeName
@@ -37,14 +37,14 @@ PROGRAM = re.compile(r"(?:[0-9a-f]{12})?")
 class Report:
     """One process of run ``run`` (Slurm's restart count) of a job; counts since its start.
 
-    ``program``: hash of the script that trains, "" unknown. ``saved``: iterations at the last
-    `torch.save`, None before any. ``planned``: iterations in all, as the process's loops
-    show it, None if they do not.
+    ``program``: hash of the training script, "" if unknown. ``saved_iterations``: at the last
+    `torch.save`, None before any. ``planned_iterations``: the total that the process's loops show,
+    None if they do not.
     ``timed_*``: the iterations whose wall time is known, without warm-up and evaluation.
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
-    run, and its training is thrown away. ``out_of_memory``: the process ended because a GPU's
-    memory was too small. ``communication_timed``: whether the time that ranks communicate is told
-    apart from that of the passes, None if there is one rank or an older plugin.
+    run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
+    memory was too small. ``communication_timed``: whether communication time is measured apart
+    from the passes; None with one rank or an older plugin.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -58,8 +58,8 @@ class Report:
     first_step: float
     at: float
     iterations: int
-    saved: int | None
-    planned: float | None
+    saved_iterations: int | None
+    planned_iterations: float | None
     samples: float
     timed_iterations: int
     timed_samples: float
@@ -74,7 +74,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
     """Parse a report and check it against its file name, format and plausible values.
 
     Raises:
-        FormatError: says which key is wrong and what is accepted.
+        FormatError: names the key and what is accepted.
     """
     try:
         document = json.loads(data)
@@ -82,27 +82,27 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         raise FormatError("not a JSON document") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
         raise FormatError(f"version: accepted is {VERSION}")
-    timed = document.get("timed")
-    if not isinstance(timed, dict):
+    timings = document.get("timed")
+    if not isinstance(timings, dict):
         raise FormatError("timed: accepted is an object")
-    timed_iterations, timed_samples = whole(timed, "iterations"), number(timed, "samples")
+    timed_iterations, timed_samples = integer(timings, "iterations"), number(timings, "samples")
     report = Report(
         job=JobId(text(document, "job")),
-        run=whole(document, "run"),
+        run=integer(document, "run"),
         node=NodeName(text(document, "node")),
-        rank=whole(document, "rank", int(bounds.GPUS.maximum) - 1),
-        pid=whole(document, "pid"),
+        rank=integer(document, "rank", int(bounds.GPUS.maximum) - 1),
+        pid=integer(document, "pid"),
         program=_program(document),
-        world=whole(document, "world", int(bounds.GPUS.maximum)),
+        world=integer(document, "world", int(bounds.GPUS.maximum)),
         first_step=number(document, "first_step"),
         at=number(document, "at", now + bounds.CLOCK_SKEW_SECONDS),
-        iterations=whole(document, "iterations"),
-        saved=None if document.get("saved") is None else whole(document, "saved"),
-        planned=None if document.get("planned") is None else number(document, "planned"),
+        iterations=integer(document, "iterations"),
+        saved_iterations=None if document.get("saved") is None else integer(document, "saved"),
+        planned_iterations=None if document.get("planned") is None else number(document, "planned"),
         samples=number(document, "samples"),
         timed_iterations=timed_iterations,
         timed_samples=timed_samples,
-        timed_seconds=number(timed, "seconds"),
+        timed_seconds=number(timings, "seconds"),
         phases=parse_phases(document, timed_iterations, timed_samples),
         profiling=document.get("mode") == "profiling",
         out_of_memory=document.get("out_of_memory") is True,
@@ -136,17 +136,17 @@ def _check_age(report: Report, now: float) -> None:
 
 def _check_sense(report: Report, file_name: str) -> None:
     """Refuse values that contradict each other or the file's name."""
-    said = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}"
+    stated = f"{report.job}.{report.run}.{report.node}.{report.rank}.{report.pid}"
     name = FILE_NAME.fullmatch(file_name)
-    if name is None or said != ".".join(name.groups()):
-        raise FormatError(f"the file's name says otherwise than its content, {said[:300]!r}")
+    if name is None or stated != ".".join(name.groups()):
+        raise FormatError(f"the file's name says otherwise than its content, {stated[:300]!r}")
     if report.rank >= report.world:
         raise FormatError(f"rank: accepted is below world, {report.world}")
     if report.timed_iterations > report.iterations or report.timed_samples > report.samples:
         raise FormatError("timed: more than was done in all")
-    if report.saved is not None and report.saved > report.iterations:
+    if report.saved_iterations is not None and report.saved_iterations > report.iterations:
         raise FormatError("saved: more than was done in all")
-    if report.planned is not None and report.planned < report.iterations:
+    if report.planned_iterations is not None and report.planned_iterations < report.iterations:
         raise FormatError("planned: less than was done in all")
     if report.samples > report.iterations * bounds.BATCH.maximum:
         raise FormatError(f"samples: accepted are {bounds.BATCH.maximum:g} an iteration")

@@ -1,4 +1,4 @@
-"""What reports say about a job besides its speed: its program and its progress."""
+"""What reports show about a job besides its speed: its program and its progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopsd.model.reading import JobReading, SlurmState
 MAX_RESTART_SECONDS = 3600.0
 
 SHOWN_SECONDS = 60.0
-"""From its first step on, a run has shown by then how long it is, if it shows it at all."""
+"""A run that shows its length at all has done so this long after its first step."""
 
 Run = tuple[JobId, int]
 """A job and Slurm's restart count."""
@@ -21,97 +21,103 @@ Run = tuple[JobId, int]
 
 def programs_of(reports: Iterable[Report]) -> dict[Run, str]:
     """The program of each run that reported one; of several, the one that trained longest."""
-    spent: dict[tuple[bool, str, Run], float] = defaultdict(float)
+    train_seconds: dict[tuple[bool, str, Run], float] = defaultdict(float)
     for report in reports:
         if report.program:
             trains = report.phases is not None and not report.phases.inference
-            spent[trains, report.program, (report.job, report.run)] += report.timed_seconds
-    ranked = sorted(spent.items(), key=lambda item: (item[0][0], item[1], item[0][1]))
+            train_seconds[trains, report.program, (report.job, report.run)] += report.timed_seconds
+    ranked = sorted(train_seconds.items(), key=lambda item: (item[0][0], item[1], item[0][1]))
     return {run: program for (_, program, run), _ in ranked}
 
 
 def seen_saving(reports: Iterable[Report]) -> dict[JobId, bool]:
     """Whether each job that trains has saved in any of its runs.
 
-    A profile run's work is thrown away, and what it saved may be, too.
+    Profile runs do not count: their work is discarded, perhaps with what they saved.
     """
-    saved: dict[JobId, bool] = {}
+    by_job: dict[JobId, bool] = {}
     for report in reports:
         if report.iterations and not report.profiling:
-            saved[report.job] = saved.get(report.job, False) or report.saved is not None
-    return saved
+            by_job[report.job] = (
+                by_job.get(report.job, False) or report.saved_iterations is not None
+            )
+    return by_job
 
 
 def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
-    """Whether each job that trains on several ranks tells in its newest run how long they
-    communicate; omitted where no run says.
+    """Whether each job that trains on several ranks reports communication times in its newest run;
+    omitted where no run says.
     """
     runs: dict[Run, bool] = {}
     for report in reports:
-        timed, run = report.communication_timed, (report.job, report.run)
-        if timed is not None and report.phases is not None and not report.phases.inference:
-            runs[run] = timed and runs.get(run, True)
-    return {job: timed for (job, _), timed in sorted(runs.items())}
+        is_timed, run = report.communication_timed, (report.job, report.run)
+        if is_timed is not None and report.phases is not None and not report.phases.inference:
+            runs[run] = is_timed and runs.get(run, True)
+    return {job: is_timed for (job, _), is_timed in sorted(runs.items())}
 
 
 def out_of_memory(reports: Iterable[Report], job: JobReading) -> list[Report]:
-    """The reports of ``job`` that say so, of runs that did not complete: some programs try batch
-    sizes until one fits, in processes of their own.
+    """The out-of-memory reports of ``job``, from runs that did not complete: some programs try
+    batch sizes until one fits, each in a separate process.
     """
-    failed = job.state.finished and job.state is not SlurmState.COMPLETED
+    unsuccessful = job.state.finished and job.state is not SlurmState.COMPLETED
     return [
         report
         for report in reports
-        if report.out_of_memory and (failed or report.run < job.restarts)
+        if report.out_of_memory and (unsuccessful or report.run < job.restarts)
     ]
 
 
 def samples_done(reports: Iterable[Report], jobs: Mapping[JobId, JobReading]) -> dict[JobId, float]:
     """Samples by job: all of its present run, and what earlier runs saved before they stopped.
 
-    One rank saves for all. If a job was never seen to save, its runs count in full: it may keep its
-    work in a way that cannot be observed. Profile runs do not count: their work is thrown away.
+    One rank saves for all. Runs of a job that was never seen to save count in full: it may save in
+    a way that hops cannot observe. Profile runs do not count: their work is discarded.
     """
     runs: dict[JobId, dict[int, list[Report]]] = defaultdict(lambda: defaultdict(list))
     for report in reports:
         runs[report.job][report.run].append(report)
-    return {job: _kept(mine, jobs[job].restarts) for job, mine in runs.items()}
+    return {job: _retained_samples(job_runs, jobs[job].restarts) for job, job_runs in runs.items()}
 
 
 def samples_planned(
     reports: Iterable[Report], jobs: Mapping[JobId, JobReading]
 ) -> dict[JobId, float | None]:
-    """Samples in all by job, as the loops of its newest run show them; omitted where they do not
-    yet, None where they do not any more.
+    """Total samples by job, as the loops of its newest run show them; omitted while they do not
+    yet, None if they no longer do.
 
-    A profile run counts where there is no other: its training is as long as the job's.
+    A profile run counts if there is no other run: its loops are as long as the job's.
     """
     runs: dict[tuple[JobId, bool, int], list[Report]] = defaultdict(list)
     for report in reports:
         runs[report.job, not report.profiling, report.run].append(report)
     result: dict[JobId, float | None] = {}
-    done = samples_done((report for run in runs.values() for report in run), jobs)
+    samples = samples_done((report for run in runs.values() for report in run), jobs)
     newest = {job: (job, trains, run) for job, trains, run in sorted(runs)}
     for job, trains, number in newest.values():
         run = runs[job, trains, number]
-        known = [r.planned / r.iterations for r in run if r.planned is not None and r.iterations]
-        if known:
+        ratios = [
+            r.planned_iterations / r.iterations
+            for r in run
+            if r.planned_iterations is not None and r.iterations
+        ]
+        if ratios:
             present = sum(report.samples for report in run)
-            result[job] = (done[job] if trains else present) + (max(known) - 1.0) * present
+            result[job] = (samples[job] if trains else present) + (max(ratios) - 1.0) * present
         elif trains and any(r.at - r.first_step >= SHOWN_SECONDS for r in run):
             result[job] = None
     return {j: s for j, s in result.items() if s is None or bounds.SAMPLES.holds(s)}
 
 
-def _kept(runs: Mapping[int, Sequence[Report]], present: int) -> float:
-    saves = any(report.saved is not None for run in runs.values() for report in run)
-    kept = 0.0
+def _retained_samples(runs: Mapping[int, Sequence[Report]], present: int) -> float:
+    saves = any(report.saved_iterations is not None for run in runs.values() for report in run)
+    total = 0.0
     for run, members in runs.items():
         share = 1.0
         if saves and run < present:
-            share = max((r.saved or 0) / max(1, r.iterations) for r in members)
-        kept += share * sum(r.samples for r in members if not r.profiling)
-    return kept
+            share = max((r.saved_iterations or 0) / max(1, r.iterations) for r in members)
+        total += share * sum(r.samples for r in members if not r.profiling)
+    return total
 
 
 def restart_seconds(

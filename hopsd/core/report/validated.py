@@ -22,20 +22,24 @@ def text(document: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def number(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.maximum) -> float:
-    """A finite number from 0 to ``most``."""
+def number(
+    document: Mapping[str, Any], key: str, maximum: float = bounds.ITERATIONS.maximum
+) -> float:
+    """A finite number from 0 to ``maximum``."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FormatError(f"{key}: accepted is a number")
     # Comparing before converting: an int of a thousand digits has no float.
-    if not 0 <= value <= most or not math.isfinite(value):
-        raise FormatError(f"{key}: accepted is 0 to {most:g}")
+    if not 0 <= value <= maximum or not math.isfinite(value):
+        raise FormatError(f"{key}: accepted is 0 to {maximum:g}")
     return float(value)
 
 
-def whole(document: Mapping[str, Any], key: str, most: float = bounds.ITERATIONS.maximum) -> int:
-    """A whole number from 0 to ``most``."""
-    value = number(document, key, most)
+def integer(
+    document: Mapping[str, Any], key: str, maximum: float = bounds.ITERATIONS.maximum
+) -> int:
+    """A whole number from 0 to ``maximum``."""
+    value = number(document, key, maximum)
     if value != int(value):
         raise FormatError(f"{key}: accepted is a whole number")
     return int(value)

@@ -1,4 +1,4 @@
-"""What one GPU of a job takes of each resource that a site limits."""
+"""How much of each limited resource one GPU of a job uses."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ UNLIMITED_MINUTES = 2**32 - 1
 """The minutes that Slurm counts for a job without a time limit."""
 
 
-def minutes_left(limit_seconds: float | None, start: float, now: float) -> int:
-    """The minutes left of a job's time limit; ``start`` 0: the job has not begun."""
+def remaining_minutes(limit_seconds: float | None, start: float, now: float) -> int:
+    """The remaining minutes of a job's time limit; ``start`` 0: the job has not begun."""
     if limit_seconds is None:
         return UNLIMITED_MINUTES
-    gone = max(0.0, now - start) if start else 0.0
-    return ceil(max(0.0, limit_seconds - gone) / 60.0)
+    elapsed = max(0.0, now - start) if start else 0.0
+    return ceil(max(0.0, limit_seconds - elapsed) / 60.0)
 
 
 def per_gpu(  # noqa: PLR0911 - one return a kind
-    kind: str, job: Job, read: JobReading, rules: SiteRules, now: float
+    kind: str, job: Job, job_reading: JobReading, rules: SiteRules, now: float
 ) -> Fraction | None:
-    """What each GPU of the job takes of ``kind``; None: the kind does not count it.
+    """How much of ``kind`` each GPU of the job uses; None: the kind does not apply to it.
 
     Memory requested per node is divided by the GPUs of the smallest requirement.
     """
@@ -37,14 +37,16 @@ def per_gpu(  # noqa: PLR0911 - one return a kind
         case Kind.MEMORY:
             return _memory(job)
         case Kind.BILLING:
-            partition = rules.partitions.get(read.partition.split(",")[0])
-            return _billing(job, partition, most=rules.billing_is_largest)
+            partition = rules.partitions.get(job_reading.partition.split(",")[0])
+            return _billing(job, partition, largest_only=rules.billing_is_largest)
         case Kind.GPU_MINUTES | Kind.RUNNING_GPU_MINUTES:
-            return Fraction(minutes_left(read.time_limit_seconds, read.start, now))
+            return Fraction(
+                remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
+            )
         case Kind.CPU_MINUTES | Kind.RUNNING_CPU_MINUTES:
-            minutes = minutes_left(read.time_limit_seconds, read.start, now)
+            minutes = remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
             return exact(job.rules.cores_per_gpu) * minutes
-    gpu_type = read.asked.gpu_type
+    gpu_type = job_reading.asked.gpu_type
     return Fraction(1) if gpu_type is not None and kind == typed(gpu_type) else None
 
 
@@ -53,7 +55,7 @@ def _memory(job: Job) -> Fraction:
     return exact(rules.memory_mb_per_gpu) + exact(rules.memory_mb_per_node) / min(job.reqs)
 
 
-def _billing(job: Job, partition: Partition | None, *, most: bool) -> Fraction:
+def _billing(job: Job, partition: Partition | None, *, largest_only: bool) -> Fraction:
     """Billing units by the partition's TRESBillingWeights, by default the number of CPUs."""
     cores = exact(job.rules.cores_per_gpu)
     if partition is None or not partition.billing:
@@ -64,4 +66,4 @@ def _billing(job: Job, partition: Partition | None, *, most: bool) -> Fraction:
         for kind, weight in partition.billing.items()
         if kind in amounts
     ]
-    return max(parts, default=Fraction(0)) if most else sum(parts, Fraction(0))
+    return max(parts, default=Fraction(0)) if largest_only else sum(parts, Fraction(0))

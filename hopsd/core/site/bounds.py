@@ -1,4 +1,4 @@
-"""The site's bounds that apply to a job, one for each resource that is counted.
+"""The site limits that apply to a job, one for each resource that Slurm counts.
 
 A bound of the partition's QOS overrides one of the job's QOS (unless the latter has the flag
 OverPartQOS), and either overrides the same kind of bound of the job's associations, at every level
@@ -17,12 +17,12 @@ from hopsd.model.site import NO_RULES, Association, Bounds, Kind, Qos, SiteRules
 
 R = TypeVar("R")
 
-_DEPTH_MAX = 64
+_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a job counts: its user, account, QOS and partition."""
+class LimitSubject:
+    """Whom a job's use is charged to: its user, account, QOS and partition."""
 
     user: UserName
     account: str
@@ -31,195 +31,202 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """A group counted together, such as a user's jobs in a QOS; ``name`` is shown to users."""
+class LimitScope:
+    """The jobs that share a limit, such as a user's jobs in a QOS; ``name`` is shown to users."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """``most`` of ``kind`` for all that is ``counted`` together; ``used``: minutes so far."""
+class SiteLimit:
+    """At most ``maximum`` of ``kind`` for a any_user ``scope``; ``usage``: minutes used so far."""
 
-    counted: Counted
+    scope: LimitScope
     kind: str
-    most: int
-    used: int = 0
+    maximum: int
+    usage: int = 0
 
 
-def _once_a_place(work: Callable[[SiteRules, Place], R]) -> Callable[[SiteRules, Place], R]:
-    """``work`` done once for each place of the newest rules: 20,000 jobs are in some 1,000 places.
+def _once_per_subject(
+    work: Callable[[SiteRules, LimitSubject], R],
+) -> Callable[[SiteRules, LimitSubject], R]:
+    """Cache ``work`` per subject of the newest rules: 20,000 jobs have some 1,000 subjects.
 
-    What it returns is shared.
+    Callers share the result and must not change it.
     """
-    newest: tuple[SiteRules, dict[Place, R]] = NO_RULES, {}
+    newest: tuple[SiteRules, dict[LimitSubject, R]] = NO_RULES, {}
 
     @wraps(work)
-    def of(rules: SiteRules, place: Place) -> R:
+    def cached(rules: SiteRules, subject: LimitSubject) -> R:
         nonlocal newest
-        known = newest
-        if known[0] is not rules:
-            known = newest = rules, {}
+        cache = newest
+        if cache[0] is not rules:
+            cache = newest = rules, {}
         try:
-            return known[1][place]
+            return cache[1][subject]
         except KeyError:
-            found = known[1][place] = work(rules, place)
-            return found
+            result = cache[1][subject] = work(rules, subject)
+            return result
 
-    return of
+    return cached
 
 
-@_once_a_place
-def qos_of(rules: SiteRules, place: Place) -> Sequence[Qos]:
+@_once_per_subject
+def qos_of(rules: SiteRules, subject: LimitSubject) -> Sequence[Qos]:
     """The QOS of the job and of its partition, the one that takes precedence first."""
-    partition = rules.partitions.get(place.partition)
-    own = rules.qos.get(place.qos)
-    other = rules.qos.get(partition.own_qos) if partition and partition.own_qos else None
-    found = [one for one in (other, own) if one is not None]
-    return found[::-1] if own is not None and own.over_partition else found
+    partition = rules.partitions.get(subject.partition)
+    job_qos = rules.qos.get(subject.qos)
+    partition_qos = rules.qos.get(partition.own_qos) if partition and partition.own_qos else None
+    by_precedence = [qos for qos in (partition_qos, job_qos) if qos is not None]
+    if job_qos is not None and job_qos.over_partition:
+        by_precedence.reverse()
+    return by_precedence
 
 
-@_once_a_place
-def association_chain(rules: SiteRules, place: Place) -> Sequence[Association]:
-    """The user's association and its ancestors, those that Slurm knows."""
-    known = rules.associations
-    whole = UserName("")
-    keys = ((place.user, place.partition), (place.user, ""), (whole, ""))
-    found = next((known[k] for key in keys if (k := (place.account, *key)) in known), None)
+@_once_per_subject
+def association_chain(rules: SiteRules, subject: LimitSubject) -> Sequence[Association]:
+    """The user's association and its ancestors, as far as Slurm has them."""
+    associations = rules.associations
+    any_user = UserName("")
+    keys = ((subject.user, subject.partition), (subject.user, ""), (any_user, ""))
+    candidates = ((subject.account, *key) for key in keys)
+    link = next((associations[key] for key in candidates if key in associations), None)
     links: list[Association] = []
-    while found is not None and len(links) < _DEPTH_MAX:
-        links.append(found)
-        found = known.get((found.parent, whole, "")) if found.parent else None
+    while link is not None and len(links) < _MAX_DEPTH:
+        links.append(link)
+        link = associations.get((link.parent, any_user, "")) if link.parent else None
     return links
 
 
-@_once_a_place
-def counted_at(rules: SiteRules, place: Place) -> frozenset[Counted]:
-    """Everything that a running job of this place counts towards."""
-    counts: frozenset[Counted] = frozenset()
-    for qos in qos_of(rules, place):
-        counts |= {counted for counted, _ in _levels(qos, place)}
-    return counts | {_association(link) for link in association_chain(rules, place)}
+@_once_per_subject
+def scopes_of(rules: SiteRules, subject: LimitSubject) -> frozenset[LimitScope]:
+    """Every scope that a running job of this subject counts towards."""
+    scopes: frozenset[LimitScope] = frozenset()
+    for qos in qos_of(rules, subject):
+        scopes |= {scope for scope, _ in _levels(qos, subject)}
+    return scopes | {_association(link) for link in association_chain(rules, subject)}
 
 
-@_once_a_place
-def bounds(rules: SiteRules, place: Place) -> Sequence[Bound]:
-    """The bounds that a job of this place shares with others."""
+@_once_per_subject
+def bounds(rules: SiteRules, subject: LimitSubject) -> Sequence[SiteLimit]:
+    """The limits that a job of this subject shares with other jobs."""
     if not rules.limited:
         return []
-    return list(_bounds(rules, place))
+    return list(_bounds(rules, subject))
 
 
-def _bounds(rules: SiteRules, place: Place) -> Iterator[Bound]:
+def _bounds(rules: SiteRules, subject: LimitSubject) -> Iterator[SiteLimit]:
     set_by_qos: dict[str, set[str]] = {"group": set(), "user": set(), "account": set()}
-    for qos in qos_of(rules, place):
-        for (counted, found), level in zip(_levels(qos, place), set_by_qos, strict=True):
-            for kind, most in found.items():
+    for qos in qos_of(rules, subject):
+        for (scope, limits), level in zip(_levels(qos, subject), set_by_qos, strict=True):
+            for kind, maximum in limits.items():
                 if kind not in set_by_qos[level]:
-                    used = qos.used if level == "group" else {}
-                    yield Bound(counted, kind, most, used.get(kind, 0))
-            set_by_qos[level] |= found.keys()
-    links = association_chain(rules, place)
+                    usage = qos.used if level == "group" else {}
+                    yield SiteLimit(scope, kind, maximum, usage.get(kind, 0))
+            set_by_qos[level] |= limits.keys()
+    links = association_chain(rules, subject)
     for link in links:
-        for kind, most in link.group.items():
+        for kind, maximum in link.group.items():
             if kind not in set_by_qos["group"]:
-                yield Bound(_association(link), kind, most, link.used.get(kind, 0))
+                yield SiteLimit(_association(link), kind, maximum, link.used.get(kind, 0))
     running_set = Kind.JOBS in set_by_qos["user"] | set_by_qos["account"]
     if links and links[0].user and links[0].jobs is not None and not running_set:
-        yield Bound(_association(links[0]), Kind.JOBS, links[0].jobs)
+        yield SiteLimit(_association(links[0]), Kind.JOBS, links[0].jobs)
 
 
-def _levels(qos: Qos, place: Place) -> list[tuple[Counted, Bounds]]:
-    """The bounds of a QOS as a whole, by user and by account."""
+def _levels(qos: Qos, subject: LimitSubject) -> list[tuple[LimitScope, Bounds]]:
+    """The bounds of a QOS as a any_user, by user and by account."""
     name = f"QOS {qos.name}"
     return [
-        (Counted(name), qos.group),
-        (Counted(f"{name}, user {place.user}"), qos.per_user),
-        (Counted(f"{name}, account {place.account}"), qos.per_account),
+        (LimitScope(name), qos.group),
+        (LimitScope(f"{name}, user {subject.user}"), qos.per_user),
+        (LimitScope(f"{name}, account {subject.account}"), qos.per_account),
     ]
 
 
 @lru_cache(maxsize=65536)
-def _named(account: str, user: str, partition: str) -> Counted:
+def _association_scope(account: str, user: str, partition: str) -> LimitScope:
     words = [f"account {account}", f"user {user}" if user else ""]
     words.append(f"partition {partition}" if partition else "")
-    return Counted(", ".join(filter(None, words)))
+    return LimitScope(", ".join(filter(None, words)))
 
 
-def _association(link: Association) -> Counted:
-    return _named(link.account, link.user, link.partition)
+def _association(link: Association) -> LimitScope:
+    return _association_scope(link.account, link.user, link.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class JobBound:
-    """The most that one job may have; None: unlimited. ``by``: where the bound is set."""
+    """The limit of a single job. ``source``: the QOS, association or partition that sets it."""
 
-    most: int | float
-    by: str
-
-
-@_once_a_place
-def job_bound(rules: SiteRules, place: Place) -> Mapping[str, JobBound]:
-    """The most of each kind that Slurm allows one job."""
-    return _first(rules, place, lambda one: one.each)
+    value: int | float
+    source: str
 
 
-@_once_a_place
-def node_bound(rules: SiteRules, place: Place) -> Mapping[str, JobBound]:
-    """The most of each kind that one job may have on a node, as the mean over its nodes."""
-    return _first(rules, place, lambda one: one.per_node)
+@_once_per_subject
+def job_bounds(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobBound]:
+    """The maximum of each kind that Slurm allows one job."""
+    return _first(rules, subject, lambda level: level.each)
 
 
-@_once_a_place
-def least_bound(rules: SiteRules, place: Place) -> Sequence[tuple[str, JobBound]]:
-    """The least of each kind that Slurm starts a job with."""
+@_once_per_subject
+def node_bounds(rules: SiteRules, subject: LimitSubject) -> Mapping[str, JobBound]:
+    """The maximum of each kind for one job on a node, as the mean over its nodes."""
+    return _first(rules, subject, lambda level: level.per_node)
+
+
+@_once_per_subject
+def minimum_bounds(rules: SiteRules, subject: LimitSubject) -> Sequence[tuple[str, JobBound]]:
+    """The minimum of each kind without which Slurm does not start a job."""
     if not rules.limited:
         return []
-    found: dict[str, JobBound] = {}
-    for qos in qos_of(rules, place):
-        found = {k: JobBound(n, f"QOS {qos.name}") for k, n in qos.least.items()} | found
-    return list(found.items())
+    minima: dict[str, JobBound] = {}
+    for qos in qos_of(rules, subject):
+        minima = {k: JobBound(n, f"QOS {qos.name}") for k, n in qos.least.items()} | minima
+    return list(minima.items())
 
 
-@_once_a_place
-def most_nodes(rules: SiteRules, place: Place) -> JobBound | None:
-    """The most nodes of one job, by its partition and by what its groups may have in total."""
-    found = []
-    partition = rules.partitions.get(place.partition)
+@_once_per_subject
+def max_nodes_bound(rules: SiteRules, subject: LimitSubject) -> JobBound | None:
+    """The maximum nodes of one job, by its partition and by the totals of its scopes."""
+    candidates = []
+    partition = rules.partitions.get(subject.partition)
     if partition is not None and partition.nodes is not None:
-        found.append(JobBound(partition.nodes, f"partition {partition.name}"))
+        candidates.append(JobBound(partition.nodes, f"partition {partition.name}"))
     if rules.limited:
-        own = job_bound(rules, place).get(Kind.NODES)
-        found += [own] if own is not None else []
-        shared = (bound for bound in bounds(rules, place) if bound.kind == Kind.NODES)
-        found += [JobBound(bound.most, bound.counted.name) for bound in shared]
-    return min(found, key=lambda one: one.most, default=None)
+        nodes_per_job = job_bounds(rules, subject).get(Kind.NODES)
+        candidates += [nodes_per_job] if nodes_per_job is not None else []
+        shared = (bound for bound in bounds(rules, subject) if bound.kind == Kind.NODES)
+        candidates += [JobBound(bound.maximum, bound.scope.name) for bound in shared]
+    return min(candidates, key=lambda bound: bound.value, default=None)
 
 
 def _first(
-    rules: SiteRules, place: Place, of: Callable[[Qos | Association], Bounds]
+    rules: SiteRules, subject: LimitSubject, limits: Callable[[Qos | Association], Bounds]
 ) -> dict[str, JobBound]:
     """For each kind the bound that takes precedence."""
-    found: dict[str, JobBound] = {}
-    for qos in qos_of(rules, place):
-        found = {k: JobBound(n, f"QOS {qos.name}") for k, n in of(qos).items()} | found
-    for link in association_chain(rules, place)[:1]:
-        found = {k: JobBound(n, _association(link).name) for k, n in of(link).items()} | found
-    return found
+    first: dict[str, JobBound] = {}
+    for qos in qos_of(rules, subject):
+        first = {k: JobBound(n, f"QOS {qos.name}") for k, n in limits(qos).items()} | first
+    for link in association_chain(rules, subject)[:1]:
+        first = {k: JobBound(n, _association(link).name) for k, n in limits(link).items()} | first
+    return first
 
 
-@_once_a_place
-def time_limit(rules: SiteRules, place: Place) -> JobBound | None:
-    """The longest time limit in seconds; a partition's applies as well as the others."""
-    found = []
-    partition = rules.partitions.get(place.partition)
+@_once_per_subject
+def time_limit(rules: SiteRules, subject: LimitSubject) -> JobBound | None:
+    """The longest time limit in seconds; a partition's limit applies besides the others."""
+    candidates = []
+    partition = rules.partitions.get(subject.partition)
     if partition is not None and partition.seconds is not None:
-        found.append(JobBound(partition.seconds, f"partition {partition.name}"))
+        candidates.append(JobBound(partition.seconds, f"partition {partition.name}"))
     if rules.limited:
-        by_qos = [q for q in qos_of(rules, place) if q.seconds is not None]
-        by_account = [x for x in association_chain(rules, place)[:1] if x.seconds is not None]
+        by_qos = [q for q in qos_of(rules, subject) if q.seconds is not None]
+        by_account = [x for x in association_chain(rules, subject)[:1] if x.seconds is not None]
         if by_qos:
-            found.append(JobBound(by_qos[0].seconds or 0.0, f"QOS {by_qos[0].name}"))
+            candidates.append(JobBound(by_qos[0].seconds or 0.0, f"QOS {by_qos[0].name}"))
         elif by_account:
-            found.append(JobBound(by_account[0].seconds or 0.0, _association(by_account[0]).name))
-    return min(found, key=lambda one: one.most, default=None)
+            candidates.append(
+                JobBound(by_account[0].seconds or 0.0, _association(by_account[0]).name)
+            )
+    return min(candidates, key=lambda bound: bound.value, default=None)

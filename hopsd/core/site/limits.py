@@ -1,4 +1,4 @@
-"""A site's bounds as rows of the plan: what each group of jobs may have in total."""
+"""A site's limits as rows of the plan: what each group of jobs may have in total."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fractions import Fraction
 from math import ceil, floor
 
 from hopsd.core.queue.history import OCCUPYING
-from hopsd.core.site.amounts import minutes_left, per_gpu
-from hopsd.core.site.bounds import Bound, Counted, Place, bounds, counted_at
+from hopsd.core.site.amounts import per_gpu, remaining_minutes
+from hopsd.core.site.bounds import LimitScope, LimitSubject, SiteLimit, bounds, scopes_of
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
@@ -33,40 +33,40 @@ _NOT_ADDED = (Kind.JOBS, Kind.NODES, Kind.WALL_MINUTES)
 _USED_UP = (Kind.GPU_MINUTES, Kind.CPU_MINUTES)
 
 
-def is_added(kind: str, rules: SiteRules) -> bool:
-    """Whether what jobs take of a bound is added up, so that Slurm starts none beyond it."""
+def is_summed(kind: str, rules: SiteRules) -> bool:
+    """Whether Slurm sums the jobs' amounts of this kind and starts none beyond the limit."""
     return kind not in _NOT_ADDED and (kind not in _USED_UP or rules.safe)
 
 
-def place_of(job: JobReading, partition: str | None = None) -> Place:
-    """Where a job counts in its partition: ``partition``, or by default its first."""
-    asked = job.partition.split(",")[0] if partition is None else partition
-    return Place(job.user, job.account, job.qos, asked)
+def limit_subject(job: JobReading, partition: str | None = None) -> LimitSubject:
+    """The subject of a job in ``partition``, by default its first one."""
+    name = job.partition.split(",")[0] if partition is None else partition
+    return LimitSubject(job.user, job.account, job.qos, name)
 
 
 @dataclass(slots=True)
 class _Row:
-    bounds: dict[str, Bound] = field(default_factory=dict)
+    bounds: dict[str, SiteLimit] = field(default_factory=dict)
     members: dict[str, set[JobId]] = field(default_factory=lambda: defaultdict(set))
 
 
 @dataclass(slots=True)
-class Use:
-    """What jobs outside the plan hold already, by kind; ``by`` names them.
+class Usage:
+    """What jobs outside the plan hold already, by kind; ``jobs`` names them.
 
-    ``planned``: jobs of the plan, which count once they run, also where the bound is not theirs,
-    since one of their QOS comes before it.
+    ``planned_jobs``: jobs of the plan. They count once they run, even towards limits that do not
+    apply to them because one of their QOS takes precedence.
     """
 
     amount: Counter[str] = field(default_factory=Counter)
-    by: list[JobId] = field(default_factory=list)
-    planned: set[JobId] = field(default_factory=set)
+    jobs: list[JobId] = field(default_factory=list)
+    planned_jobs: set[JobId] = field(default_factory=set)
 
     def add(self, job: JobId, tres: Mapping[str, int], minutes: int) -> None:
-        self.by.append(job)
+        self.jobs.append(job)
         self.amount.update(tres)
-        for kind, of in _RUNNING.items():
-            self.amount[kind] += tres.get(of, 0) * minutes
+        for kind, resource in _RUNNING.items():
+            self.amount[kind] += tres.get(resource, 0) * minutes
 
 
 def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
@@ -78,213 +78,217 @@ def limit_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     if not reading.site.limited:
         return licence_rows(reading, jobs)
     groups = _Groups(reading, jobs)
-    rows = [limit for counted in groups.counted() for limit in _limits(counted, groups)]
+    rows = [limit for scope in groups.scopes() for limit in _limits(scope, groups)]
     return (*rows, *licence_rows(reading, jobs))
 
 
 def over_limits(reading: Reading, jobs: Sequence[Job]) -> frozenset[JobId]:
-    """The running ``jobs`` of groups that would be within a bound, had no other job used it up.
+    """The running ``jobs`` of groups that would be within a limit if other jobs did not use it.
 
-    Slurm stops none of them, and starts none of them again before the others end.
+    Slurm stops none of them, but once stopped they could not start before the others end.
     """
     if not reading.site.limited:
         return frozenset()
     groups = _Groups(reading, jobs)
-    found: set[JobId] = set()
-    for counted in groups.counted():
-        row = groups.rows[counted]
+    jobs_over: set[JobId] = set()
+    for scope in groups.scopes():
+        row = groups.rows[scope]
         for kind, bound in row.bounds.items():
-            running = {job for job in row.members[kind] if groups.planned[job].running}
-            held = len(running) if kind == Kind.JOBS else groups.held(kind, running)
-            if groups.left(counted, bound) < held <= bound.most - bound.used:
-                found |= running
-    return frozenset(found)
+            running = {job for job in row.members[kind] if groups.planned_jobs[job].running}
+            usage = len(running) if kind == Kind.JOBS else groups.running_usage(kind, running)
+            if groups.available(scope, bound) < usage <= bound.maximum - bound.usage:
+                jobs_over |= running
+    return frozenset(jobs_over)
 
 
 def licence_rows(reading: Reading, jobs: Sequence[Job]) -> tuple[Limit, ...]:
     """A row per licence that jobs request: as many jobs as if each took the largest request."""
-    read = {job.id: job for job in reading.jobs}
+    readings = {job.id: job for job in reading.jobs}
     rows = []
     for name, licence in sorted(reading.licences.items()):
-        asking = {job.id: n for job in jobs if (n := read[job.id].licences.get(name, 0))}
-        own = sum(asking[job.id] for job in jobs if job.running and job.id in asking)
-        left = licence.total - max(0, licence.used - own)
-        if sum(asking.values()) > left:
-            count = max(0, left) // max(asking.values())
-            taken = licence.total - left
-            text = f"licence {name} ({licence.total}, {taken} of them used outside hops)"
-            rows.append(Limit(text, frozenset(asking), count=count))
+        requests = {job.id: n for job in jobs if (n := readings[job.id].licences.get(name, 0))}
+        planned_usage = sum(requests[job.id] for job in jobs if job.running and job.id in requests)
+        available = licence.total - max(0, licence.used - planned_usage)
+        if sum(requests.values()) > available:
+            count = max(0, available) // max(requests.values())
+            outside = licence.total - available
+            text = f"licence {name} ({licence.total}, {outside} of them used outside hops)"
+            rows.append(Limit(text, frozenset(requests), count=count))
     return tuple(rows)
 
 
-def uses_of(reading: Reading, planned: Container[JobId]) -> dict[Counted, Use]:
+def usage_by_scope(reading: Reading, planned_jobs: Container[JobId]) -> dict[LimitScope, Usage]:
     """Usage by plain jobs, and by hops jobs that are not in the plan."""
-    uses: dict[Counted, Use] = defaultdict(Use)
+    usages: dict[LimitScope, Usage] = defaultdict(Usage)
     rules = reading.site
-    for other in reading.others:
-        place = Place(other.user, other.account, other.qos, other.partition)
-        for counted in counted_at(rules, place):
-            uses[counted].add(other.id, _held(other), _minutes(other, reading.now))
+    for holder in reading.others:
+        subject = LimitSubject(holder.user, holder.account, holder.qos, holder.partition)
+        for scope in scopes_of(rules, subject):
+            usages[scope].add(holder.id, _holder_resources(holder), _minutes(holder, reading.now))
     for job in reading.jobs:
-        if job.id not in planned and job.state in OCCUPYING:
-            minutes = minutes_left(job.time_limit_seconds, job.start, reading.now)
-            for counted in counted_at(rules, place_of(job)):
-                uses[counted].add(job.id, {**job.tres, Kind.GPUS: job.allocation.gpus}, minutes)
-        elif job.id in planned:
-            for counted in counted_at(rules, place_of(job)):
-                uses[counted].planned.add(job.id)
-    return uses
+        if job.id not in planned_jobs and job.state in OCCUPYING:
+            minutes = remaining_minutes(job.time_limit_seconds, job.start, reading.now)
+            for scope in scopes_of(rules, limit_subject(job)):
+                usages[scope].add(job.id, {**job.tres, Kind.GPUS: job.allocation.gpus}, minutes)
+        elif job.id in planned_jobs:
+            for scope in scopes_of(rules, limit_subject(job)):
+                usages[scope].planned_jobs.add(job.id)
+    return usages
 
 
-def _held(other: Holder) -> dict[str, int]:
-    return {**other.tres, Kind.GPUS: other.gpus, Kind.CPUS: other.cpus}
+def _holder_resources(holder: Holder) -> dict[str, int]:
+    return {**holder.tres, Kind.GPUS: holder.gpus, Kind.CPUS: holder.cpus}
 
 
-def _minutes(other: Holder, now: float) -> int:
-    return minutes_left(other.time_limit_seconds, other.start, now)
+def _minutes(holder: Holder, now: float) -> int:
+    return remaining_minutes(holder.time_limit_seconds, holder.start, now)
 
 
 class _Groups:
-    """Jobs of a plan by what counts them together, and what others use there."""
+    """Jobs of a plan by the scopes they count towards, and what other jobs use there."""
 
     def __init__(self, reading: Reading, jobs: Sequence[Job]) -> None:
-        self.planned = {job.id: job for job in jobs}
+        self.planned_jobs = {job.id: job for job in jobs}
         self._read = {job.id: job for job in reading.jobs}
         self._reading = reading
-        self._uses = uses_of(reading, self.planned)
-        self.rows: dict[Counted, _Row] = defaultdict(_Row)
-        for job in self.planned:
-            for bound in bounds(reading.site, place_of(self._read[job])):
-                row = self.rows[bound.counted]
+        self._uses = usage_by_scope(reading, self.planned_jobs)
+        self.rows: dict[LimitScope, _Row] = defaultdict(_Row)
+        for job in self.planned_jobs:
+            for bound in bounds(reading.site, limit_subject(self._read[job])):
+                row = self.rows[bound.scope]
                 row.bounds[bound.kind] = bound
                 row.members[bound.kind].add(job)
 
-    def counted(self) -> list[Counted]:
-        return sorted(self.rows, key=lambda counted: counted.name)
+    def scopes(self) -> list[LimitScope]:
+        return sorted(self.rows, key=lambda scope: scope.name)
 
-    def use(self, counted: Counted) -> Use:
-        return self._uses.get(counted, Use())
+    def use(self, scope: LimitScope) -> Usage:
+        return self._uses.get(scope, Usage())
 
     def adds(self, kind: str) -> bool:
-        return is_added(kind, self._reading.site)
+        return is_summed(kind, self._reading.site)
 
-    def exempt(self, counted: Counted, kind: str) -> set[JobId]:
-        """Jobs that count, without being bound."""
-        return self.use(counted).planned - self.rows[counted].members[kind]
+    def exempt(self, scope: LimitScope, kind: str) -> set[JobId]:
+        """Planned jobs that count towards the limit without being subject to it."""
+        return self.use(scope).planned_jobs - self.rows[scope].members[kind]
 
     def each_gpu(self, kind: str, jobs: Iterable[JobId]) -> dict[JobId, Fraction]:
-        """What each GPU of ``jobs`` takes, of those that take anything."""
+        """The amount of ``kind`` per GPU, for those of ``jobs`` that use any."""
         site, now = self._reading.site, self._reading.now
-        found = ((j, per_gpu(kind, self.planned[j], self._read[j], site, now)) for j in jobs)
-        return {job: taken for job, taken in found if taken}
+        amounts = ((j, per_gpu(kind, self.planned_jobs[j], self._read[j], site, now)) for j in jobs)
+        return {job: amount for job, amount in amounts if amount}
 
-    def held(self, kind: str, jobs: Iterable[JobId]) -> int:
-        """What running jobs hold together; 0 of a kind that is not added up."""
+    def running_usage(self, kind: str, jobs: Iterable[JobId]) -> int:
+        """The total that running jobs hold; 0 for a kind that Slurm does not sum."""
         if not self.adds(kind):
             return 0
-        each = self.each_gpu(kind, jobs)
-        return ceil(sum(n * self._read[job].allocation.gpus for job, n in each.items()))
+        per_job = self.each_gpu(kind, jobs)
+        return ceil(sum(n * self._read[job].allocation.gpus for job, n in per_job.items()))
 
-    def running_exempt(self, counted: Counted, kind: str) -> list[JobId]:
-        return sorted(j for j in self.exempt(counted, kind) if self._read[j].allocation)
+    def running_exempt(self, scope: LimitScope, kind: str) -> list[JobId]:
+        return sorted(j for j in self.exempt(scope, kind) if self._read[j].allocation)
 
-    def left(self, counted: Counted, bound: Bound) -> int:
-        """What the bound leaves for its own jobs, the running ones included."""
-        use, exempt = self.use(counted), self.running_exempt(counted, bound.kind)
+    def available(self, scope: LimitScope, bound: SiteLimit) -> int:
+        """What the limit leaves for the jobs subject to it, including the running ones."""
+        use, exempt = self.use(scope), self.running_exempt(scope, bound.kind)
         if bound.kind == Kind.JOBS:
-            return max(0, bound.most - len(use.by) - len(exempt))
-        beside = self.held(bound.kind, exempt)
-        return max(0, bound.most - bound.used - use.amount[bound.kind] - beside)
+            return max(0, bound.maximum - len(use.jobs) - len(exempt))
+        exempt_usage = self.running_usage(bound.kind, exempt)
+        return max(0, bound.maximum - bound.usage - use.amount[bound.kind] - exempt_usage)
 
 
-def _limits(counted: Counted, groups: _Groups) -> Iterable[Limit]:
-    row, use, planned = groups.rows[counted], groups.use(counted), groups.planned
-    count, others = None, frozenset[JobId]()
+def _limits(scope: LimitScope, groups: _Groups) -> Iterable[Limit]:
+    row, use, planned_jobs = groups.rows[scope], groups.use(scope), groups.planned_jobs
+    count, exempt_jobs = None, frozenset[JobId]()
     if Kind.JOBS in row.bounds:
-        others = frozenset(groups.exempt(counted, Kind.JOBS))
-        count = groups.left(counted, row.bounds[Kind.JOBS])
-        if count >= len(row.members[Kind.JOBS]) + sum(not planned[job].running for job in others):
+        exempt_jobs = frozenset(groups.exempt(scope, Kind.JOBS))
+        count = groups.available(scope, row.bounds[Kind.JOBS])
+        if count >= len(row.members[Kind.JOBS]) + sum(
+            not planned_jobs[job].running for job in exempt_jobs
+        ):
             count = None
     for kind, bound in row.bounds.items():
         if not groups.adds(kind):
             continue
-        each = groups.each_gpu(kind, row.members[kind])
-        exempt = groups.each_gpu(kind, groups.exempt(counted, kind))
-        left = groups.left(counted, bound)
-        most = [taken * max(planned[job].reqs) for job, taken in each.items()]
-        most += [taken * _more(planned[job]) for job, taken in exempt.items()]
-        if sum(most) <= left:
+        amounts = groups.each_gpu(kind, row.members[kind])
+        exempt = groups.each_gpu(kind, groups.exempt(scope, kind))
+        available = groups.available(scope, bound)
+        maxima = [amount * max(planned_jobs[job].reqs) for job, amount in amounts.items()]
+        maxima += [amount * _additional_gpus(planned_jobs[job]) for job, amount in exempt.items()]
+        if sum(maxima) <= available:
             continue
-        scale = 1 if all(n.denominator == 1 for n in (*each.values(), *exempt.values())) else _SCALE
-        same = each.keys() == row.members[Kind.JOBS] and exempt.keys() == others
-        with_count = count if same else None
+        scale = (
+            1 if all(n.denominator == 1 for n in (*amounts.values(), *exempt.values())) else _SCALE
+        )
+        same_jobs = amounts.keys() == row.members[Kind.JOBS] and exempt.keys() == exempt_jobs
+        with_count = count if same_jobs else None
         if with_count is not None:
             count = None
-        beside = groups.running_exempt(counted, kind)
+        unbound = groups.running_exempt(scope, kind)
         yield Limit(
             _described(
-                counted,
+                scope,
                 bound,
                 use,
-                with_count is not None and row.bounds[Kind.JOBS].most,
-                (groups.held(kind, beside), beside),
+                with_count is not None and row.bounds[Kind.JOBS].maximum,
+                (groups.running_usage(kind, unbound), unbound),
             ),
-            frozenset(each),
-            gpus=left * scale,
+            frozenset(amounts),
+            gpus=available * scale,
             count=with_count,
-            per_gpu={} if kind == Kind.GPUS else _scaled({**each, **exempt}, scale),
+            per_gpu={} if kind == Kind.GPUS else _scaled_amounts({**amounts, **exempt}, scale),
             unit=str(kind),
             scale=scale,
             exempt=frozenset(exempt),
         )
     if count is not None:
-        beside = groups.running_exempt(counted, Kind.JOBS)
+        unbound = groups.running_exempt(scope, Kind.JOBS)
         yield Limit(
-            _described(counted, row.bounds[Kind.JOBS], use, beside=(len(beside), beside)),
+            _described(scope, row.bounds[Kind.JOBS], use, unbound=(len(unbound), unbound)),
             frozenset(row.members[Kind.JOBS]),
             count=count,
-            exempt=others,
+            exempt=exempt_jobs,
         )
 
 
-def _more(job: Job) -> int:
-    """GPUs that the job may get beside those that it has."""
+def _additional_gpus(job: Job) -> int:
+    """How many GPUs the job may get besides those that it has."""
     return max(0, max(job.reqs) - job.running.gpus)
 
 
-def _scaled(each: Mapping[JobId, Fraction], scale: int) -> dict[JobId, int]:
-    return {job: floor(taken * scale) for job, taken in each.items()}
+def _scaled_amounts(amounts: Mapping[JobId, Fraction], scale: int) -> dict[JobId, int]:
+    return {job: floor(amount * scale) for job, amount in amounts.items()}
 
 
 def _described(
-    counted: Counted,
-    bound: Bound,
-    use: Use,
+    scope: LimitScope,
+    bound: SiteLimit,
+    use: Usage,
     jobs: int | bool = False,
-    beside: tuple[int, Sequence[JobId]] = (0, ()),
+    unbound: tuple[int, Sequence[JobId]] = (0, ()),
 ) -> str:
-    """The bound's name, with other jobs' usage if there is any.
+    """The limit's name, with other jobs' usage if there is any.
 
-    ``beside``: what jobs of the plan use that the bound does not hold for.
+    ``unbound``: amount and ids of planned jobs that count without being subject to the limit.
     """
-    used = bound.used + use.amount[bound.kind] + beside[0]
+    usage_now = bound.usage + use.amount[bound.kind] + unbound[0]
     if bound.kind == Kind.JOBS:
-        used = len(use.by) + beside[0]
-    if not used and not (use.by and jobs):
-        return counted.name
-    of = count_of(bound.most, bound.kind) + (f" and {count_of(jobs, 'jobs')}" if jobs else "")
-    usage = [f"{bound.used} used up"] if bound.used else []
-    if use.by:
+        usage_now = len(use.jobs) + unbound[0]
+    if not usage_now and not (use.jobs and jobs):
+        return scope.name
+    limit = count_of(bound.maximum, bound.kind) + (f" and {count_of(jobs, 'jobs')}" if jobs else "")
+    usage = [f"{bound.usage} used up"] if bound.usage else []
+    if use.jobs:
         if bound.kind == Kind.JOBS:
-            usage.append(f"running outside hops: {_some(use.by)}")
+            usage.append(f"running outside hops: {_sample_of_ids(use.jobs)}")
         else:
-            taken = count_of(use.amount[bound.kind], bound.kind)
-            usage.append(f"{taken} in use outside hops by {_some(use.by)}")
-    if beside[0]:
-        taken = count_of(beside[0], bound.kind)
-        usage.append(f"{taken} in use by {_some(beside[1])}, for which it does not hold")
-    return f"{counted.name} ({of}, {', '.join(usage)})"
+            amount = count_of(use.amount[bound.kind], bound.kind)
+            usage.append(f"{amount} in use outside hops by {_sample_of_ids(use.jobs)}")
+    if unbound[0]:
+        amount = count_of(unbound[0], bound.kind)
+        usage.append(f"{amount} in use by {_sample_of_ids(unbound[1])}, for which it does not hold")
+    return f"{scope.name} ({limit}, {', '.join(usage)})"
 
 
-def _some(jobs: Sequence[JobId]) -> str:
+def _sample_of_ids(jobs: Sequence[JobId]) -> str:
     return ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")

@@ -7,19 +7,19 @@ from dataclasses import replace
 from math import floor
 from typing import Any
 
-from hopsd.core.site.amounts import minutes_left, per_gpu
+from hopsd.core.site.amounts import per_gpu, remaining_minutes
 from hopsd.core.site.bounds import (
     JobBound,
-    Place,
+    LimitSubject,
     association_chain,
     bounds,
-    job_bound,
-    least_bound,
-    most_nodes,
-    node_bound,
+    job_bounds,
+    max_nodes_bound,
+    minimum_bounds,
+    node_bounds,
     time_limit,
 )
-from hopsd.core.site.limits import place_of
+from hopsd.core.site.limits import limit_subject
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.reason import Reason, ReasonCode, count_of
@@ -29,224 +29,252 @@ from hopsd.model.site import Kind, Partition, SiteRules
 _NEVER = ReasonCode.NO_CONFIGURATION
 
 
-def open_partitions(read: JobReading, reading: Reading) -> str | Reason:
+def open_partitions(job_reading: JobReading, reading: Reading) -> str | Reason:
     """The requested partitions in which Slurm would accept the job, or why none would.
 
     In the order in which Slurm tries them: the highest tier first.
     """
     rules = reading.site
-    names = sorted(read.partition.split(","), key=lambda name: -_tier(name, rules))
+    names = sorted(job_reading.partition.split(","), key=lambda name: -_tier(name, rules))
     refused = {
-        name: _refused(read, place_of(read, name), rules) or _over_memory(read, name, reading)
+        name: _refusal(job_reading, limit_subject(job_reading, name), rules)
+        or _over_memory(job_reading, name, reading)
         for name in names
     }
-    left = [name for name in names if refused[name] is None]
-    return ",".join(left) or _of_all(refused)
+    open_names = [name for name in names if refused[name] is None]
+    return ",".join(open_names) or _combined_reason(refused)
 
 
 def within_site(
-    job: Job, read: JobReading, rules: SiteRules, largest: int, now: float
+    job: Job, job_reading: JobReading, rules: SiteRules, largest: int, now: float
 ) -> Job | Reason:
     """The job with the GPU counts and servers that the site allows, or why it may have none.
 
     ``largest``: GPUs of the largest server. Of several partitions the most permissive one counts:
     Slurm may use any of them.
     """
-    found: dict[str, Job | Reason] = {}
-    for name in read.partition.split(","):
-        place = place_of(read, name)
-        bound_job = _on_servers(job, place, rules)
-        found[name] = (
+    by_partition: dict[str, Job | Reason] = {}
+    for name in job_reading.partition.split(","):
+        subject = limit_subject(job_reading, name)
+        bound_job = _with_server_limits(job, subject, rules)
+        by_partition[name] = (
             bound_job
             if isinstance(bound_job, Reason)
-            else _with_counts(bound_job, read, place, rules, largest, now)
+            else _with_counts(bound_job, job_reading, subject, rules, largest, now)
         )
-    allowed = [one for one in found.values() if isinstance(one, Job)]
-    if not allowed:
-        return _of_all(found)
-    return max(allowed, key=lambda one: (len(one.reqs), one.rules.max_nodes or 2**16))
+    runnable = [option for option in by_partition.values() if isinstance(option, Job)]
+    if not runnable:
+        return _combined_reason(by_partition)
+    return max(runnable, key=lambda option: (len(option.reqs), option.rules.max_nodes or 2**16))
 
 
-def _over_memory(read: JobReading, partition: str, reading: Reading) -> Reason | None:
+def _over_memory(job_reading: JobReading, partition: str, reading: Reading) -> Reason | None:
     nodes = (node for node in reading.nodes if node.gpus and partition in node.partitions)
-    return over_memory(read, reading.memory_in(partition), nodes)
+    return over_memory(job_reading, reading.memory_in(partition), nodes)
 
 
-def over_memory(read: JobReading, site: SiteMemory, nodes: Iterable[NodeReading]) -> Reason | None:
+def over_memory(
+    job_reading: JobReading, site: SiteMemory, nodes: Iterable[NodeReading]
+) -> Reason | None:
     """Why MaxMemPerNode lets the job run on none of ``nodes``, if that is so.
 
-    To Slurm a job that asks for memory by GPU, or for none where the site has no default by node or
-    CPU, asks for all memory of its nodes here (22.05, 24.11).
+    Here Slurm (22.05, 24.11) counts all memory of the nodes for a job that requests memory per GPU,
+    or none where the site has no default per node or CPU.
     """
-    most, asked = site.most_mb_per_node, read.asked
-    if most is None or not site.counted or asked.whole_memory:
+    limit_mb, options = site.most_mb_per_node, job_reading.asked
+    if limit_mb is None or not site.counted or options.whole_memory:
         return None
-    each, per_cpu = read.memory_mb_per_node, read.memory_mb_per_cpu
-    if asked.default_memory:
-        each, per_cpu = site.mb_per_node, site.mb_per_cpu
-    whole = asked.memory_mb_per_gpu is not None or (each is None and per_cpu is None)
-    if whole:
-        each = min((node.memory_mb for node in nodes if node.memory_mb), default=None)
-    elif each is None:
+    mb_per_node, per_cpu = job_reading.memory_mb_per_node, job_reading.memory_mb_per_cpu
+    if options.default_memory:
+        mb_per_node, per_cpu = site.mb_per_node, site.mb_per_cpu
+    whole_node = options.memory_mb_per_gpu is not None or (mb_per_node is None and per_cpu is None)
+    if whole_node:
+        mb_per_node = min((node.memory_mb for node in nodes if node.memory_mb), default=None)
+    elif mb_per_node is None:
         return None
-    if each is None or each <= most:
+    if mb_per_node is None or mb_per_node <= limit_mb:
         return None
-    text = f"it asks for {each} MB of a node, and MaxMemPerNode is {most}"
-    if whole:
+    text = f"it asks for {mb_per_node} MB of a node, and MaxMemPerNode is {limit_mb}"
+    if whole_node:
         text += "; without --mem or --mem-per-cpu Slurm counts all memory of a node"
     return Reason(_NEVER, text)
 
 
-def standing(read: JobReading, rules: SiteRules) -> dict[str, Any]:
+def standing(job_reading: JobReading, rules: SiteRules) -> dict[str, Any]:
     """A job's priority factors from the site's accounting, as fields of a :class:`Job`.
 
     ``qos_weight``: its QOS's priority relative to the highest, as in priority/multifactor.
     """
-    place = place_of(read)
-    found: dict[str, Any] = {}
-    if links := association_chain(rules, place)[:1]:
-        found["share"] = min(1.0, max(0.0, links[0].share))
+    subject = limit_subject(job_reading)
+    fields: dict[str, Any] = {}
+    if links := association_chain(rules, subject)[:1]:
+        fields["share"] = min(1.0, max(0.0, links[0].share))
     top = max((qos.priority for qos in rules.qos.values()), default=0)
-    if top and place.qos in rules.qos:
-        found["qos_weight"] = rules.qos[place.qos].priority / top
-    if (partition := rules.partitions.get(place.partition)) is not None:
-        found |= {"tier": partition.tier, "gives_way": partition.gives_way}
-    return found
+    if top and subject.qos in rules.qos:
+        fields["qos_weight"] = rules.qos[subject.qos].priority / top
+    if (partition := rules.partitions.get(subject.partition)) is not None:
+        fields |= {"tier": partition.tier, "gives_way": partition.gives_way}
+    return fields
 
 
-def _of_all(refused: Mapping[str, Job | Reason | None]) -> Reason:
-    """Why none of the partitions lets a job run: the reason of each, once where all have the same.
+def _combined_reason(refused: Mapping[str, Job | Reason | None]) -> Reason:
+    """Why no partition lets a job run: the reason of each, or the one that all share.
 
-    The code is LIMIT if any partition is only used up.
+    The code is LIMIT if any partition is only used up for now.
     """
-    found = {name: one for name, one in refused.items() if isinstance(one, Reason)}
-    texts = [one.text for one in found.values()]
-    code = ReasonCode.LIMIT if any(one.code is ReasonCode.LIMIT for one in found.values()) else None
-    first = next(iter(found.values()))
+    reasons = {name: reason for name, reason in refused.items() if isinstance(reason, Reason)}
+    texts = [reason.text for reason in reasons.values()]
+    code = (
+        ReasonCode.LIMIT
+        if any(reason.code is ReasonCode.LIMIT for reason in reasons.values())
+        else None
+    )
+    first = next(iter(reasons.values()))
     if len(set(texts)) == 1:
         return replace(first, code=code or first.code)
-    told = "; ".join(f"in partition {name} {text}" for name, text in zip(found, texts, strict=True))
-    return Reason(code or first.code, told)
+    text = "; ".join(
+        f"in partition {name} {text}" for name, text in zip(reasons, texts, strict=True)
+    )
+    return Reason(code or first.code, text)
 
 
 def _tier(name: str, rules: SiteRules) -> int:
     return rules.partitions[name].tier if name in rules.partitions else 0
 
 
-def _refused(read: JobReading, place: Place, rules: SiteRules) -> Reason | None:
-    partition = rules.partitions.get(place.partition)
-    if partition is not None and (text := _not_allowed(partition, place)):
+def _refusal(job_reading: JobReading, subject: LimitSubject, rules: SiteRules) -> Reason | None:
+    partition = rules.partitions.get(subject.partition)
+    if partition is not None and (text := _exclusion(partition, subject)):
         return Reason(_NEVER, f"partition {partition.name} {text}")
-    bound, seconds = time_limit(rules, place), read.time_limit_seconds
-    if bound is not None and seconds is not None and seconds > bound.most:
+    bound, seconds = time_limit(rules, subject), job_reading.time_limit_seconds
+    if bound is not None and seconds is not None and seconds > bound.value:
         text = (
-            f"its time limit of {seconds / 60:g} minutes is above the {bound.most / 60:g} of"
-            f" {bound.by}; scontrol update its TimeLimit"
+            f"its time limit of {seconds / 60:g} minutes is above the {bound.value / 60:g} of"
+            f" {bound.source}; scontrol update its TimeLimit"
         )
         return Reason(_NEVER, text)
     return None
 
 
-def _not_allowed(partition: Partition, place: Place) -> str:
-    if partition.accounts is not None and place.account not in partition.accounts:
-        return f"is for the accounts {', '.join(sorted(partition.accounts))}, not {place.account}"
-    if place.account in partition.denied_accounts:
-        return f"is not for account {place.account}"
-    if partition.qos is not None and place.qos not in partition.qos:
-        return f"is for the QOS {', '.join(sorted(partition.qos))}, not {place.qos}"
-    if place.qos in partition.denied_qos:
-        return f"is not for QOS {place.qos}"
+def _exclusion(partition: Partition, subject: LimitSubject) -> str:
+    if partition.accounts is not None and subject.account not in partition.accounts:
+        return f"is for the accounts {', '.join(sorted(partition.accounts))}, not {subject.account}"
+    if subject.account in partition.denied_accounts:
+        return f"is not for account {subject.account}"
+    if partition.qos is not None and subject.qos not in partition.qos:
+        return f"is for the QOS {', '.join(sorted(partition.qos))}, not {subject.qos}"
+    if subject.qos in partition.denied_qos:
+        return f"is not for QOS {subject.qos}"
     return ""
 
 
-def _on_servers(job: Job, place: Place, rules: SiteRules) -> Job | Reason:
-    """The job with the site's bounds on its servers, and on its GPUs per server.
+def _with_server_limits(job: Job, subject: LimitSubject, rules: SiteRules) -> Job | Reason:
+    """The job with the site's limits on its servers, and on its GPUs per server.
 
-    Slurm compares the mean over a job's servers with the bound per server; with the same count on
-    each server it makes no difference.
+    Slurm compares the mean over a job's servers with the limit per server; an even count on each
+    server satisfies both.
     """
-    kept = job.rules
-    most = most_nodes(rules, place)
-    if most is not None:
-        if most.most < 1:
-            return Reason(_NEVER, f"{most.by} allows no node")
-        kept = replace(kept, max_nodes=int(most.most))
-    each = _gpus_of_a_node(kept, place, rules)
-    if each is not None:
-        if each.most < 1:
-            return Reason(_NEVER, f"{each.by}: not enough for one GPU on a node")
-        shape = ShapeRule.EVEN if kept.shape is ShapeRule.ANY else kept.shape
-        kept = replace(kept, shape=shape, max_per_node=int(each.most))
-    return job if kept == job.rules else replace(job, rules=kept)
+    limited_rules = job.rules
+    max_nodes = max_nodes_bound(rules, subject)
+    if max_nodes is not None:
+        if max_nodes.value < 1:
+            return Reason(_NEVER, f"{max_nodes.source} allows no node")
+        limited_rules = replace(limited_rules, max_nodes=int(max_nodes.value))
+    per_node = _max_gpus_per_node(limited_rules, subject, rules)
+    if per_node is not None:
+        if per_node.value < 1:
+            return Reason(_NEVER, f"{per_node.source}: not enough for one GPU on a node")
+        shape = ShapeRule.EVEN if limited_rules.shape is ShapeRule.ANY else limited_rules.shape
+        limited_rules = replace(limited_rules, shape=shape, max_per_node=int(per_node.value))
+    return job if limited_rules == job.rules else replace(job, rules=limited_rules)
 
 
-def _gpus_of_a_node(kept: Rules, place: Place, rules: SiteRules) -> JobBound | None:
+def _max_gpus_per_node(
+    job_rules: Rules, subject: LimitSubject, rules: SiteRules
+) -> JobBound | None:
     if not rules.limited:
         return None
-    found = []
+    limits = []
     needs = {
         Kind.GPUS: (1.0, 0.0),
-        Kind.CPUS: (kept.cores_per_gpu, 0.0),
-        Kind.MEMORY: (kept.memory_mb_per_gpu, kept.memory_mb_per_node),
+        Kind.CPUS: (job_rules.cores_per_gpu, 0.0),
+        Kind.MEMORY: (job_rules.memory_mb_per_gpu, job_rules.memory_mb_per_node),
     }
-    for kind, (of_gpu, beside) in needs.items():
-        bound = node_bound(rules, place).get(kind)
-        if bound is not None and of_gpu:
-            by = f"{bound.by}, {count_of(bound.most, kind)} of one job on a node"
-            found.append(JobBound(floor((bound.most - beside) / of_gpu), by))
-    return min(found, key=lambda one: one.most, default=None)
+    for kind, (per_gpu_need, fixed) in needs.items():
+        bound = node_bounds(rules, subject).get(kind)
+        if bound is not None and per_gpu_need:
+            source = f"{bound.source}, {count_of(bound.value, kind)} of one job on a node"
+            limits.append(JobBound(floor((bound.value - fixed) / per_gpu_need), source))
+    return min(limits, key=lambda limit: limit.value, default=None)
 
 
 def _with_counts(
-    job: Job, read: JobReading, place: Place, rules: SiteRules, largest: int, now: float
+    job: Job,
+    job_reading: JobReading,
+    subject: LimitSubject,
+    rules: SiteRules,
+    largest: int,
+    now: float,
 ) -> Job | Reason:
     counts, reason = list(job.rules.counts(job.reqs)), None
-    for most, text, code in _most_gpus(job, read, place, rules, largest, now):
-        left = [count for count in counts if count <= most]
-        if counts and not left:
+    for maximum, text, code in _gpu_maxima(job, job_reading, subject, rules, largest, now):
+        allowed_counts = [count for count in counts if count <= maximum]
+        if counts and not allowed_counts:
             reason = Reason(
-                code, f"{text}: at most {count_of(most, 'GPUs')}; it asks for {min(counts)} or more"
+                code,
+                f"{text}: at most {count_of(maximum, 'GPUs')}; it asks for {min(counts)} or more",
             )
-        counts = left
-    for kind, bound in least_bound(rules, place):
-        each = per_gpu(kind, job, read, rules, now)
-        left = [count for count in counts if each is None or count * each >= bound.most]
-        if counts and not left:
+        counts = allowed_counts
+    for kind, bound in minimum_bounds(rules, subject):
+        amount = per_gpu(kind, job, job_reading, rules, now)
+        allowed_counts = [
+            count for count in counts if amount is None or count * amount >= bound.value
+        ]
+        if counts and not allowed_counts:
             text = (
-                f"{bound.by}: at least {count_of(bound.most, kind)};"
+                f"{bound.source}: at least {count_of(bound.value, kind)};"
                 f" it asks for {count_of(max(counts), 'GPUs')} or fewer"
             )
             reason = Reason(_NEVER, text)
-        counts = left
+        counts = allowed_counts
     if counts:
         return job if tuple(counts) == job.reqs else replace(job, reqs=tuple(counts))
     return job if reason is None else reason
 
 
-def _most_gpus(
-    job: Job, read: JobReading, place: Place, rules: SiteRules, largest: int, now: float
+def _gpu_maxima(
+    job: Job,
+    job_reading: JobReading,
+    subject: LimitSubject,
+    rules: SiteRules,
+    largest: int,
+    now: float,
 ) -> Iterator[tuple[int, str, ReasonCode]]:
-    kept = job.rules
-    if kept.max_nodes is not None and (most := most_nodes(rules, place)):
-        each = min(largest, kept.max_per_node or largest)
-        nodes = count_of(kept.max_nodes, "nodes")
-        yield kept.max_nodes * each, f"{most.by}, {nodes} of one job", _NEVER
+    job_rules = job.rules
+    if job_rules.max_nodes is not None and (node_limit := max_nodes_bound(rules, subject)):
+        gpus_per_node = min(largest, job_rules.max_per_node or largest)
+        nodes = count_of(job_rules.max_nodes, "nodes")
+        yield (
+            job_rules.max_nodes * gpus_per_node,
+            f"{node_limit.source}, {nodes} of one job",
+            _NEVER,
+        )
     if not rules.limited:
         return
-    for kind, bound in job_bound(rules, place).items():
-        taken = per_gpu(kind, job, read, rules, now)
-        if taken:
+    for kind, bound in job_bounds(rules, subject).items():
+        amount = per_gpu(kind, job, job_reading, rules, now)
+        if amount:
             yield (
-                floor(bound.most / taken),
-                f"{bound.by}, {count_of(bound.most, kind)} of one job",
+                floor(bound.value / amount),
+                f"{bound.source}, {count_of(bound.value, kind)} of one job",
                 _NEVER,
             )
-    minutes = minutes_left(read.time_limit_seconds, read.start, now)
-    for shared in bounds(rules, place):
-        name = f"{shared.counted.name}, {shared.used} of {shared.most} {shared.kind} used"
-        used_up = shared.used >= shared.most
+    minutes = remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
+    for shared in bounds(rules, subject):
+        name = f"{shared.scope.name}, {shared.usage} of {shared.maximum} {shared.kind} used"
+        used_up = shared.usage >= shared.maximum
         if shared.kind == Kind.WALL_MINUTES:
-            used_up = used_up or (rules.safe and shared.used + minutes > shared.most)
+            used_up = used_up or (rules.safe and shared.usage + minutes > shared.maximum)
             if used_up and not job.running:
                 yield 0, name, ReasonCode.LIMIT
         elif shared.kind in (Kind.GPU_MINUTES, Kind.CPU_MINUTES) and used_up and not job.running:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from hopsd.core.site.amounts import per_gpu
-from hopsd.core.site.bounds import Bound, Counted, bounds
-from hopsd.core.site.limits import Use, is_added, place_of, uses_of
+from hopsd.core.site.bounds import LimitScope, SiteLimit, bounds
+from hopsd.core.site.limits import Usage, is_summed, limit_subject, usage_by_scope
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, Reading
@@ -16,47 +16,49 @@ from hopsd.model.reason import count_of
 from hopsd.model.site import Kind
 
 
-class Room:
-    """What the bounds of a reading leave beside all running jobs but those that ``may_leave``."""
+class PartitionSelector:
+    """Selects partitions whose limits fit a job beside all running jobs except ``may_leave``."""
 
     def __init__(self, reading: Reading, may_leave: Collection[JobId] = ()) -> None:
         self._reading, self._may_leave = reading, may_leave
 
-    def partitions(self, job: Job, read: JobReading) -> tuple[str, str]:
-        """Those of the job's partitions whose bounds leave its smallest count, and what to tell of
-        the others; all of them where none does.
+    def partitions(self, job: Job, job_reading: JobReading) -> tuple[str, str]:
+        """The job's partitions whose limits fit its smallest count (all if none does), and a note
+        for its user about the others.
 
         Slurm goes on to the next partition where a limit of one is reached.
         """
-        names = read.partition.split(",")
-        full = {name: bound for name in names if (bound := self._reached(job, read, name))}
-        left = [name for name in names if name not in full]
-        if not left:
-            named = full[names[0]]  # by the plan's own reason
-            full = {name: text for name, text in full.items() if text != named}
-        told = [f"no room in partition {name}: {text}" for name, text in full.items()]
-        return ",".join(left or names), "; ".join(told)
+        names = job_reading.partition.split(",")
+        full = {name: bound for name in names if (bound := self._reached(job, job_reading, name))}
+        usable = [name for name in names if name not in full]
+        if not usable:
+            first_limit = full[names[0]]  # by the plan's own reason
+            full = {name: text for name, text in full.items() if text != first_limit}
+        notes = [f"no room in partition {name}: {text}" for name, text in full.items()]
+        return ",".join(usable or names), "; ".join(notes)
 
-    def _reached(self, job: Job, read: JobReading, name: str) -> str:
+    def _reached(self, job: Job, job_reading: JobReading, name: str) -> str:
         rules = self._reading.site
-        there = replace(read, partition=name)
-        for bound in bounds(rules, place_of(there)):
-            use = self._uses.get(bound.counted, Use())
-            used = self._used(bound, use)
-            each = None
-            if is_added(bound.kind, rules):
-                each = per_gpu(bound.kind, job, there, rules, self._reading.now)
-            asked = int(bound.kind == Kind.JOBS) if each is None else each * min(job.reqs)
-            if asked and used + asked > bound.most:
-                return f"{bound.counted.name}, {used} of {count_of(bound.most, bound.kind)} used"
+        in_partition = replace(job_reading, partition=name)
+        for bound in bounds(rules, limit_subject(in_partition)):
+            usage = self._uses.get(bound.scope, Usage())
+            usage_now = self._total_usage(bound, usage)
+            amount = None
+            if is_summed(bound.kind, rules):
+                amount = per_gpu(bound.kind, job, in_partition, rules, self._reading.now)
+            request = int(bound.kind == Kind.JOBS) if amount is None else amount * min(job.reqs)
+            if request and usage_now + request > bound.maximum:
+                return (
+                    f"{bound.scope.name}, {usage_now} of {count_of(bound.maximum, bound.kind)} used"
+                )
         return ""
 
     @staticmethod
-    def _used(bound: Bound, use: Use) -> int:
+    def _total_usage(bound: SiteLimit, usage: Usage) -> int:
         if bound.kind == Kind.JOBS:
-            return len(use.by)
-        return bound.used + use.amount[bound.kind]
+            return len(usage.jobs)
+        return bound.usage + usage.amount[bound.kind]
 
     @cached_property
-    def _uses(self) -> dict[Counted, Use]:
-        return uses_of(self._reading, self._may_leave)
+    def _uses(self) -> dict[LimitScope, Usage]:
+        return usage_by_scope(self._reading, self._may_leave)

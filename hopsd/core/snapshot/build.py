@@ -12,7 +12,7 @@ from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
 from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
-from hopsd.core.site.room import Room
+from hopsd.core.site.room import PartitionSelector
 from hopsd.core.snapshot.job import Context, JobFacts, SnapshotJob, Speeds, snapshot_job
 from hopsd.core.snapshot.pinning import Pinning, Stay
 from hopsd.core.snapshot.settings import SnapshotSettings
@@ -76,7 +76,7 @@ def build_snapshot(
     reads: list[JobReading] = []
     # At a round's start jobs may leave a partition, and Slurm would start others there.
     leaving = [job for job, comment in comments.items() if info.first and comment.preempt]
-    choice = _Choice(context, Room(reading, frozenset(leaving)))
+    choice = _Choice(context, PartitionSelector(reading, frozenset(leaving)))
     largest = max((node.gpus for node in reading.nodes), default=0)
     for asked in reading.jobs:
         comment = comments.get(asked.id)
@@ -118,7 +118,7 @@ def build_snapshot(
 class _Choice:
     """Which of a waiting job's partitions it is counted in, and may use."""
 
-    def __init__(self, context: Context, room: Room) -> None:
+    def __init__(self, context: Context, room: PartitionSelector) -> None:
         reading = context.reading
         self._context, self._room = context, room
         self._open = frozenset(node.name for node in reading.nodes if not node.partitions)

@@ -11,7 +11,7 @@ from hopsd.core.placement.pools import Able, Pools, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
-from hopsd.core.queue.run_time import Asked, Expectation, RunTimes, by_declared, by_loops
+from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
 from hopsd.core.snapshot.pinning import UNSAVED_NOTE, Stay
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
@@ -258,7 +258,7 @@ def _expected(of: JobFacts, context: Context) -> Expectation | None:
     since = of.record.allocation_since if of.record.allocation else None
     passed = context.reading.now - since if since else 0.0
     return context.run_times.expect(
-        Asked(
+        RunTimeQuery(
             of.read.user,
             of.read.account,
             of.read.name,

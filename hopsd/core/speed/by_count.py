@@ -59,7 +59,7 @@ class Column:
         return sum(ratios) / len(ratios) if ratios else None
 
     def answer(self, count: int, other_ratio: float | None) -> Answer:
-        """Measured, interpolated, or the layer below scaled like the nearest measurement.
+        """MeasuredSpeed, interpolated, or the layer below scaled like the nearest measurement.
 
         ``other_ratio`` is the scale if this table has no measurement: a job that trains slower than
         theory predicts does so wherever it runs.
@@ -67,18 +67,18 @@ class Column:
         if count in self._measured:
             records = self._measured[count].records
             return Answer(self._per_gpu[count], f"type, {record_count(records)}")
-        below = [n for n in self._measured if n < count]
-        above = [n for n in self._measured if n > count]
-        if below and above:
-            records = self._measured[max(below)].records + self._measured[min(above)].records
+        smaller = [n for n in self._measured if n < count]
+        larger = [n for n in self._measured if n > count]
+        if smaller and larger:
+            records = self._measured[max(smaller)].records + self._measured[min(larger)].records
             return Answer(
                 interpolate(self._per_gpu, count), f"type, {record_count(records)} of neighbours"
             )
         base = self._base(count)
         ratio = other_ratio
         if self._ratios:
-            ratio = self._ratios[max(below) if below else min(above)]
+            ratio = self._ratios[max(smaller) if smaller else min(larger)]
         if ratio is None:
             return base
-        scaled = "" if base.source == ASSUMED else f", scaled by {ratio:.2f}"
-        return Answer(ratio * base.per_gpu, base.source + scaled)
+        note = "" if base.source == ASSUMED else f", scaled by {ratio:.2f}"
+        return Answer(ratio * base.per_gpu, base.source + note)

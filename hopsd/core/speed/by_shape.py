@@ -16,7 +16,7 @@ from math import exp, log
 
 import numpy as np
 
-from hopsd.core.speed.layers import Measured
+from hopsd.core.speed.layers import MeasuredSpeed
 from hopsd.core.speed.throughput import BasicTimes, IterationModel, PeerWait, iteration_seconds
 from hopsd.model.arrays import Floats
 from hopsd.model.job import Shape
@@ -37,7 +37,7 @@ OLDER = 0.3
 """Additional standard deviation of measurements of an older version of the program."""
 
 SURPRISE = 3.0
-"""Cap on a logarithmic residual: a report more than 20 times off has no more influence."""
+"""Cap on a logarithmic residual: beyond 20 times off, a report gains no influence."""
 
 MAX_SHAPES = 48
 """The most shapes that corrections are fitted to: those with the most records."""
@@ -55,11 +55,11 @@ NONE: Corrections = (0.0, 0.0, 0.0)
 class Belief:
     """The prior for a type, before any shape was measured.
 
-    ``whole``, ``link`` and ``net``: standard deviations of the corrections.
+    ``iteration``, ``link`` and ``net``: standard deviations of the three corrections.
     """
 
     times: BasicTimes
-    whole: float
+    iteration: float
     link: float
     net: float
 
@@ -68,41 +68,41 @@ class Belief:
         """The prior covariance of the corrections, (3, 3)."""
         shared = CORRELATED * self.link * self.net
         return np.array(
-            [[self.whole**2, 0.0, 0.0], [0.0, self.link**2, shared], [0.0, shared, self.net**2]]
+            [[self.iteration**2, 0.0, 0.0], [0.0, self.link**2, shared], [0.0, shared, self.net**2]]
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Fitted:
-    """The posterior. ``at``: the corrections; ``pull`` (n,): weights of the shapes' deviations.
+class _Posterior:
+    """The posterior: ``corrections``, and ``weights`` (n,) of the shapes' deviations.
 
     For the uncertainty: ``slopes`` (n, 3), the ``inverse`` (n, n) of the deviations' covariance,
-    and ``left`` (3, 3), the posterior covariance of the corrections.
+    and ``covariance`` (3, 3) of the corrections.
     """
 
-    at: Corrections
+    corrections: Corrections
     shapes: tuple[Shape, ...]
-    pull: tuple[float, ...]
+    weights: tuple[float, ...]
     slopes: Floats
     inverse: Floats
-    left: Floats
+    covariance: Floats
 
 
 Speeds = tuple[tuple[Shape, float], ...]
 """Shapes with samples per second per GPU."""
 
 
-def speeds_of(measured: Mapping[Shape, Measured]) -> Speeds:
-    """The shapes with most records. Rounded, so that decay of all weights alike changes nothing."""
-    most = sorted(measured, key=lambda s: (-measured[s].records, s))[:MAX_SHAPES]
-    return tuple((shape, float(f"{measured[shape].per_gpu:.12g}")) for shape in sorted(most))
+def speeds_of(measured: Mapping[Shape, MeasuredSpeed]) -> Speeds:
+    """The shapes with most records. Rounding absorbs the common decay of all weights."""
+    top_shapes = sorted(measured, key=lambda s: (-measured[s].records, s))[:MAX_SHAPES]
+    return tuple((shape, float(f"{measured[shape].per_gpu:.12g}")) for shape in sorted(top_shapes))
 
 
 @lru_cache(maxsize=4096)
 def regression(
     belief: Belief, model: IterationModel, measured: Speeds, older: Speeds = ()
 ) -> Regression:
-    """A cached :class:`Regression`: from tick to tick most workloads have no new measurements."""
+    """A cached :class:`Regression`, since most workloads have no new measurements at a tick."""
     return Regression(belief, model, measured, older)
 
 
@@ -114,12 +114,12 @@ class Regression:
     ) -> None:
         """``older``: speeds of an older version of the program, which weigh less."""
         self._belief, self._model = belief, model
-        self._scaled = belief.times
-        own = dict(measured)
-        speeds = {**dict(older), **own}
-        noise = [SCATTER**2 + (0.0 if shape in own else OLDER**2) for shape in speeds]
-        self._fit = self._fitted(speeds, np.array(noise))
-        self._scaled = _scaled(belief.times, self._fit.at)
+        self._corrected = belief.times
+        newest = dict(measured)
+        speeds = {**dict(older), **newest}
+        noise = [SCATTER**2 + (0.0 if shape in newest else OLDER**2) for shape in speeds]
+        self._fit = self._fit_posterior(speeds, np.array(noise))
+        self._corrected = _corrected_times(belief.times, self._fit.corrections)
         self._known: dict[Shape, float] = {}
 
     def base(self, gpus: int, nodes: int) -> float:
@@ -131,102 +131,111 @@ class Regression:
         shape = gpus, nodes
         if shape not in self._known:
             fit = self._fit
-            expected = self._log_seconds(fit.at, self._scaled, shape)
-            for known, pull in zip(fit.shapes, fit.pull, strict=True):
-                expected += pull * _alike(known, shape)
-            self._known[shape] = exp(-expected)
+            log_seconds = self._log_seconds(fit.corrections, self._corrected, shape)
+            for fitted_shape, pull in zip(fit.shapes, fit.weights, strict=True):
+                log_seconds += pull * _similarity(fitted_shape, shape)
+            self._known[shape] = exp(-log_seconds)
         return self._known[shape]
 
     def deviation(self, gpus: int, nodes: int) -> float:
         """Standard deviation of the logarithm of :meth:`per_gpu`."""
         fit, shape = self._fit, (gpus, nodes)
-        near = np.array([_alike(known, shape) for known in fit.shapes])
-        slope = self._slope(fit.at, shape) - near @ fit.inverse @ fit.slopes
-        variance = DEVIATION**2 + SCATTER**2 - near @ fit.inverse @ near
-        return float(np.sqrt(max(0.0, variance) + slope @ fit.left @ slope))
+        similarities = np.array([_similarity(fitted_shape, shape) for fitted_shape in fit.shapes])
+        slope = self._slope(fit.corrections, shape) - similarities @ fit.inverse @ fit.slopes
+        variance = DEVIATION**2 + SCATTER**2 - similarities @ fit.inverse @ similarities
+        return float(np.sqrt(max(0.0, variance) + slope @ fit.covariance @ slope))
 
-    def _log_seconds(self, at: Corrections, scaled: BasicTimes, shape: Shape) -> float:
-        """Log seconds per sample and GPU. ``scaled``: the basic times with ``at`` applied."""
+    def _log_seconds(self, corrections: Corrections, times: BasicTimes, shape: Shape) -> float:
+        """Log seconds per sample and GPU. ``times``: basic times with ``corrections`` applied."""
         if shape == ALONE:
-            scaled = replace(scaled, t_w=PeerWait())
-        return at[0] + log(iteration_seconds(scaled, *shape, self._model) / scaled.batch_size)
+            times = replace(times, t_w=PeerWait())
+        return corrections[0] + log(
+            iteration_seconds(times, *shape, self._model) / times.batch_size
+        )
 
-    def _slope(self, at: Corrections, shape: Shape) -> Floats:
+    def _slope(self, corrections: Corrections, shape: Shape) -> Floats:
         """The gradient of the log seconds with respect to the corrections, (3,)."""
         step = 1e-3
-        own = 1 if shape[1] == 1 else 2
-        moved = [at[0], at[1], at[2]]
-        moved[own] += step
-        there = (moved[0], moved[1], moved[2])
+        index = 1 if shape[1] == 1 else 2
+        shifted = [corrections[0], corrections[1], corrections[2]]
+        shifted[index] += step
+        neighbour = (shifted[0], shifted[1], shifted[2])
         times = self._belief.times
-        rise = self._log_seconds(there, _scaled(times, there), shape)
-        rise -= self._log_seconds(at, _scaled(times, at), shape)
+        rise = self._log_seconds(neighbour, _corrected_times(times, neighbour), shape)
+        rise -= self._log_seconds(corrections, _corrected_times(times, corrections), shape)
         slope = np.zeros(3)
-        slope[0], slope[own] = 1.0, rise / step
+        slope[0], slope[index] = 1.0, rise / step
         return slope
 
-    def _fitted(self, per_gpu: Mapping[Shape, float], noise: Floats) -> _Fitted:
+    def _fit_posterior(self, per_gpu: Mapping[Shape, float], noise: Floats) -> _Posterior:
         shapes = tuple(per_gpu)
-        before = self._belief.covariance
+        prior_covariance = self._belief.covariance
         if not shapes:
-            none = np.zeros((0, 0))
-            return _Fitted(NONE, (), (), np.zeros((0, 3)), none, before)
+            empty = np.zeros((0, 0))
+            return _Posterior(NONE, (), (), np.zeros((0, 3)), empty, prior_covariance)
         observed = np.array([self._surprise(shape, rate) for shape, rate in per_gpu.items()])
-        covariance = np.array([[_alike(one, other) for other in shapes] for one in shapes])
+        covariance = np.array(
+            [[_similarity(first, second) for second in shapes] for first in shapes]
+        )
         inverse = np.asarray(np.linalg.inv(covariance + np.diag(noise)), dtype=np.float64)
-        prior = np.linalg.inv(before)
+        prior = np.linalg.inv(prior_covariance)
 
-        def missed(at: Floats) -> Floats:
-            now = (float(at[0]), float(at[1]), float(at[2]))
-            scaled = _scaled(self._belief.times, now)
-            predicted = [self._log_seconds(now, scaled, shape) for shape in shapes]
+        def residuals(values: Floats) -> Floats:
+            corrections = (float(values[0]), float(values[1]), float(values[2]))
+            times = _corrected_times(self._belief.times, corrections)
+            predicted = [self._log_seconds(corrections, times, shape) for shape in shapes]
             residual: Floats = observed - predicted
             return residual
 
-        def slopes_at(at: Floats) -> Floats:
-            now = (float(at[0]), float(at[1]), float(at[2]))
-            return np.array([self._slope(now, shape) for shape in shapes])
+        def slopes_at(values: Floats) -> Floats:
+            corrections = (float(values[0]), float(values[1]), float(values[2]))
+            return np.array([self._slope(corrections, shape) for shape in shapes])
 
-        at, rest = np.zeros(3), missed(np.zeros(3))
-        cost = rest @ inverse @ rest
+        values, residual = np.zeros(3), residuals(np.zeros(3))
+        cost = residual @ inverse @ residual
         for _ in range(20):
-            slopes = slopes_at(at)
+            slopes = slopes_at(values)
             weighted = slopes.T @ inverse
-            step = np.linalg.solve(weighted @ slopes + prior, weighted @ rest - prior @ at)
+            step = np.linalg.solve(weighted @ slopes + prior, weighted @ residual - prior @ values)
             share, better = 1.0, False
             while share > 0.02 and not better:
-                there = at + share * step
-                left = missed(there)
-                new = left @ inverse @ left + there @ prior @ there
+                candidate = values + share * step
+                candidate_residual = residuals(candidate)
+                new = (
+                    candidate_residual @ inverse @ candidate_residual
+                    + candidate @ prior @ candidate
+                )
                 better = new < cost
                 share /= 2.0
             if not better:
                 break
-            gained, at, rest, cost = cost - new, there, left, new
-            if gained < 1e-6:
+            gain, values, residual, cost = cost - new, candidate, candidate_residual, new
+            if gain < 1e-6:
                 break
-        slopes = slopes_at(at)
-        left_over = np.asarray(np.linalg.inv(slopes.T @ inverse @ slopes + prior), dtype=np.float64)
-        found = (float(at[0]), float(at[1]), float(at[2]))
-        pull = tuple((inverse @ rest).tolist())
-        return _Fitted(found, shapes, pull, slopes, inverse, left_over)
+        slopes = slopes_at(values)
+        posterior = np.asarray(np.linalg.inv(slopes.T @ inverse @ slopes + prior), dtype=np.float64)
+        corrections = (float(values[0]), float(values[1]), float(values[2]))
+        pull = tuple((inverse @ residual).tolist())
+        return _Posterior(corrections, shapes, pull, slopes, inverse, posterior)
 
     def _surprise(self, shape: Shape, per_gpu: float) -> float:
         """The measured log seconds per sample, capped at :data:`SURPRISE` from the prediction."""
-        expected = self._log_seconds(NONE, self._belief.times, shape)
-        return min(max(-log(per_gpu), expected - SURPRISE), expected + SURPRISE)
+        prediction = self._log_seconds(NONE, self._belief.times, shape)
+        return min(max(-log(per_gpu), prediction - SURPRISE), prediction + SURPRISE)
 
 
-def _scaled(times: BasicTimes, at: Corrections) -> BasicTimes:
-    if not at[1] and not at[2]:
+def _corrected_times(times: BasicTimes, corrections: Corrections) -> BasicTimes:
+    if not corrections[1] and not corrections[2]:
         return times
-    return replace(times, b_link=times.b_link * exp(-at[1]), b_net=times.b_net * exp(-at[2]))
+    return replace(
+        times, b_link=times.b_link * exp(-corrections[1]), b_net=times.b_net * exp(-corrections[2])
+    )
 
 
-def _alike(one: Shape, other: Shape) -> float:
+def _similarity(first: Shape, second: Shape) -> float:
     """Covariance of the smooth deviations; none between one server and several."""
-    if (one[1] == 1) != (other[1] == 1):
+    if (first[1] == 1) != (second[1] == 1):
         return 0.0
-    gpus, nodes = log(one[0] / other[0]), log(one[1] / other[1])
-    far = (gpus * gpus + nodes * nodes) / (OCTAVES * log(2.0)) ** 2
-    return DEVIATION**2 * exp(-0.5 * far)
+    gpus, nodes = log(first[0] / second[0]), log(first[1] / second[1])
+    distance = (gpus * gpus + nodes * nodes) / (OCTAVES * log(2.0)) ** 2
+    return DEVIATION**2 * exp(-0.5 * distance)

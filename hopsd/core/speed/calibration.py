@@ -30,18 +30,18 @@ class Fit:
     bandwidth: float
     transfers: tuple[Transfer, ...]
 
-    def predicted(self, transfer: Transfer) -> float:
+    def prediction(self, transfer: Transfer) -> float:
         return transfer.share / self.bandwidth
 
     def residual(self, transfer: Transfer) -> float:
-        """Measured minus predicted, relative to measured."""
-        return 1.0 - self.predicted(transfer) / transfer.seconds
+        """MeasuredSpeed minus predicted, relative to measured."""
+        return 1.0 - self.prediction(transfer) / transfer.seconds
 
     @property
     def explained(self) -> float:
         """Share of the squared seconds that the fit explains; 1 is all."""
-        missed = sum((t.seconds - self.predicted(t)) ** 2 for t in self.transfers)
-        return 1.0 - missed / sum(t.seconds**2 for t in self.transfers)
+        squared_error = sum((t.seconds - self.prediction(t)) ** 2 for t in self.transfers)
+        return 1.0 - squared_error / sum(t.seconds**2 for t in self.transfers)
 
 
 def fit(transfers: Iterable[Transfer]) -> Fit:
@@ -52,8 +52,8 @@ def fit(transfers: Iterable[Transfer]) -> Fit:
     Raises:
         InputError: nothing was measured, or it took no time.
     """
-    known: Sequence[Transfer] = tuple(transfers)
-    products = sum(t.share * t.seconds for t in known)
+    measurements: Sequence[Transfer] = tuple(transfers)
+    products = sum(t.share * t.seconds for t in measurements)
     if products <= 0.0:
         raise InputError("no all-reduce with a time above 0; accepted is one at least")
-    return Fit(sum(t.share**2 for t in known) / products, tuple(known))
+    return Fit(sum(t.share**2 for t in measurements) / products, tuple(measurements))

@@ -17,20 +17,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.speed.answers import ASSUMED, record_count
-from hopsd.core.speed.batches import carried_over, near
+from hopsd.core.speed.batches import carried_over, is_near
 from hopsd.core.speed.by_count import Column, PaperBase
 from hopsd.core.speed.by_shape import ALONE, OLDER, Belief, Speeds, regression, speeds_of
 from hopsd.core.speed.layered import LayeredSpeeds
 from hopsd.core.speed.layers import (
     Layers,
-    Measured,
+    MeasuredSpeed,
     Tables,
     by_workload,
     factors_by_shape,
     server_factors,
 )
 from hopsd.core.speed.plausible import plausible_factors, plausible_tables
-from hopsd.core.speed.theory import alone, as_fast_as, basic_times, credible, placed
+from hopsd.core.speed.theory import (
+    alone,
+    basic_times,
+    credible,
+    scaled_to_speed,
+    times_without_bandwidth,
+)
 from hopsd.core.speed.throughput import IterationModel
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName, WorkloadName, script_of
@@ -75,24 +81,23 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What is known about a workload on a type.
+    """The evidence about a workload on a type.
 
-    ``theory``: that of an older version of the program if ``outdated``; ``older``: speeds measured
-    with that version; ``earlier``: at the batch size before. ``elsewhere``: a GPU's speed inferred
-    from other types. ``borrowed``: the type whose basic times ``theory`` is, as fast as
-    ``elsewhere``.
+    ``theory`` comes from an older version of the program if ``outdated``; ``older``: speeds
+    measured with that version; ``earlier``: at the previous batch size. ``elsewhere``: a GPU's
+    speed inferred from other types. ``borrowed``: the type whose basic times ``theory`` scales.
     """
 
     measured: Tables
     theory: Theory | None
     outdated: bool
-    older: Mapping[Shape, Measured]
-    earlier: Mapping[Shape, Measured]
+    older: Mapping[Shape, MeasuredSpeed]
+    earlier: Mapping[Shape, MeasuredSpeed]
     elsewhere: float
     borrowed: GpuType | None = None
 
     @property
-    def unsure(self) -> float:
+    def deviation(self) -> float:
         """Standard deviation of the logarithm of a GPU's speed."""
         if self.theory is None or self.borrowed is not None:
             return UNKNOWN_ALONE
@@ -135,8 +140,8 @@ class Estimator:
         for fit in filter(credible, knowledge.theory):
             self._theory[fit.workload][fit.gpu_type] = fit
         self._versions: dict[str, dict[WorkloadName, float]] = defaultdict(dict)
-        seen = [(record.workload, record.at) for record in knowledge.records]
-        for name, at in seen + [(fit.workload, fit.at) for fit in knowledge.theory]:
+        versions_in_use = [(record.workload, record.at) for record in knowledge.records]
+        for name, at in versions_in_use + [(fit.workload, fit.at) for fit in knowledge.theory]:
             if script := script_of(name):
                 versions = self._versions[script]
                 versions[name] = max(at, versions.get(name, at))
@@ -150,56 +155,66 @@ class Estimator:
         return self._known[workload]
 
     def _estimate(self, workload: WorkloadName) -> Estimate:
-        known = self._knowledge
-        if workload in known.tables:
-            return Estimate(known.tables[workload], known.server_factor.get(workload, {}))
+        knowledge = self._knowledge
+        if workload in knowledge.tables:
+            return Estimate(knowledge.tables[workload], knowledge.server_factor.get(workload, {}))
         layers = self._layers.get(workload, Layers({}, {}, {}))
-        least = self._settings.min_records
-        measured = {t: tables.answering(least) for t, tables in layers.type.items()}
+        min_records = self._settings.min_records
+        measured = {t: tables.answering(min_records) for t, tables in layers.type.items()}
         theories = self._theory.get(workload, {})
-        before = None if self._settings.model.paper_exact else self._version_before(workload)
-        older = self._layers.get(before, Layers({}, {}, {})) if before else Layers({}, {}, {})
-        outdated = self._theory.get(before, {}) if before else {}
-        earlier = {t: tables.answering(least) for t, tables in layers.earlier.items()}
+        older_version = (
+            None if self._settings.model.paper_exact else self._previous_version(workload)
+        )
+        older = (
+            self._layers.get(older_version, Layers({}, {}, {}))
+            if older_version
+            else Layers({}, {}, {})
+        )
+        outdated = self._theory.get(older_version, {}) if older_version else {}
+        earlier = {t: tables.answering(min_records) for t, tables in layers.earlier.items()}
         fits = {**outdated, **theories}
-        elsewhere = self._elsewhere(measured, fits) or self._elsewhere(earlier, {}) or 1.0
+        elsewhere = (
+            self._speed_on_other_types(measured, fits)
+            or self._speed_on_other_types(earlier, {})
+            or 1.0
+        )
         table = self._paper_table if self._settings.model.paper_exact else self._table
-        lender = None if self._settings.model.paper_exact else _lender(fits)
+        lender = None if self._settings.model.paper_exact else _lending_theory(fits)
 
         def evidence(t: GpuType) -> _Evidence:
-            speed = elsewhere * self._worth(t)
-            own = _Evidence(
+            speed = elsewhere * self._relative_speed(t)
+            direct = _Evidence(
                 measured.get(t, Tables()),
                 theories.get(t, outdated.get(t)),
                 t not in theories,
-                older.type[t].answering(least).shapes if t in older.type else {},
+                older.type[t].answering(min_records).shapes if t in older.type else {},
                 earlier[t].shapes if t in earlier else {},
                 speed,
             )
-            if own.theory is not None or lender is None:
-                return own
-            theory = as_fast_as(lender, t, speed)
-            return replace(own, theory=theory, borrowed=lender.gpu_type)
+            if direct.theory is not None or lender is None:
+                return direct
+            theory = scaled_to_speed(lender, t, speed)
+            return replace(direct, theory=theory, borrowed=lender.gpu_type)
 
         tables = {t: table(t, evidence(t)) for t in sorted(self._largest)}
-        factors = plausible_factors(server_factors(layers, least))
+        factors = plausible_factors(server_factors(layers, min_records))
         if self._settings.model.paper_exact:
             return Estimate(plausible_tables(tables), factors)
-        at = {s: plausible_factors(own) for s, own in factors_by_shape(layers, least).items()}
+        at = {s: plausible_factors(own) for s, own in factors_by_shape(layers, min_records).items()}
         return Estimate(plausible_tables(tables), factors, at)
 
-    def _version_before(self, workload: WorkloadName) -> WorkloadName | None:
+    def _previous_version(self, workload: WorkloadName) -> WorkloadName | None:
         """The workload's newest other version of the program (its name after the last ``+``)."""
-        others = self._versions.get(script_of(workload), {})
-        known = [(at, name) for name, at in others.items() if name != workload]
-        return max(known)[1] if known else None
+        versions = self._versions.get(script_of(workload), {})
+        candidates = [(at, name) for name, at in versions.items() if name != workload]
+        return max(candidates)[1] if candidates else None
 
-    def _elsewhere(
+    def _speed_on_other_types(
         self, measured: Mapping[GpuType, Tables], theories: Mapping[GpuType, Theory]
     ) -> float | None:
         """Samples per second of one GPU, the mean over the known types."""
         spreading = self._settings.assumed_sensitivity
-        worth = {t: self._worth(t) for t in [*measured, *theories]}
+        worth = {t: self._relative_speed(t) for t in [*measured, *theories]}
         together = [(t, m) for t, tables in measured.items() for m in tables.aggregated.values()]
         spread = [(t, m) for t, tables in measured.items() for m in tables.distributed.values()]
         return (
@@ -208,9 +223,9 @@ class Estimator:
             or _mean([m.per_gpu * spreading / worth[t] for t, m in spread])
         )
 
-    def _worth(self, gpu_type: GpuType) -> float:
-        """A device's speed relative to others, until the workload is measured on it: as other
-        workloads show, else an assumption.
+    def _relative_speed(self, gpu_type: GpuType) -> float:
+        """A device's speed relative to others until the workload is measured on it: from other
+        workloads, else an assumption.
         """
         if gpu_type in self._knowledge.type_speed:
             return self._knowledge.type_speed[gpu_type]
@@ -221,21 +236,23 @@ class Estimator:
         theory, measured = evidence.theory, evidence.measured
         inferred = self._implied.get(gpu_type) if bandwidth is None else None
         times = basic_times(theory, bandwidth or inferred) if theory else None
-        known = times is not None
+        calibrated = times is not None
         if times is None:
             speed = alone(theory) if theory else evidence.elsewhere
-            times = placed(theory, speed, settings.assumed_sensitivity, settings.model)
+            times = times_without_bandwidth(
+                theory, speed, settings.assumed_sensitivity, settings.model
+            )
         communication, source = UNCALIBRATED, ASSUMED
-        if known and inferred:
+        if calibrated and inferred:
             communication = INFERRED
             source = f"{evidence.source}, bandwidth inferred"
-        elif known:
+        elif calibrated:
             communication, source = CALIBRATED, evidence.source
-        belief = Belief(times, evidence.unsure, communication, communication)
+        belief = Belief(times, evidence.deviation, communication, communication)
         shapes = measured.shapes
         older = dict(speeds_of(evidence.older))
         if theory is not None and not evidence.outdated:
-            older |= _carried(evidence.earlier, shapes, theory)
+            older |= _carried_speeds(evidence.earlier, shapes, theory)
         speeds = LayeredSpeeds(
             regression(belief, settings.model, speeds_of(shapes), tuple(sorted(older.items()))),
             shapes,
@@ -281,36 +298,38 @@ class Estimator:
         )
 
 
-def _lender(fits: Mapping[GpuType, Theory]) -> Theory | None:
-    """The basic times that types without any borrow: the newest of a training, of GPUs if any."""
+def _lending_theory(fits: Mapping[GpuType, Theory]) -> Theory | None:
+    """The basic times that types without any borrow: of the newest training, on GPUs if any."""
     training = [fit for fit in fits.values() if not fit.inference]
     return max(
         training, key=lambda fit: (not is_cpu(fit.gpu_type), fit.at, fit.gpu_type), default=None
     )
 
 
-def _carried(
-    earlier: Mapping[Shape, Measured], present: Mapping[Shape, Measured], theory: Theory
+def _carried_speeds(
+    earlier: Mapping[Shape, MeasuredSpeed], present: Mapping[Shape, MeasuredSpeed], theory: Theory
 ) -> Speeds:
-    """Speeds measured at the batch size before, as expected at the present one, ``theory``'s.
+    """Speeds measured at the previous batch size, converted to the present one (``theory``'s).
 
-    Only of shapes with the batch per GPU that one GPU had: a program that divides its batch does
-    something else on each.
+    Only for shapes with the same batch per GPU as one GPU had: a program that divides its batch
+    does something else on each.
     """
     size = earlier[ALONE].batch if ALONE in earlier else 0.0
-    before = {s: m.iteration_seconds for s, m in earlier.items() if near(m.batch, size)}
-    now = {s: m.iteration_seconds for s, m in present.items() if near(m.batch, theory.batch_size)}
-    now.setdefault(ALONE, theory.batch_size / alone(theory))
-    carried = carried_over(before, now)
+    earlier_seconds = {s: m.iteration_seconds for s, m in earlier.items() if is_near(m.batch, size)}
+    present_seconds = {
+        s: m.iteration_seconds for s, m in present.items() if is_near(m.batch, theory.batch_size)
+    }
+    present_seconds.setdefault(ALONE, theory.batch_size / alone(theory))
+    converted = carried_over(earlier_seconds, present_seconds)
     return tuple(
         (shape, float(f"{theory.batch_size / seconds:.12g}"))
-        for shape, seconds in sorted(carried.items())
+        for shape, seconds in sorted(converted.items())
         if shape not in present
     )
 
 
 def _server_counts(servers: int, measured: Iterable[int]) -> list[int]:
-    """Where a distributed table has entries: at measured counts, next to them, at powers of two.
+    """The entries of a distributed table: measured counts, their neighbours, and powers of two.
 
     Readers interpolate between entries and take the last one beyond.
     """

@@ -1,7 +1,7 @@
-"""Bandwidths as other workloads' measured shapes imply them, where nobody calibrated.
+"""Bandwidths implied by other workloads' measured shapes, where nobody calibrated.
 
-Gradients of all trainings travel over the same links, so how much slower one got by spreading says
-how much slower another will, by its parameters (eq. 2).
+Gradients of all trainings travel over the same links, so the slowdown of one spread training
+predicts that of another, by its parameters (eq. 2).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import lru_cache
 from math import sqrt
 from statistics import median_low
 
-from hopsd.core.speed.batches import near
+from hopsd.core.speed.batches import is_near
 from hopsd.core.speed.estimator import EstimatorSettings
-from hopsd.core.speed.layers import Measured, by_workload
-from hopsd.core.speed.theory import LINK, credible, silent
+from hopsd.core.speed.layers import MeasuredSpeed, by_workload
+from hopsd.core.speed.theory import LINK, credible, times_without_communication
 from hopsd.core.speed.throughput import BasicTimes, IterationModel, iteration_seconds
 from hopsd.model.ids import GpuType, UserName, WorkloadName
 from hopsd.model.isolation import find_failing_items
@@ -24,19 +24,19 @@ from hopsd.model.job import Shape
 from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
 
 SLOWEST, FASTEST = 1e4, 1e13
-"""Parameters per second that are looked for: 40 kB/s to 40 TB/s in float32."""
+"""Search range in parameters per second: 40 kB/s to 40 TB/s in float32."""
 
 STEPS = 40
 """Bisections of the logarithm: to a relative error below 1e-10."""
 
-MOST_SHAPES = 4
-"""The shapes of a workload that are asked: those with the most records."""
+MAX_SHAPES = 4
+"""Shapes used of a workload: those with the most records."""
 
-NEWEST_WORKLOADS = 64
-"""Workloads that are asked."""
+MAX_WORKLOADS = 64
+"""Workloads used: the newest ones."""
 
 OVERHEAD = 1.02
-"""Slower by less than this than one GPU: within the scatter, which says nothing."""
+"""A slowdown below this relative to one GPU is within the scatter and shows nothing."""
 
 
 _Votes = dict[UserName, list[float]]
@@ -45,7 +45,7 @@ _Votes = dict[UserName, list[float]]
 def with_implied_bandwidths(
     knowledge: Knowledge, settings: EstimatorSettings, now: float
 ) -> Knowledge:
-    """``knowledge`` with what all its workloads imply, but those that make that raise."""
+    """``knowledge`` with the bandwidths that its workloads imply, without workloads that raise."""
     implied, _ = find_failing_items(
         informative(knowledge), lambda names: implied_bandwidths(knowledge, names, settings, now)
     )
@@ -53,14 +53,14 @@ def with_implied_bandwidths(
 
 
 def informative(knowledge: Knowledge) -> tuple[WorkloadName, ...]:
-    """The newest workloads measured over several servers, on types that nobody calibrated."""
-    known = {bandwidth.gpu_type for bandwidth in knowledge.bandwidth}
-    spread = {r.workload for r in knowledge.records if r.nodes > 1 and r.gpu_type not in known}
+    """The newest workloads measured over several servers, on uncalibrated types."""
+    calibrated = {bandwidth.gpu_type for bandwidth in knowledge.bandwidth}
+    spread = {r.workload for r in knowledge.records if r.nodes > 1 and r.gpu_type not in calibrated}
     newest: dict[WorkloadName, float] = {}
     for fit in knowledge.theory:
         if fit.workload in spread and not fit.inference and fit.params > 0:
             newest[fit.workload] = max(fit.at, newest.get(fit.workload, fit.at))
-    return tuple(sorted(newest, key=lambda name: (-newest[name], name))[:NEWEST_WORKLOADS])
+    return tuple(sorted(newest, key=lambda name: (-newest[name], name))[:MAX_WORKLOADS])
 
 
 def implied_bandwidths(
@@ -69,12 +69,12 @@ def implied_bandwidths(
     settings: EstimatorSettings,
     now: float,
 ) -> tuple[Bandwidth, ...]:
-    """By type without calibration: the median of the users, each with the median of what his shapes
+    """Bandwidths of uncalibrated types: the median over users of the median that each user's shapes
     imply, among ``workloads``.
 
-    None of types of which none was measured over several servers: a server's links say nothing
-    about the network. The network does, roughly: links are taken as :data:`LINK` times as fast.
-    None under ``paper_exact``.
+    Types never measured over several servers are omitted: a server's links say nothing about the
+    network. The reverse is possible, roughly: links count as :data:`LINK` times as fast as the
+    network. Empty under ``paper_exact``.
     """
     if settings.model.paper_exact:
         return ()
@@ -86,38 +86,44 @@ def implied_bandwidths(
         lambda: (defaultdict(list), defaultdict(list))
     )
     for fit in filter(credible, knowledge.theory):
-        of = layers.get(fit.workload)
-        if of is None or fit.gpu_type in calibrated or fit.gpu_type not in of.type:
+        workload_layers = layers.get(fit.workload)
+        if (
+            workload_layers is None
+            or fit.gpu_type in calibrated
+            or fit.gpu_type not in workload_layers.type
+        ):
             continue
-        measured = of.type[fit.gpu_type].answering(settings.min_records).shapes
+        measured = workload_layers.type[fit.gpu_type].answering(settings.min_records).shapes
         for shape, rate in _implied(fit, measured, settings.model):
             votes[fit.gpu_type][shape[1] > 1][users[fit.workload]].append(rate)
-    found = []
+    bandwidths = []
     for gpu_type, (links, nets) in sorted(votes.items()):
         if nets:
-            net = _of_users(nets)
-            found.append(Bandwidth(gpu_type, _of_users(links) if links else LINK * net, net))
-    return tuple(found)
+            net = _median_of_medians(nets)
+            bandwidths.append(
+                Bandwidth(gpu_type, _median_of_medians(links) if links else LINK * net, net)
+            )
+    return tuple(bandwidths)
 
 
-def _of_users(votes: _Votes) -> float:
-    """Rounded: a further report would refit all workloads otherwise."""
-    return float(f"{median_low([median_low(own) for own in votes.values()]):.2g}")
+def _median_of_medians(votes: _Votes) -> float:
+    """Rounded, as otherwise every further report would refit all workloads."""
+    return float(f"{median_low([median_low(user_votes) for user_votes in votes.values()]):.2g}")
 
 
 def _implied(
-    theory: Theory, measured: Mapping[Shape, Measured], model: IterationModel
+    theory: Theory, measured: Mapping[Shape, MeasuredSpeed], model: IterationModel
 ) -> Iterator[tuple[Shape, float]]:
-    """Parameters per second by shape, of those at the batch size of ``theory``."""
+    """Parameters per second by shape, for shapes at the batch size of ``theory``."""
     if theory.inference or theory.params <= 0:
         return
-    times = replace(silent(theory), params=theory.params)
+    times = replace(times_without_communication(theory), params=theory.params)
     shapes = [
         shape
         for shape, m in measured.items()
-        if shape[0] > 1 and (not m.batch or near(m.batch, theory.batch_size))
+        if shape[0] > 1 and (not m.batch or is_near(m.batch, theory.batch_size))
     ]
-    for shape in sorted(shapes, key=lambda s: (-measured[s].records, s))[:MOST_SHAPES]:
+    for shape in sorted(shapes, key=lambda s: (-measured[s].records, s))[:MAX_SHAPES]:
         seconds = theory.batch_size / measured[shape].per_gpu
         rate = _rate(times, shape, float(f"{seconds:.6g}"), model)
         if rate is not None:
@@ -128,13 +134,13 @@ def _implied(
 def _rate(times: BasicTimes, shape: Shape, seconds: float, model: IterationModel) -> float | None:
     """Parameters per second with which an iteration takes ``seconds``; None if none does."""
 
-    def at(rate: float) -> float:
+    def seconds_at(rate: float) -> float:
         return iteration_seconds(replace(times, b_link=rate, b_net=rate), *shape, model)
 
-    if not OVERHEAD * at(FASTEST) < seconds < at(SLOWEST):
+    if not OVERHEAD * seconds_at(FASTEST) < seconds < seconds_at(SLOWEST):
         return None
     low, high = SLOWEST, FASTEST
     for _ in range(STEPS):
         middle = sqrt(low * high)
-        low, high = (middle, high) if at(middle) > seconds else (low, middle)
+        low, high = (middle, high) if seconds_at(middle) > seconds else (low, middle)
     return sqrt(low * high)

@@ -11,26 +11,30 @@ from math import exp
 
 from hopsd.core.speed.answers import ASSUMED, record_count
 from hopsd.core.speed.by_shape import HALF_WIDTH_80, Regression
-from hopsd.core.speed.layers import Measured
+from hopsd.core.speed.layers import MeasuredSpeed
 from hopsd.core.speed.throughput import interpolate
 from hopsd.model.bounds import Bound
 from hopsd.model.job import ByShape, Shape
 
 SAME = 0.005
-"""Smaller corrections are not mentioned in the source."""
+"""The source omits smaller corrections."""
 
 REPEATED = 0.02
-"""The least relative standard deviation of a speed between runs."""
+"""The minimum relative standard deviation of a speed between runs."""
 
 
 class LayeredSpeeds:
     """Implements :class:`hopsd.model.job.ByShape` for one workload on one type.
 
-    ``source_alone`` and ``source``: named if nothing was measured, for one GPU and for several.
+    ``source_alone`` and ``source``: the sources without measurements, for one GPU and several.
     """
 
     def __init__(
-        self, theory: Regression, measured: Mapping[Shape, Measured], source_alone: str, source: str
+        self,
+        theory: Regression,
+        measured: Mapping[Shape, MeasuredSpeed],
+        source_alone: str,
+        source: str,
     ) -> None:
         self._theory, self._measured = theory, measured
         self._source_alone, self._source = source_alone, source
@@ -39,31 +43,31 @@ class LayeredSpeeds:
             for (gpus, nodes), m in measured.items()
             if nodes == 1
         }
-        self._known: dict[Shape, float] = {}
-        self._off: dict[Shape, float] = {}
+        self._cache: dict[Shape, float] = {}
+        self._interval_factors: dict[Shape, float] = {}
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
         """The estimate."""
         shape = gpus, nodes
-        if shape not in self._known:
-            self._known[shape] = self._per_gpu(gpus, nodes)
-        return self._known[shape]
+        if shape not in self._cache:
+            self._cache[shape] = self._per_gpu(gpus, nodes)
+        return self._cache[shape]
 
     def between(self, gpus: int, nodes: int) -> tuple[float, float]:
-        """Where it lies with four chances of five."""
-        if (gpus, nodes) not in self._off:
+        """The 80 % interval of the estimate."""
+        if (gpus, nodes) not in self._interval_factors:
             measured = self._measured.get((gpus, nodes))
             if measured is not None:
                 deviation = max(REPEATED, measured.deviation)
             else:
                 deviation = self._theory.deviation(gpus, nodes)
-            self._off[gpus, nodes] = exp(HALF_WIDTH_80 * deviation)
-        off = self._off[gpus, nodes]
+            self._interval_factors[gpus, nodes] = exp(HALF_WIDTH_80 * deviation)
+        factor = self._interval_factors[gpus, nodes]
         per_gpu = self.per_gpu(gpus, nodes)
-        return per_gpu / off, per_gpu * off
+        return per_gpu / factor, per_gpu * factor
 
     def source(self, gpus: int, nodes: int) -> str:
-        """Who says so."""
+        """The source of the estimate."""
         measured = self._measured.get((gpus, nodes))
         if measured is not None:
             return f"type, {record_count(measured.records)}"
@@ -72,9 +76,11 @@ class LayeredSpeeds:
             return f"type, {record_count(records)} of neighbours"
         source = self._source_alone if gpus == 1 else self._source
         if source == ASSUMED:
-            same = [m for (_, n), m in self._measured.items() if (n == 1) == (nodes == 1)]
+            comparable = [m for (_, n), m in self._measured.items() if (n == 1) == (nodes == 1)]
             return (
-                f"{record_count(sum(m.records for m in same))} of other shapes" if same else source
+                f"{record_count(sum(m.records for m in comparable))} of other shapes"
+                if comparable
+                else source
             )
         scale = self.per_gpu(gpus, nodes) / self._theory.base(gpus, nodes)
         return source if abs(scale - 1.0) < SAME else f"{source}, scaled by {scale:.2f}"
@@ -90,9 +96,9 @@ class LayeredSpeeds:
 
     def _neighbours(self, gpus: int) -> tuple[int, ...]:
         """The nearest measured counts on one server, if there are any on both sides."""
-        below = [n for n in self._together if n < gpus]
-        above = [n for n in self._together if n > gpus]
-        return (max(below), min(above)) if below and above else ()
+        smaller = [n for n in self._together if n < gpus]
+        larger = [n for n in self._together if n > gpus]
+        return (max(smaller), min(larger)) if smaller and larger else ()
 
 
 class Clamped:
@@ -107,20 +113,20 @@ class Clamped:
 
     def per_gpu(self, gpus: int, nodes: int) -> float:
         """The estimate."""
-        return self.held(self._scale * self._speeds.per_gpu(gpus, nodes), nodes)
+        return self.clamp(self._scale * self._speeds.per_gpu(gpus, nodes), nodes)
 
     def between(self, gpus: int, nodes: int) -> tuple[float, float]:
-        """Where it lies with four chances of five."""
+        """The 80 % interval of the estimate."""
         low, high = self._speeds.between(gpus, nodes)
-        return self.held(self._scale * low, nodes), self.held(self._scale * high, nodes)
+        return self.clamp(self._scale * low, nodes), self.clamp(self._scale * high, nodes)
 
     def source(self, gpus: int, nodes: int) -> str:
-        """Who says so."""
+        """The source of the estimate."""
         source = self._speeds.source(gpus, nodes)
-        same = self.per_gpu(gpus, nodes) == self._speeds.per_gpu(gpus, nodes)
-        return source if same else f"{source}, held to what is plausible"
+        unchanged = self.per_gpu(gpus, nodes) == self._speeds.per_gpu(gpus, nodes)
+        return source if unchanged else f"{source}, held to what is plausible"
 
-    def held(self, rate: float, nodes: int) -> float:
+    def clamp(self, rate: float, nodes: int) -> float:
         """``rate`` clamped to the bounds."""
         bound = self._together if nodes == 1 else self._spread
         return min(max(rate, bound.minimum), bound.maximum)

@@ -18,21 +18,21 @@ from hopsd.model.knowledge import ThroughputRecord
 T = TypeVar("T")
 Key = TypeVar("Key", int, Shape, NodeName, GpuType)
 
-LEAST_WEIGHT = 1e-100
-"""The least weight: records hundreds of half-lives old all count the same."""
+MIN_WEIGHT = 1e-100
+"""The minimum weight: records hundreds of half-lives old all count the same."""
 
 
 def weight_of(age_seconds: float, half_life_seconds: float) -> float:
     """The weight of a measurement by its age; never 0, since it may be the only one."""
-    return max(power(0.5, max(0.0, age_seconds) / half_life_seconds), LEAST_WEIGHT)
+    return max(power(0.5, max(0.0, age_seconds) / half_life_seconds), MIN_WEIGHT)
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredSpeed:
     """Exponentially weighted mean of samples per second per GPU, and its number of records.
 
-    ``told``: the weight of the records that tell their batch; ``batched`` and ``iterated``: sums of
-    their batches and of their seconds of an iteration.
+    ``batch_weight``: total weight of the records with a batch size; ``batch_sum`` and
+    ``seconds_sum``: weighted sums of their batches and of their seconds per iteration.
     """
 
     weight: float = 0.0
@@ -41,9 +41,9 @@ class Measured:
     records: int = 0
     newest: float = 0.0
     first: float = inf
-    told: float = 0.0
-    batched: float = 0.0
-    iterated: float = 0.0
+    batch_weight: float = 0.0
+    batch_sum: float = 0.0
+    seconds_sum: float = 0.0
 
     def add(self, record: ThroughputRecord, weight: float) -> None:
         value, at = record.per_gpu, record.at
@@ -54,9 +54,9 @@ class Measured:
         self.newest = max(self.newest, at)
         self.first = min(self.first, at)
         if record.batch > 0.0:
-            self.told += weight
-            self.batched += weight * record.batch
-            self.iterated += weight * record.batch / value
+            self.batch_weight += weight
+            self.batch_sum += weight * record.batch
+            self.seconds_sum += weight * record.batch / value
 
     @property
     def per_gpu(self) -> float:
@@ -65,12 +65,12 @@ class Measured:
     @property
     def batch(self) -> float:
         """Samples of an iteration per GPU, 0 if unknown."""
-        return self.batched / self.told if self.told else 0.0
+        return self.batch_sum / self.batch_weight if self.batch_weight else 0.0
 
     @property
     def iteration_seconds(self) -> float:
         """0 if the batch is unknown."""
-        return self.iterated / self.told if self.told else 0.0
+        return self.seconds_sum / self.batch_weight if self.batch_weight else 0.0
 
     @property
     def deviation(self) -> float:
@@ -79,16 +79,16 @@ class Measured:
         return sqrt(max(0.0, variance)) / self.per_gpu
 
 
-Table = dict[int, Measured]
-ShapeTable = dict[Shape, Measured]
+Table = dict[int, MeasuredSpeed]
+ShapeTable = dict[Shape, MeasuredSpeed]
 
 
 def _table() -> Table:
-    return defaultdict(Measured)
+    return defaultdict(MeasuredSpeed)
 
 
 def _shape_table() -> ShapeTable:
-    return defaultdict(Measured)
+    return defaultdict(MeasuredSpeed)
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Tables:
 
     @property
     def shapes(self) -> ShapeTable:
-        """All that was measured, by GPUs and servers."""
+        """All measurements, by GPUs and servers."""
         return {(gpus, 1): m for gpus, m in self.aggregated.items()} | self.spread
 
     def answering(self, min_records: int) -> Tables:
@@ -123,7 +123,7 @@ class Tables:
         )
 
 
-def _answering(table: Mapping[Key, Measured], min_records: int) -> dict[Key, Measured]:
+def _answering(table: Mapping[Key, MeasuredSpeed], min_records: int) -> dict[Key, MeasuredSpeed]:
     return {n: m for n, m in sorted(table.items()) if m.records >= min_records}
 
 
@@ -131,7 +131,7 @@ def _answering(table: Mapping[Key, Measured], min_records: int) -> dict[Key, Mea
 class Layers:
     """Entity and type layers of one workload. Every entity record also counts for its type.
 
-    ``earlier``: by type, what was measured at the batch size before the present one.
+    ``earlier``: by type, the measurements at the previous batch size.
     """
 
     entity: Mapping[NodeName, Tables]
@@ -143,12 +143,12 @@ class Layers:
 def median_of_users(reports: Sequence[tuple[float, float, T]]) -> T:
     """The median user's value; ``reports``: per user a speed, its first time, and a value.
 
-    Of two users in the middle the earlier one counts, so that a single newcomer cannot change what
-    is known about a workload.
+    Of two users in the middle the earlier one counts, so that a single newcomer cannot change the
+    estimates of a workload.
     """
     ranked = sorted(reports, key=lambda report: report[:2])
     middle = ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]
-    return min(middle, key=lambda said: said[1])[2]
+    return min(middle, key=lambda report: report[1])[2]
 
 
 def by_workload(
@@ -163,11 +163,13 @@ def by_workload(
     for record in records:
         if bounds.SPEED.holds(record.per_gpu):
             users.setdefault(record.workload, {}).setdefault(record.user, []).append(record)
-    found = {}
+    by_name = {}
     for workload, by_user in users.items():
-        layers = [_of_user(mine, half_life_seconds, now) for mine in by_user.values()]
-        found[workload] = layers[0] if len(layers) == 1 else _median(layers)
-    return found
+        layers = [
+            _of_user(user_records, half_life_seconds, now) for user_records in by_user.values()
+        ]
+        by_name[workload] = layers[0] if len(layers) == 1 else _median(layers)
+    return by_name
 
 
 def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now: float) -> Layers:
@@ -208,7 +210,7 @@ def _median_tables(by_user: Sequence[Mapping[Key, Tables]]) -> dict[Key, Tables]
     }
 
 
-def _median_table(by_user: Sequence[Mapping[Key, Measured]]) -> dict[Key, Measured]:
+def _median_table(by_user: Sequence[Mapping[Key, MeasuredSpeed]]) -> dict[Key, MeasuredSpeed]:
     return {
         n: median_of_users([(t[n].per_gpu, t[n].first, t[n]) for t in by_user if n in t])
         for n in sorted({n for table in by_user for n in table})
@@ -218,16 +220,16 @@ def _median_table(by_user: Sequence[Mapping[Key, Measured]]) -> dict[Key, Measur
 def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
     """The entity layer: a server's mean speed relative to its type, where it has enough records.
 
-    From runs in that server alone, if there are any: a spread run is as fast as its slowest server,
-    which says little about the others.
+    Based on runs within that server, if there are any: a spread run is as fast as its slowest
+    server, which says little about the others.
     """
     factors = {}
     for node, tables in sorted(layers.entity.items()):
         of_type = layers.type[layers.types[node]].answering(min_records)
-        own = tables.answering(min_records)
-        ratio = _ratio(own.aggregated, of_type.aggregated)
+        node_tables = tables.answering(min_records)
+        ratio = _ratio(node_tables.aggregated, of_type.aggregated)
         if ratio is None:
-            ratio = _ratio(own.spread, of_type.spread)
+            ratio = _ratio(node_tables.spread, of_type.spread)
         if ratio is not None:
             factors[node] = ratio
     return factors
@@ -239,20 +241,22 @@ def factors_by_shape(layers: Layers, min_records: int) -> dict[Shape, dict[NodeN
     shapes = {gpu_type: tables.shapes for gpu_type, tables in layers.type.items()}
     for node, tables in sorted(layers.entity.items()):
         of_type = shapes[layers.types[node]]
-        for shape, own in tables.answering(min_records).shapes.items():
-            factors.setdefault(shape, {})[node] = own.per_gpu / of_type[shape].per_gpu
+        for shape, speed in tables.answering(min_records).shapes.items():
+            factors.setdefault(shape, {})[node] = speed.per_gpu / of_type[shape].per_gpu
     return factors
 
 
-def _ratio(own: Mapping[Key, Measured], of_type: Mapping[Key, Measured]) -> float | None:
+def _ratio(
+    node_speeds: Mapping[Key, MeasuredSpeed], of_type: Mapping[Key, MeasuredSpeed]
+) -> float | None:
     """Mean over the counts, weighted by the server's records.
 
-    Of several users' measurements a type may have too few of a count that the server has enough of:
-    each has its own median user's.
+    With several users, a type may have too few records of a count that the server has enough of,
+    since each takes its median user's.
     """
-    both = {n: measured for n, measured in own.items() if n in of_type}
-    total = sum(measured.weight for measured in both.values())
+    common = {n: measured for n, measured in node_speeds.items() if n in of_type}
+    total = sum(measured.weight for measured in common.values())
     if total <= 0.0:
         return None
-    weighted = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in both.items())
+    weighted = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in common.items())
     return sum(weighted) / total

@@ -18,7 +18,7 @@ BIN_WIDTH = 10.0 ** (1 / BINS_PER_DECADE)
 """Ratio of a bin's end to its beginning."""
 
 BIN_DEVIATION = 0.03
-"""Relative standard deviation within a bin of 10 % width: the least that a mode can have."""
+"""Relative standard deviation within a bin of 10 % width: the minimum of a mode."""
 
 SEPARATE = 2.0
 """Ashman's D from which two normals are distinct modes (Ashman et al. 1994, eq. 4)."""
@@ -27,7 +27,7 @@ APART = 1.5
 """Least ratio of their means: a narrow mode on the border of two 10 % bins looks like two."""
 
 VERY_STRONG = 10.0
-"""By how much BIC must be lower for two modes (Kass and Raftery 1995, section 3.2)."""
+"""How much lower BIC must be for two modes (Kass and Raftery 1995, section 3.2)."""
 
 MIN_OBSERVATIONS = 2.0
 MAX_STEPS = 200
@@ -55,7 +55,7 @@ class Mixture:
         """Probability of each time to be in the shorter mode; 1 everywhere with one mode."""
         if self.p_cache >= 1.0:
             return np.ones(len(seconds))
-        modes = _Modes.of(self)
+        modes = _Modes.from_mixture(self)
         belongs: Floats = modes.responsibilities(seconds)[0]
         return belongs
 
@@ -70,27 +70,27 @@ def fit(seconds: Floats, counts: Floats) -> Mixture:
 
     ``counts``: how often each of ``seconds`` was seen, (n,); old ones may weigh less than 1.
     """
-    seen = counts > 0
-    seconds, counts = seconds[seen], counts[seen]
+    present = counts > 0
+    seconds, counts = seconds[present], counts[present]
     total = float(counts.sum())
     if not len(seconds):
         return Mixture(1.0, 0.0, 0.0)
-    one = _Modes.single(seconds, counts)
-    single = Mixture(1.0, float(one.mu[0]), float(one.sigma[0]))
+    single_mode = _Modes.single(seconds, counts)
+    single = Mixture(1.0, float(single_mode.mu[0]), float(single_mode.sigma[0]))
     best = single
-    best_bic = _bic(one.log_likelihood(seconds, counts), 2, total) - VERY_STRONG
-    for split in _splits(seconds, counts):
-        two = _expectation_maximisation(seconds, counts, split)
-        bic = _bic(two.log_likelihood(seconds, counts), 5, total)
-        if bic < best_bic and two.distinct(total):
-            best, best_bic = two.mixture(), bic
+    best_bic = _bic(single_mode.log_likelihood(seconds, counts), 2, total) - VERY_STRONG
+    for cut in _cuts(seconds, counts):
+        two_modes = _expectation_maximisation(seconds, counts, cut)
+        bic = _bic(two_modes.log_likelihood(seconds, counts), 5, total)
+        if bic < best_bic and two_modes.distinct(total):
+            best, best_bic = two_modes.mixture(), bic
     return best
 
 
 def fit_bins(bins: Mapping[int, float]) -> Mixture:
     """`fit` to a histogram: counts by bin."""
-    known = sorted(bins)
-    return fit(bin_centers(known), np.array([bins[bin_] for bin_ in known], dtype=float))
+    filled = sorted(bins)
+    return fit(bin_centers(filled), np.array([bins[bin_] for bin_ in filled], dtype=float))
 
 
 def _bic(log_likelihood: float, parameters: int, observations: float) -> float:
@@ -106,7 +106,7 @@ class _Modes:
     sigma: Floats
 
     @classmethod
-    def of(cls, mixture: Mixture) -> _Modes:
+    def from_mixture(cls, mixture: Mixture) -> _Modes:
         return cls(
             np.array([mixture.p_cache, 1.0 - mixture.p_cache]),
             np.array([mixture.mu_cache, mixture.mu_load]),
@@ -115,10 +115,10 @@ class _Modes:
 
     @classmethod
     def single(cls, seconds: Floats, counts: Floats) -> _Modes:
-        return cls.estimated(seconds, counts[None, :])
+        return cls.estimate(seconds, counts[None, :])
 
     @classmethod
-    def estimated(cls, seconds: Floats, counts: Floats) -> _Modes:
+    def estimate(cls, seconds: Floats, counts: Floats) -> _Modes:
         """Weighted estimates from counts divided among the modes, (modes, n)."""
         total = np.maximum(counts.sum(axis=1), 1e-12)
         mu = counts @ seconds / total
@@ -146,11 +146,11 @@ class _Modes:
         return float(counts @ (top + np.log(np.exp(logs - top).sum(axis=0))))
 
     def distinct(self, total: float) -> bool:
-        """Whether both modes have been seen and lie apart."""
-        between = float(self.mu[1] - self.mu[0])
-        ashman = math.sqrt(2.0) * between / math.hypot(*self.sigma)
-        apart = ashman > SEPARATE and float(self.mu[1]) >= APART * float(self.mu[0])
-        return apart and float(self.weight.min()) * total >= MIN_OBSERVATIONS
+        """Whether both modes have enough observations and are separate."""
+        distance = float(self.mu[1] - self.mu[0])
+        ashman = math.sqrt(2.0) * distance / math.hypot(*self.sigma)
+        separate = ashman > SEPARATE and float(self.mu[1]) >= APART * float(self.mu[0])
+        return separate and float(self.weight.min()) * total >= MIN_OBSERVATIONS
 
     def mixture(self) -> Mixture:
         return Mixture(
@@ -162,7 +162,7 @@ class _Modes:
         )
 
 
-def _splits(seconds: Floats, counts: Floats) -> list[int]:
+def _cuts(seconds: Floats, counts: Floats) -> list[int]:
     """Where to cut ascending times in two: the best cut of the times, and of their logarithms.
 
     Load times spread over decades: a cut by the times alone may divide the longer mode.
@@ -178,21 +178,28 @@ def _otsu(values: Floats, counts: Floats) -> int:
     Both sides are summed, instead of subtracting one from the total: rounding would otherwise erase
     a last count that is small compared with the others.
     """
-    left, right = np.cumsum(counts)[:-1], np.cumsum(counts[::-1])[-2::-1]
+    left_count, right_count = np.cumsum(counts)[:-1], np.cumsum(counts[::-1])[-2::-1]
     sums = counts * values
-    below, above = np.cumsum(sums)[:-1], np.cumsum(sums[::-1])[-2::-1]
-    return int(np.argmax(left * right * (below / left - above / right) ** 2)) + 1
+    left_sum, right_sum = np.cumsum(sums)[:-1], np.cumsum(sums[::-1])[-2::-1]
+    return (
+        int(
+            np.argmax(
+                left_count * right_count * (left_sum / left_count - right_sum / right_count) ** 2
+            )
+        )
+        + 1
+    )
 
 
-def _expectation_maximisation(seconds: Floats, counts: Floats, split: int) -> _Modes:
+def _expectation_maximisation(seconds: Floats, counts: Floats, cut: int) -> _Modes:
     shares = np.zeros((2, len(seconds)))
-    shares[0, :split] = shares[1, split:] = 1.0
-    modes = _Modes.estimated(seconds, shares * counts)
-    before = -math.inf
+    shares[0, :cut] = shares[1, cut:] = 1.0
+    modes = _Modes.estimate(seconds, shares * counts)
+    previous = -math.inf
     for _ in range(MAX_STEPS):
         likelihood = modes.log_likelihood(seconds, counts)
-        if likelihood - before <= TOLERANCE * abs(likelihood):
+        if likelihood - previous <= TOLERANCE * abs(likelihood):
             break
-        before = likelihood
-        modes = _Modes.estimated(seconds, modes.responsibilities(seconds) * counts)
+        previous = likelihood
+        modes = _Modes.estimate(seconds, modes.responsibilities(seconds) * counts)
     return modes

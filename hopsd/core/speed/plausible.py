@@ -64,36 +64,36 @@ def plausible_tables(
     slowest = min(alone.values(), default=1.0)
     result = {}
     for gpu_type, table in tables.items():
-        most = alone[gpu_type]
+        limit = alone[gpu_type]
         if slowest_gpu is not None and not is_cpu(gpu_type):
-            most = min(most, TYPES * slowest_gpu)
-        result[gpu_type] = _table(table, min(most, OVER_CPU * slowest))
+            limit = min(limit, TYPES * slowest_gpu)
+        result[gpu_type] = _table(table, min(limit, OVER_CPU * slowest))
     return result
 
 
 def plausible_factors(factors: Mapping[NodeName, float]) -> Mapping[NodeName, float]:
     """Server factors clamped to what is plausible."""
-    return {node: _held(factor, 1.0, SERVERS) for node, factor in factors.items()}
+    return {node: _clamp(factor, 1.0, SERVERS) for node, factor in factors.items()}
 
 
 def _table(table: ThroughputTable, alone: float) -> ThroughputTable:
-    """The clamped table. ``alone``: the plausible speed of one GPU; the rest is scaled like it."""
+    """The clamped table. ``alone``: the plausible speed of one GPU, which scales all others."""
     scale = alone / table.aggregated[1]
     together = {n: scale * rate for n, rate in table.aggregated.items()}
     spread = {n: scale * rate for n, rate in table.distributed.items()}
-    held = {n: _held(rate, alone, TOGETHER) for n, rate in together.items()}
-    held_spread = {n: _held(rate, alone, SPREAD) for n, rate in spread.items()}
+    clamped = {n: _clamp(rate, alone, TOGETHER) for n, rate in together.items()}
+    clamped_spread = {n: _clamp(rate, alone, SPREAD) for n, rate in spread.items()}
     if table.by_shape is not None:
         return _by_shape(table, table.by_shape, scale, alone)
-    if scale == 1.0 and held == together and held_spread == spread:
+    if scale == 1.0 and clamped == together and clamped_spread == spread:
         return table
     return replace(
         table,
-        aggregated=held,
-        distributed=held_spread,
-        aggregated_source=_clamped_sources(table.aggregated_source, table.aggregated, held),
+        aggregated=clamped,
+        distributed=clamped_spread,
+        aggregated_source=_clamped_sources(table.aggregated_source, table.aggregated, clamped),
         distributed_source=_clamped_sources(
-            table.distributed_source, table.distributed, held_spread
+            table.distributed_source, table.distributed, clamped_spread
         ),
     )
 
@@ -102,32 +102,32 @@ def _by_shape(
     table: ThroughputTable, speeds: ByShape, scale: float, alone: float
 ) -> ThroughputTable:
     """The estimates and tables with every shape clamped to the bounds."""
-    within = Clamped(speeds, scale, *(_bounds(alone, bound) for bound in (TOGETHER, SPREAD)))
-    together = {n: within.held(scale * rate, 1) for n, rate in table.aggregated.items()}
-    spread = {n: within.held(scale * rate, 2) for n, rate in table.distributed.items()}
+    clamped = Clamped(speeds, scale, *(_bounds(alone, bound) for bound in (TOGETHER, SPREAD)))
+    together = {n: clamped.clamp(scale * rate, 1) for n, rate in table.aggregated.items()}
+    spread = {n: clamped.clamp(scale * rate, 2) for n, rate in table.distributed.items()}
     return replace(
         table,
         aggregated=together,
         distributed=spread,
         aggregated_source=_clamped_sources(table.aggregated_source, table.aggregated, together),
         distributed_source=_clamped_sources(table.distributed_source, table.distributed, spread),
-        by_shape=within,
+        by_shape=clamped,
     )
 
 
 def _bounds(alone: float, bound: Bound) -> Bound:
-    return Bound(_held(0.0, alone, bound), _held(inf, alone, bound))
+    return Bound(_clamp(0.0, alone, bound), _clamp(inf, alone, bound))
 
 
-def _held(rate: float, alone: float, bound: Bound) -> float:
-    within = min(max(rate, bound.minimum * alone), bound.maximum * alone)
-    return min(max(within, bounds.SPEED.minimum), bounds.SPEED.maximum)
+def _clamp(rate: float, alone: float, bound: Bound) -> float:
+    clamped = min(max(rate, bound.minimum * alone), bound.maximum * alone)
+    return min(max(clamped, bounds.SPEED.minimum), bounds.SPEED.maximum)
 
 
 def _clamped_sources(
-    sources: Mapping[int, str], before: Mapping[int, float], after: Mapping[int, float]
+    sources: Mapping[int, str], raw: Mapping[int, float], clamped: Mapping[int, float]
 ) -> dict[int, str]:
     return {
-        n: source if after[n] == before[n] else f"{source}, held to what is plausible"
+        n: source if clamped[n] == raw[n] else f"{source}, held to what is plausible"
         for n, source in sources.items()
     }

@@ -33,7 +33,7 @@ LINK = 10.0
 """How much faster GPUs are assumed to communicate within a server than between two."""
 
 SHORTEST_SECONDS = 1e-6
-"""Shorter compute times are not credible, and no throughput is derived from them."""
+"""Shorter compute times are not credible: no throughput is derived from them."""
 
 
 def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theory | None:
@@ -45,29 +45,29 @@ def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theo
     newest = max(records, key=lambda r: r.at, default=None)
     if newest is None or newest.phases.batch_size <= 0:
         return None
-    alike = [r for r in records if _alike(r, newest)]
+    comparable = [r for r in records if _is_comparable(r, newest)]
     # Ages are relative to the newest record: no fit is possible if all weights vanish.
-    weight = {id(r): weight_of(newest.at - r.at, half_life_seconds) for r in alike}
-    fewest = min(r.world for r in alike)
-    alone = [r for r in alike if r.world == fewest]
+    weight = {id(r): weight_of(newest.at - r.at, half_life_seconds) for r in comparable}
+    fewest = min(r.world for r in comparable)
+    alone = [r for r in comparable if r.world == fewest]
 
     def mean(value: Callable[[PhaseRecord], float]) -> float:
         total = sum(weight[id(r)] * r.phases.iterations for r in alone)
         return sum(weight[id(r)] * r.phases.iterations * value(r) for r in alone) / total
 
-    data = _data_time(alike, weight)
+    data = _data_time(comparable, weight)
     inference = newest.phases.inference
     t_f, t_b = mean(lambda r: r.phases.t_f), mean(lambda r: 0.0 if inference else r.phases.t_b)
     if t_f + t_b < SHORTEST_SECONDS:
         return None
-    w_cache, w_load = _peer_wait([r for r in alike if r.world > 1], weight, data)
+    w_cache, w_load = _peer_wait([r for r in comparable if r.world > 1], weight, data)
     fitted = Theory(
         workload=newest.workload,
         gpu_type=newest.gpu_type,
         inference=inference,
         pattern=2 if mean(lambda r: r.phases.pattern) > 1.5 else 1,
         batch_size=newest.phases.batch_size,
-        params=max(r.phases.params for r in alike),
+        params=max(r.phases.params for r in comparable),
         t_f=t_f,
         t_b=t_b,
         t_u=0.0 if inference else mean(lambda r: r.phases.t_u),
@@ -78,8 +78,8 @@ def fit_theory(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theo
         sigma_load=data.sigma_load,
         w_cache=w_cache,
         w_load=w_load,
-        records=len(alike),
-        iterations=sum(r.phases.iterations for r in alike),
+        records=len(comparable),
+        iterations=sum(r.phases.iterations for r in comparable),
         at=newest.at,
     )
     return fitted if credible(fitted) else None
@@ -91,9 +91,9 @@ def fit_users(records: Sequence[PhaseRecord], half_life_seconds: float) -> Theor
     for record in records:
         users[record.user].append(record)
     fits = [
-        (alone(fitted), min(record.at for record in mine), fitted)
-        for mine in users.values()
-        if (fitted := fit_theory(mine, half_life_seconds)) is not None
+        (alone(fitted), min(record.at for record in user_records), fitted)
+        for user_records in users.values()
+        if (fitted := fit_theory(user_records, half_life_seconds)) is not None
     ]
     return median_of_users(fits) if fits else None
 
@@ -109,47 +109,57 @@ def basic_times(theory: Theory, bandwidth: Bandwidth | None) -> BasicTimes | Non
     Inference consists of data and forward pass only (section 3.5): no gradients are exchanged.
     """
     if theory.inference:
-        return silent(theory)
+        return times_without_communication(theory)
     if bandwidth is None or theory.params <= 0:
         return None
     return replace(
-        silent(theory), params=theory.params, b_link=bandwidth.b_link, b_net=bandwidth.b_net
+        times_without_communication(theory),
+        params=theory.params,
+        b_link=bandwidth.b_link,
+        b_net=bandwidth.b_net,
     )
 
 
-def placed(
+def times_without_bandwidth(
     theory: Theory | None, per_gpu: float, sensitivity: float, model: IterationModel
 ) -> BasicTimes:
-    """Basic times if communication is unknown: two GPUs on two servers are assumed to be
-    ``sensitivity`` times as slow as one, and a server's links ``LINK`` times as fast as the
-    network. Without a ``theory``, based on one GPU with ``per_gpu`` samples per second.
+    """Basic times for unknown bandwidths: two GPUs on two servers are assumed to be ``sensitivity``
+    times as slow as one, and a server's links ``LINK`` times as fast as the network.
+    Without a ``theory``, based on one GPU with ``per_gpu`` samples per second.
     """
-    times = silent(theory) if theory is not None else _of_speed(per_gpu)
-    one = iteration_seconds(replace(times, t_w=PeerWait()), 1, 1)
-    wait = iteration_seconds(replace(times, params=1e-9 * one), 2, 2, model) - one
-    slower = max(0.0, (sensitivity - 1.0) * one - wait)
-    hidden = times.t_b / (1.0 - model.exposed_share) if model.exposed_share < 1.0 else inf
-    seconds = times.t_b + slower
-    if seconds < hidden:
-        seconds = slower / model.exposed_share if model.exposed_share else times.t_b
+    times = (
+        times_without_communication(theory) if theory is not None else _times_from_speed(per_gpu)
+    )
+    single_gpu_seconds = iteration_seconds(replace(times, t_w=PeerWait()), 1, 1)
+    wait = (
+        iteration_seconds(replace(times, params=1e-9 * single_gpu_seconds), 2, 2, model)
+        - single_gpu_seconds
+    )
+    extra_seconds = max(0.0, (sensitivity - 1.0) * single_gpu_seconds - wait)
+    hidden_up_to = times.t_b / (1.0 - model.exposed_share) if model.exposed_share < 1.0 else inf
+    seconds = times.t_b + extra_seconds
+    if seconds < hidden_up_to:
+        seconds = extra_seconds / model.exposed_share if model.exposed_share else times.t_b
     return replace(times, params=seconds, b_net=1.0, b_link=LINK)
 
 
-def _of_speed(per_gpu: float) -> BasicTimes:
+def _times_from_speed(per_gpu: float) -> BasicTimes:
     """Basic times from a speed: a third of the time forward, the rest backward."""
     seconds = 1.0 / per_gpu
-    never = DataTime(1.0, 0.0, 0.0)
-    return BasicTimes(1.0, 0.0, Pattern.SERIAL, seconds / 3, 2 * seconds / 3, 0.0, never, 1.0, 1.0)
+    no_loading = DataTime(1.0, 0.0, 0.0)
+    return BasicTimes(
+        1.0, 0.0, Pattern.SERIAL, seconds / 3, 2 * seconds / 3, 0.0, no_loading, 1.0, 1.0
+    )
 
 
 def alone(theory: Theory, model: IterationModel | None = None) -> float:
     """Samples per second of one GPU alone: no communication and no waiting for peers."""
-    return theory_per_gpu(replace(silent(theory), t_w=PeerWait()), 1, 1, model)
+    return theory_per_gpu(replace(times_without_communication(theory), t_w=PeerWait()), 1, 1, model)
 
 
-def as_fast_as(theory: Theory, gpu_type: GpuType, per_gpu: float) -> Theory:
-    """The basic times on another type, where one GPU makes ``per_gpu`` samples per second: all are
-    in the same proportions, and so is how well the training scales.
+def scaled_to_speed(theory: Theory, gpu_type: GpuType, per_gpu: float) -> Theory:
+    """The basic times on another type, where one GPU does ``per_gpu`` samples per second: all times
+    keep their proportions, so the training scales equally well.
     """
     slower = alone(theory) / per_gpu
     return replace(
@@ -167,7 +177,7 @@ def as_fast_as(theory: Theory, gpu_type: GpuType, per_gpu: float) -> Theory:
     )
 
 
-def silent(theory: Theory) -> BasicTimes:
+def times_without_communication(theory: Theory) -> BasicTimes:
     """The basic times without any communication."""
     return BasicTimes(
         batch_size=theory.batch_size,
@@ -189,10 +199,10 @@ def silent(theory: Theory) -> BasicTimes:
     )
 
 
-def _alike(record: PhaseRecord, newest: PhaseRecord) -> bool:
-    ours, theirs = record.phases, newest.phases
-    same_batch = abs(ours.batch_size - theirs.batch_size) <= SAME_BATCH * theirs.batch_size
-    return ours.inference == theirs.inference and same_batch
+def _is_comparable(record: PhaseRecord, newest: PhaseRecord) -> bool:
+    phases, reference = record.phases, newest.phases
+    same_batch = abs(phases.batch_size - reference.batch_size) <= SAME_BATCH * reference.batch_size
+    return phases.inference == reference.inference and same_batch
 
 
 def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> Mixture:
@@ -204,14 +214,19 @@ def _data_time(records: Sequence[PhaseRecord], weight: Mapping[int, float]) -> M
     for record in records:
         for bin_, count in record.phases.data_bins.items():
             bins[bin_] += weight[id(record)] * count
-    measured = sum(weight[id(r)] * r.phases.data_seconds for r in records) / sum(bins.values())
-    rough = fit_bins(bins)
-    stretch = min(max(measured / rough.mean, 1.0 / BIN_WIDTH), BIN_WIDTH)
+    mean_seconds = sum(weight[id(r)] * r.phases.data_seconds for r in records) / sum(bins.values())
+    by_bins = fit_bins(bins)
+    stretch = min(max(mean_seconds / by_bins.mean, 1.0 / BIN_WIDTH), BIN_WIDTH)
     return Mixture(
-        rough.p_cache,
+        by_bins.p_cache,
         *(
             stretch * seconds
-            for seconds in (rough.mu_cache, rough.sigma_cache, rough.mu_load, rough.sigma_load)
+            for seconds in (
+                by_bins.mu_cache,
+                by_bins.sigma_cache,
+                by_bins.mu_load,
+                by_bins.sigma_load,
+            )
         ),
     )
 
@@ -224,20 +239,20 @@ def _peer_wait(
     With GPU timing, a tenth of the iterations are timed, without their data times, so the two cases
     cannot be distinguished.
     """
-    waited, counted = np.zeros(2), np.zeros(2)
+    wait_sums, weight_sums = np.zeros(2), np.zeros(2)
     for record in records:
         phases = record.phases
         bins = sorted(phases.backward_by_data)
         if phases.on_device or not bins:
-            waited += weight[id(record)] * phases.iterations * phases.t_w
-            counted += weight[id(record)] * phases.iterations
+            wait_sums += weight[id(record)] * phases.iterations * phases.t_w
+            weight_sums += weight[id(record)] * phases.iterations
             continue
         counts = np.array([phases.data_bins[bin_] for bin_ in bins], dtype=float)
         backward = np.array([phases.backward_by_data[bin_] for bin_ in bins])
         cache = data.share_cache(bin_centers(bins))
         for case, share in enumerate((cache, 1.0 - cache)):
             wait = float(share @ (backward - counts * phases.t_b))
-            waited[case] += weight[id(record)] * max(0.0, wait)
-            counted[case] += weight[id(record)] * float(share @ counts)
-    means = np.divide(waited, counted, out=np.zeros(2), where=counted > 0)
+            wait_sums[case] += weight[id(record)] * max(0.0, wait)
+            weight_sums[case] += weight[id(record)] * float(share @ counts)
+    means = np.divide(wait_sums, weight_sums, out=np.zeros(2), where=weight_sums > 0)
     return float(means[0]), float(means[1])

@@ -20,10 +20,10 @@ def interpolate(by_count: Mapping[int, float], count: int) -> float:
     counts = sorted(by_count)
     if not counts:
         return 0.0
-    at = bisect_left(counts, count)
-    if at in (0, len(counts)):
-        return by_count[counts[min(at, len(counts) - 1)]]
-    low, high = counts[at - 1], counts[at]
+    index = bisect_left(counts, count)
+    if index in (0, len(counts)):
+        return by_count[counts[min(index, len(counts) - 1)]]
+    low, high = counts[index - 1], counts[index]
     share = (count - low) / (high - low)
     return by_count[low] + share * (by_count[high] - by_count[low])
 
@@ -185,10 +185,10 @@ def iteration_seconds(
     t_c = communication_seconds(times, gpus, nodes, model)
     if model.communication is Communication.SWITCHED:
         wait = _expected_wait(times, gpus)
-    expected = data.p_cache * _seconds(times, t_c, data.mu_cache, wait.cache, model)
+    seconds = data.p_cache * _seconds(times, t_c, data.mu_cache, wait.cache, model)
     if data.p_cache < 1.0:
-        expected += (1.0 - data.p_cache) * _seconds(times, t_c, data.mu_load, wait.load, model)
-    return expected
+        seconds += (1.0 - data.p_cache) * _seconds(times, t_c, data.mu_load, wait.load, model)
+    return seconds
 
 
 def _expected_wait(times: BasicTimes, gpus: int) -> PeerWait:

@@ -1,7 +1,7 @@
-"""How fast GPU types are relative to each other, as workloads measured on several of them show.
+"""Relative speeds of GPU types, from workloads measured on several of them.
 
-A workload that was measured on one type, or nowhere, is expected to run on the others as other
-workloads do: what is the best guess for a new training, until its own reports correct it.
+Until a new training's reports correct it, the best guess is that its speeds on types where it was
+not measured relate as those of other workloads do.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from hopsd.model.job import Shape
 from hopsd.model.knowledge import NOBODY, Knowledge
 
 MAX_WORKLOADS = 64
-"""Workloads that are compared: the newest ones."""
+"""Workloads compared: the newest ones."""
 
 MAX_RATIO = 32.0
-"""No type counts as more than so many times as fast as another."""
+"""No type counts as faster than another by more than this factor."""
 
 _Speeds = dict[GpuType, dict[Shape, float]]
 
 
 def with_type_speeds(knowledge: Knowledge, settings: EstimatorSettings) -> Knowledge:
-    """``knowledge`` with the types' relative speeds; workloads that make that raise are left out.
+    """``knowledge`` with the types' relative speeds; workloads that raise an error are excluded.
 
-    Under ``paper_exact`` there are none: a type that was not measured counts like the mean of those
-    that were.
+    There are none under ``paper_exact``: an unmeasured type counts like the mean of the others.
     """
     if settings.model.paper_exact:
         return knowledge
@@ -47,12 +46,12 @@ def _comparable(knowledge: Knowledge) -> tuple[WorkloadName, ...]:
     """The newest workloads that were measured on several types."""
     types: dict[WorkloadName, set[GpuType]] = defaultdict(set)
     newest: dict[WorkloadName, float] = {}
-    seen = [(r.workload, r.gpu_type, r.at) for r in knowledge.records]
-    seen += [(fit.workload, fit.gpu_type, fit.at) for fit in knowledge.theory]
-    for workload, gpu_type, at in seen:
+    observations = [(r.workload, r.gpu_type, r.at) for r in knowledge.records]
+    observations += [(fit.workload, fit.gpu_type, fit.at) for fit in knowledge.theory]
+    for workload, gpu_type, at in observations:
         types[workload].add(gpu_type)
         newest[workload] = max(at, newest.get(workload, at))
-    several = [name for name, measured in types.items() if len(measured) > 1]
+    several = [name for name, gpu_types in types.items() if len(gpu_types) > 1]
     return tuple(sorted(several, key=lambda name: (-newest[name], name))[:MAX_WORKLOADS])
 
 
@@ -62,16 +61,16 @@ def type_speeds(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> di
     Each is the median over users of the median over the user's workloads, so that no single user
     decides where there are three. A type without a workload in common with that type is missing.
     """
-    measured = _measured(knowledge, frozenset(workloads))
+    by_workload = _mean_speeds(knowledge, frozenset(workloads))
     counts: dict[GpuType, int] = defaultdict(int)
-    for speeds in measured.values():
+    for speeds in by_workload.values():
         for gpu_type in speeds:
             counts[gpu_type] += 1
     if not counts:
         return {}
     reference = min(counts, key=lambda gpu_type: (-counts[gpu_type], gpu_type))
     votes: dict[GpuType, dict[UserName, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for (user, _), speeds in sorted(measured.items()):
+    for (user, _), speeds in sorted(by_workload.items()):
         for gpu_type in speeds.keys() - {reference}:
             ratio = _log_ratio(speeds[gpu_type], speeds.get(reference, {}))
             if ratio is not None:
@@ -84,7 +83,7 @@ def type_speeds(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> di
     return {reference: 1.0, **relative} if relative else {}
 
 
-def _measured(
+def _mean_speeds(
     knowledge: Knowledge, workloads: Collection[WorkloadName]
 ) -> Mapping[tuple[UserName, WorkloadName], _Speeds]:
     """Mean samples per second per GPU by user, workload, type and shape; of a type with basic times

@@ -220,7 +220,7 @@ def _table(found: Found) -> Any:
             transfer.nodes,
             f"{transfer.params:,.0f}",
             f"{1e3 * transfer.seconds:.3f}",
-            f"{1e3 * fitted.predicted(transfer):.3f}",
+            f"{1e3 * fitted.prediction(transfer):.3f}",
             f"{fitted.residual(transfer):+.0%}",
         )
         for name, fitted in (("b_link", found.link), ("b_net", found.net))

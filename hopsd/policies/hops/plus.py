@@ -100,7 +100,7 @@ class HopsPlus:
         }
         ranked = {
             job.id: replace(
-                first[job.id].of(job) if job.id in first else job, priority=weight[job.id]
+                first[job.id].apply(job) if job.id in first else job, priority=weight[job.id]
             )
             for job in competing
         }

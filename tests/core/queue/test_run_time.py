@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.queue.run_time import Asked, Distribution, RunTimes, by_declared, by_loops
+from hopsd.core.queue.run_time import Distribution, RunTimeQuery, RunTimes, by_declared, by_loops
 from hopsd.model.ids import UserName, WorkloadName
 from hopsd.model.knowledge import PastRun
 
 ANN, BOB, EVE = UserName("ann"), UserName("bob"), UserName("eve")
-JOB = Asked(ANN, "lab", "train", WorkloadName("w"), mean_gpus=2.0)
+JOB = RunTimeQuery(ANN, "lab", "train", WorkloadName("w"), mean_gpus=2.0)
 amounts = st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=20)
 
 
@@ -26,8 +26,8 @@ def run(hours: float, **other: object) -> PastRun:
 
 @given(amounts, st.floats(0.0, 1e12))
 def test_a_run_takes_at_least_what_it_has_taken(past: list[float], done: float) -> None:
-    made = Distribution.of(past)
-    low, high = made.between(done)
+    made = Distribution.from_amounts(past)
+    low, high = made.interval(done)
     assert done <= made.total(done) < inf
     assert done <= low <= high
 
@@ -35,19 +35,19 @@ def test_a_run_takes_at_least_what_it_has_taken(past: list[float], done: float) 
 @given(amounts)
 def test_before_it_starts_a_run_is_expected_to_be_about_the_mean(past: list[float]) -> None:
     mean = sum(past) / len(past)
-    assert mean * 0.999 <= Distribution.of(past).total(0.0) <= 1.03 * mean
+    assert mean * 0.999 <= Distribution.from_amounts(past).total(0.0) <= 1.03 * mean
 
 
 @given(amounts, st.lists(st.floats(0.0, 1e10), min_size=2, max_size=2))
 def test_the_longer_it_has_run_the_later_it_ends(past: list[float], done: list[float]) -> None:
-    made, (less, more) = Distribution.of(past), sorted(done)
+    made, (less, more) = Distribution.from_amounts(past), sorted(done)
     assert made.total(less) <= made.total(more) * (1 + 1e-9)
 
 
 def test_more_runs_that_agree_narrow_the_interval() -> None:
     widths = []
     for count in (1, 3, 14):
-        low, high = Distribution.of([100.0] * count).between(0.0)
+        low, high = Distribution.from_amounts([100.0] * count).interval(0.0)
         widths.append(high / low)
     assert widths[0] > widths[1] > widths[2] > 1.0
     assert widths[0] > 2.0
@@ -55,13 +55,13 @@ def test_more_runs_that_agree_narrow_the_interval() -> None:
 
 def test_a_job_that_outlives_short_runs_is_one_of_the_long_ones() -> None:
     """Three crashes in the first minute and one run of ten hours."""
-    made = Distribution.of([20.0, 30.0, 40.0, 36_000.0])
+    made = Distribution.from_amounts([20.0, 30.0, 40.0, 36_000.0])
     assert made.total(0.0) == pytest.approx(9_000.0, rel=0.1)
     assert made.total(300.0) == pytest.approx(36_000.0, rel=0.1)
 
 
 def test_a_job_longer_than_all_before_takes_as_long_again() -> None:
-    assert Distribution.of([10.0, 11.0]).total(500.0) == 1_000.0
+    assert Distribution.from_amounts([10.0, 11.0]).total(500.0) == 1_000.0
 
 
 def test_the_nearest_kind_that_is_known_well_enough_decides() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from queued_jobs import job, snapshot, urgency
 
-from hopsd.core.queue.priority import LEAST_FACTOR, LEVELS, queue
+from hopsd.core.queue.priority import LEVELS, MIN_FACTOR, queue
 from hopsd.model.plan import PlanSettings, PriorityName
 
 FACTORS = st.floats(0.0, 1.0)
@@ -26,10 +26,10 @@ def test_accounts_count_for_nothing_by_default() -> None:
 def test_a_product_weighs_the_latency_ratio_and_starves_nobody() -> None:
     ratio, most = urgency(PriorityName.FAIR_SHARE, job("1", share=0.5), job("2", share=1.0))
     assert ratio == most / 2
-    jobs = job("1", qos_weight=0.0), job("2", qos_weight=LEAST_FACTOR)
+    jobs = job("1", qos_weight=0.0), job("2", qos_weight=MIN_FACTOR)
     none, least = urgency(PriorityName.QOS, *jobs)
     assert none == least > 0
-    waited = job("1", share=0.0, wait_seconds=600.0 * 1.01 / LEAST_FACTOR)
+    waited = job("1", share=0.0, wait_seconds=600.0 * 1.01 / MIN_FACTOR)
     late, soon = urgency(PriorityName.FAIR_SHARE, waited, job("2", share=1.0))
     assert late > soon
 

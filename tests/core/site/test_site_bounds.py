@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.site.bounds import Place, bounds
+from hopsd.core.site.bounds import LimitSubject, bounds
 from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, over_memory, within_site
-from hopsd.core.site.room import Room
+from hopsd.core.site.room import PartitionSelector
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -117,22 +117,22 @@ def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
     of_gpu = Qos("gpu", group={Kind.GPUS: 5}, per_user={Kind.JOBS: 7})
     own = Qos("small", group={Kind.GPUS: 4})
     partition = Partition("gpu", own_qos="gpu")
-    place = Place(UserName("alice"), "lab", "small", "gpu")
-    found = {(b.counted.name, b.kind, b.most) for b in bounds(rules(*accounts, own), place)}
+    place = LimitSubject(UserName("alice"), "lab", "small", "gpu")
+    found = {(b.scope.name, b.kind, b.maximum) for b in bounds(rules(*accounts, own), place)}
     assert found == {
         ("QOS small", Kind.GPUS, 4),
         ("account lab", Kind.JOBS, 1),
         ("account lab, user alice", Kind.JOBS, 1),
     }
     both = bounds(rules(*accounts, own, of_gpu, partition), place)
-    assert {(b.counted.name, b.kind, b.most) for b in both} == {
+    assert {(b.scope.name, b.kind, b.maximum) for b in both} == {
         ("QOS gpu", Kind.GPUS, 5),
         ("QOS gpu, user alice", Kind.JOBS, 7),
         ("account lab", Kind.JOBS, 1),
     }
     stronger = replace(own, over_partition=True)
     first = bounds(rules(*accounts, stronger, of_gpu, partition), place)[0]
-    assert (first.counted.name, first.most) == ("QOS small", 4)
+    assert (first.scope.name, first.maximum) == ("QOS small", 4)
 
 
 def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
@@ -227,14 +227,14 @@ def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
     asks, where = job(1, reqs=(2, 4)), read(1, partition="a,b")
     reading = Reading(0.0, (), (where,), others=(plain,), site=rules(*FULL))
     no_room = "no room in partition a: QOS of_a, 1 of 2 GPUs used"
-    assert Room(reading).partitions(asks, where) == ("b", no_room)
-    assert Room(reading).partitions(job(1), where) == ("a,b", "")
+    assert PartitionSelector(reading).partitions(asks, where) == ("b", no_room)
+    assert PartitionSelector(reading).partitions(job(1), where) == ("a,b", "")
     both = replace(reading, others=(plain, replace(plain, id=JobId("8"), partition="b")))
     told = "no room in partition b: QOS of_b, 1 of 1 job used"
-    assert Room(both).partitions(asks, where) == ("a,b", told)
+    assert PartitionSelector(both).partitions(asks, where) == ("a,b", told)
     one = Qos("small", group={Kind.GPUS: 2})
     alike = replace(reading, site=rules(one))
-    assert Room(alike).partitions(asks, where) == ("a,b", "")
+    assert PartitionSelector(alike).partitions(asks, where) == ("a,b", "")
 
 
 @pytest.mark.parametrize("kind", [Kind.CPUS, Kind.MEMORY, Kind.BILLING])
@@ -245,7 +245,9 @@ def test_running_hops_jobs_fill_limits_on_cores_and_memory(kind: Kind) -> None:
     asks = with_rules(1, cores_per_gpu=4.0, memory_mb_per_gpu=4.0)
     where = read(1, partition="a,b")
     told = f"no room in partition a: QOS of_a, 14 of 16 {kind} used"
-    assert Room(Reading(0.0, (), (other, where), site=site)).partitions(asks, where) == ("b", told)
+    assert PartitionSelector(Reading(0.0, (), (other, where), site=site)).partitions(
+        asks, where
+    ) == ("b", told)
 
 
 def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **given: object) -> Job:
