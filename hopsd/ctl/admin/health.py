@@ -57,5 +57,5 @@ def show_health(result: Health) -> None:
         print("No node is slow or breaks jobs, as far as the records tell.")
 
 
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
