@@ -12,7 +12,7 @@ from hopsd.model.knowledge import PhaseRecord
 from hopsd.store.history import History
 
 FIT_SECONDS = 60.0
-"""How long a fit is kept: one to 64 processes takes 20 ms, and little changes in a minute."""
+"""Minimum age of a fit before a refit: one takes 20 ms, and little changes in a minute."""
 
 Pair = tuple[WorkloadName, GpuType]
 
@@ -22,7 +22,7 @@ class Fits:
 
     def __init__(self, store: History) -> None:
         self._store = store
-        self._behind: set[Pair] = set()
+        self._stale: set[Pair] = set()
         self._fitted: dict[Pair, float] = {}
 
     def note(self, records: Iterable[PhaseRecord]) -> None:
@@ -30,22 +30,22 @@ class Fits:
         records = list(records)
         if records:
             self._store.add_phases(records)
-            self._behind |= {(record.workload, record.gpu_type) for record in records}
+            self._stale |= {(record.workload, record.gpu_type) for record in records}
 
     def renew(self, half_life_seconds: float, now: float) -> list[tuple[str, Exception]]:
-        """Refit what has new reports, unless its last fit is less than a minute old.
+        """Refit workloads with new reports, unless their last fit is less than a minute old.
 
-        Returns what could not be fitted, and its error; it is tried again at its next report.
+        Returns those that could not be fitted, with the error; their next report retries them.
         """
-        due = [p for p in self._behind if now - self._fitted.get(p, -inf) >= FIT_SECONDS]
+        due_pairs = [p for p in self._stale if now - self._fitted.get(p, -inf) >= FIT_SECONDS]
 
         def fit(pairs: Sequence[Pair]) -> None:
             fits = [fit_users(self._store.phases(*pair), half_life_seconds) for pair in pairs]
             self._store.save_theory(fitted for fitted in fits if fitted is not None)
 
-        if not due:
+        if not due_pairs:
             return []
-        _, failed = find_failing_items(due, fit)
-        self._behind.difference_update(due)
-        self._fitted.update(dict.fromkeys(due, now))
-        return [(f"{workload} on {gpu_type}", error) for (workload, gpu_type), error in failed]
+        _, failures = find_failing_items(due_pairs, fit)
+        self._stale.difference_update(due_pairs)
+        self._fitted.update(dict.fromkeys(due_pairs, now))
+        return [(f"{workload} on {gpu_type}", error) for (workload, gpu_type), error in failures]

@@ -15,7 +15,7 @@ from hopsd.model.reading import Reading
 from hopsd.store.history import History
 
 MAX_EVENTS = 20
-"""Events per scan for refused reports: any user may leave any number of files in the spool."""
+"""Maximum events per scan for refused reports: a user may put any number of files there."""
 
 
 class Learner:
@@ -36,11 +36,11 @@ class Learner:
         """Learn speeds, phases of iterations and progress of the jobs in ``reading``.
 
         Returns why the reports could not be read, "" if they could.
-        A job's report that makes a step raise is left out and recorded as an event; learning from
-        the other jobs continues.
+        A report that makes a step raise is set aside and recorded as an event; learning from the
+        other jobs continues.
 
         Raises:
-            StoreUnavailableError: what was read is read again in the next scan.
+            StoreUnavailableError: the next scan reads the same reports again.
         """
         collected = self._reports.collect(reading)
         _, speeds = find_failing_items(collected.records, self._store.add_throughput)
@@ -49,14 +49,14 @@ class Learner:
         _, short = find_failing_items(collected.shortages, self._store.save_shortages)
         _, progress = find_failing_items(
             tuple(collected.samples_done),
-            lambda jobs: self._note_progress(jobs, collected, reading),
+            lambda jobs: self._save_progress(jobs, collected, reading),
         )
-        self._note_refused(collected.refused)
-        self._note_left_out(
+        self._record_refusals(collected.refused)
+        self._record_failures(
             [
                 *((record.workload, error) for record, error in speeds),
                 *((record.workload, error) for record, error in phases),
-                *((found.workload, error) for found, error in short),
+                *((shortage.workload, error) for shortage, error in short),
                 *unfit,
                 *((f"progress of job {job}", error) for job, error in progress),
             ]
@@ -64,14 +64,16 @@ class Learner:
         self._reports.settle()
         return collected.unread
 
-    def _note_progress(self, done: Sequence[JobId], collected: Collected, reading: Reading) -> None:
+    def _save_progress(
+        self, job_ids: Sequence[JobId], collected: Collected, reading: Reading
+    ) -> None:
         jobs = {job.id: job for job in reading.jobs}
-        changed = []
-        for job, record in self._store.newest_jobs(done).items():
+        updated = []
+        for job, record in self._store.newest_jobs(job_ids).items():
             program = collected.programs.get(job, record.program)
             if program != record.program:
                 self._store.save_program(workload_of(jobs[job]), program, reading.now)
-            changed.append(
+            updated.append(
                 replace(
                     record,
                     samples_done=collected.samples_done[job],
@@ -84,17 +86,17 @@ class Learner:
                     ),
                 )
             )
-        self._store.save_jobs(changed)
+        self._store.save_jobs(updated)
 
-    def _note_left_out(self, left: Sequence[tuple[str, Exception]]) -> None:
-        for what, error in left[:MAX_EVENTS]:
-            self._store.add_event("report_left_out", f"{what}: {describe_error(error)}")
+    def _record_failures(self, failures: Sequence[tuple[str, Exception]]) -> None:
+        for item, error in failures[:MAX_EVENTS]:
+            self._store.add_event("report_left_out", f"{item}: {describe_error(error)}")
 
-    def _note_refused(self, refused: Sequence[Refused]) -> None:
-        """Count all; of a flood only the first ones become events."""
-        self.refused += len(refused)
-        for each in refused[:MAX_EVENTS]:
-            self._store.add_event("report_refused", str(each))
-        if len(refused) > MAX_EVENTS:
-            more = len(refused) - MAX_EVENTS
-            self._store.add_event("report_refused", f"and {more} more at the same look")
+    def _record_refusals(self, refusals: Sequence[Refused]) -> None:
+        """Count all refusals; only the first MAX_EVENTS become events."""
+        self.refused += len(refusals)
+        for refusal in refusals[:MAX_EVENTS]:
+            self._store.add_event("report_refused", str(refusal))
+        if len(refusals) > MAX_EVENTS:
+            omitted = len(refusals) - MAX_EVENTS
+            self._store.add_event("report_refused", f"and {omitted} more at the same look")

@@ -57,11 +57,11 @@ def workload_document(
     Raises:
         InputError: no or several known workloads match; the message names them.
     """
-    name = _one([row["workload"] for row in known_workloads(knowledge)], name)
+    name = _unique_match([row["workload"] for row in known_workloads(knowledge)], name)
     knowledge = with_implied_bandwidths(knowledge, settings, now)
     knowledge = with_type_speeds(knowledge, settings)
     answer = Estimator(nodes, knowledge, settings, now).estimate(name)
-    below = Estimator(nodes, replace(knowledge, records=()), settings, now).estimate(name)
+    theory_answer = Estimator(nodes, replace(knowledge, records=()), settings, now).estimate(name)
     layers = by_workload(knowledge.records, settings.half_life_seconds, now).get(name)
     layers = layers or Layers({}, {}, {})
     bandwidth = {b.gpu_type: asdict(b) for b in (*knowledge.bandwidth, *settings.bandwidth)}
@@ -73,7 +73,7 @@ def workload_document(
         "types": [
             {
                 "gpu_type": gpu_type,
-                "shapes": _shapes(gpu_type, table, below.tables[gpu_type], layers),
+                "shapes": _shapes(gpu_type, table, theory_answer.tables[gpu_type], layers),
                 "theory": theory.get(gpu_type),
                 "bandwidth": bandwidth.get(gpu_type),
             }
@@ -83,36 +83,36 @@ def workload_document(
     }
 
 
-def _one(names: Sequence[WorkloadName], wanted: WorkloadName) -> WorkloadName:
-    begin = [name for name in names if name.startswith(wanted)]
-    if wanted in names or len(begin) == 1:
-        return wanted if wanted in names else begin[0]
-    if begin:
-        raise InputError(f"workload {wanted!r} begins {len(begin)}: {', '.join(begin[:5])}")
-    close = difflib.get_close_matches(wanted, names, n=3) or names[:3]
+def _unique_match(names: Sequence[WorkloadName], prefix: WorkloadName) -> WorkloadName:
+    matches = [name for name in names if name.startswith(prefix)]
+    if prefix in names or len(matches) == 1:
+        return prefix if prefix in names else matches[0]
+    if matches:
+        raise InputError(f"workload {prefix!r} begins {len(matches)}: {', '.join(matches[:5])}")
+    close = difflib.get_close_matches(prefix, names, n=3) or names[:3]
     hint = f"did you mean {' or '.join(close)}?" if close else "no workload is known yet"
-    raise InputError(f"workload {wanted!r} is not known; {hint}")
+    raise InputError(f"workload {prefix!r} is not known; {hint}")
 
 
 def _shapes(
-    gpu_type: GpuType, table: ThroughputTable, below: ThroughputTable, layers: Layers
+    gpu_type: GpuType, table: ThroughputTable, theory_table: ThroughputTable, layers: Layers
 ) -> list[Document]:
     measured = layers.type.get(gpu_type, Tables())
-    own = {node: layers.entity[node] for node, kind in layers.types.items() if kind == gpu_type}
+    by_node = {node: layers.entity[node] for node, kind in layers.types.items() if kind == gpu_type}
     together = [
         _shape("gpus", n, rate, table.source_of(n, 1), measured.aggregated.get(n))
         | {
-            "theory": _theory(below.aggregated.get(n), below.source_of(n, 1)),
-            "entity": _entity({node: tables.aggregated for node, tables in own.items()}, n),
+            "theory": _theory(theory_table.aggregated.get(n), theory_table.source_of(n, 1)),
+            "entity": _entity({node: tables.aggregated for node, tables in by_node.items()}, n),
         }
         for n, rate in table.aggregated.items()
     ]
     if table.by_shape is None:
-        return together + _spread_by_count(table, below, measured, own)
+        return together + _spread_by_count(table, theory_table, measured, by_node)
     spread = []
     for gpus, nodes in sorted({(2, 2), *measured.spread}, key=lambda s: (s[1], s[0])):
         low, high = table.by_shape.between(gpus, nodes)
-        theory = per_gpu(below, gpus, nodes)
+        theory = per_gpu(theory_table, gpus, nodes)
         spread.append(
             _shape(
                 "servers",
@@ -124,10 +124,10 @@ def _shapes(
             | {
                 "gpus": gpus,
                 "between": [low, high],
-                "theory": _theory(theory, below.source_of(gpus, nodes)),
+                "theory": _theory(theory, theory_table.source_of(gpus, nodes)),
                 "entity": {
-                    node: _measured(tables.spread[gpus, nodes])
-                    for node, tables in sorted(own.items())
+                    node: _speed_document(tables.spread[gpus, nodes])
+                    for node, tables in sorted(by_node.items())
                     if (gpus, nodes) in tables.spread
                 },
             }
@@ -139,16 +139,16 @@ def _shapes(
 
 def _spread_by_count(
     table: ThroughputTable,
-    below: ThroughputTable,
+    theory_table: ThroughputTable,
     measured: Tables,
-    own: Mapping[NodeName, Tables],
+    by_node: Mapping[NodeName, Tables],
 ) -> list[Document]:
     """The distributed table as in the paper, or the operator's."""
     return [
         _shape("servers", n, rate, table.source_of(n, n), measured.distributed.get(n))
         | {
-            "theory": _theory(below.distributed.get(n), below.source_of(n, n)),
-            "entity": _entity({node: tables.distributed for node, tables in own.items()}, n),
+            "theory": _theory(theory_table.distributed.get(n), theory_table.source_of(n, n)),
+            "entity": _entity({node: tables.distributed for node, tables in by_node.items()}, n),
         }
         for n, rate in table.distributed.items()
     ]
@@ -162,26 +162,28 @@ def _shape(
         "count": count,
         "per_gpu": rate,
         "source": source,
-        "type": _measured(measured) if measured else None,
+        "type": _speed_document(measured) if measured else None,
     }
 
 
 def _theory(rate: float | None, source: str) -> float | None:
-    """Only what equations 1 to 5 give, no assumptions and no operator's tables."""
+    """The rate if it comes from equations 1 to 5, not from assumptions or operators' tables."""
     return rate if source.startswith("theory") else None
 
 
 def _entity(tables: Mapping[Any, Table], count: int) -> Document:
     return {
-        node: _measured(table[count]) for node, table in sorted(tables.items()) if count in table
+        node: _speed_document(table[count])
+        for node, table in sorted(tables.items())
+        if count in table
     }
 
 
-def _measured(measured: MeasuredSpeed) -> Document:
+def _speed_document(speed: MeasuredSpeed) -> Document:
     return {
-        "per_gpu": measured.per_gpu,
-        "records": measured.records,
-        "newest": measured.newest,
+        "per_gpu": speed.per_gpu,
+        "records": speed.records,
+        "newest": speed.newest,
     }
 
 

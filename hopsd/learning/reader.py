@@ -1,7 +1,7 @@
 """Reads jobs' reports from the spool folder.
 
-A report is accepted only from a regular file with one link, owned by the job's user, and for a
-node that the run really has. What is refused is named once, with its reason, and removed.
+A report must be a regular file with one link, owned by the job's user, and name a node of the run.
+Other files are reported once, with the reason, and removed.
 """
 
 from __future__ import annotations
@@ -56,16 +56,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one scan of the folder found.
+    """The result of one scan of the folder.
 
-    ``records`` and ``phases`` are new since the last scan. ``samples_done`` by job over all of
-    its runs whose reports are still there. ``samples_planned``: in all, as a job's loops show it.
-    ``restart_seconds``: from Slurm's start of the
-    present run to its first optimizer step. ``programs``: hash of the script that a job trains
-    with, from the newest run that reported it. ``saved``: whether a training job was seen to
-    save. ``communication_timed``: whether a job's ranks tell how long they communicate.
-    ``shortages``: GPU types whose memory was too small. ``unread``: why the folder could
-    not be read, if so.
+    ``records`` and ``phases`` are new since the last scan. ``samples_done``: by job, over all runs
+    whose reports still exist. ``samples_planned``: the total that a job's loops show.
+    ``restart_seconds``: from Slurm's start of the present run to its first optimizer step.
+    ``programs``: hash of the training script, from the newest run that reported it. ``saved``:
+    whether a training job was seen to save. ``communication_timed``: whether a job's ranks report
+    communication times. ``shortages``: GPU types whose memory was too small. ``unread``: why the
+    folder could not be read, if so.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -82,87 +81,91 @@ class Collected:
 
 
 class _Budget:
-    """What a scan still reads of each user; ``resume``: the first file that had to wait."""
+    """The remaining bytes of each user in a scan; ``resume``: the first postponed file."""
 
     def __init__(self) -> None:
-        self._left: dict[int, int] = {}
+        self._remaining: dict[int, int] = {}
         self.resume: dict[int, str] = {}
 
     def grants(self, uid: int, name: str, size: int) -> bool:
-        left = self._left.get(uid, MAX_READ_PER_USER)
-        if uid in self.resume or left <= 0:
+        remaining = self._remaining.get(uid, MAX_READ_PER_USER)
+        if uid in self.resume or remaining <= 0:
             self.resume.setdefault(uid, name)
             return False
-        self._left[uid] = left - min(size, MAX_BYTES)
+        self._remaining[uid] = remaining - min(size, MAX_BYTES)
         return True
 
 
 class ReportReader:
-    """Remembers between scans which reports it has used and where each run of a job was.
+    """Remembers between scans which reports it has consumed and where each run of a job was.
 
-    This state may be lost: a new reader counts once more what the folder holds. The results of
-    a scan are confirmed by :meth:`settle`; without it the next scan returns them again.
+    This state may be lost: a new reader counts the folder's reports again. :meth:`settle` confirms
+    the results of a scan; without it the next scan returns them again.
     """
 
     def __init__(self, directory: Path) -> None:
         self._spool = Spool(directory)
         self._fresh: set[str] = set()
-        self._read: dict[str, tuple[Stamp, Report]] = {}
-        self._used: dict[Run, dict[Process, Counters]] = {}
-        self._ran: dict[Run, Allocation] = {}
+        self._reports_read: dict[str, tuple[Stamp, Report]] = {}
+        self._counters: dict[Run, dict[Process, Counters]] = {}
+        self._allocations: dict[Run, Allocation] = {}
         self._resume: dict[int, str] = {}
-        self._spent: list[str] = []
-        self._settled = (self._read, self._used)
+        self._finished_files: list[str] = []
+        self._settled = (self._reports_read, self._counters)
 
     def close(self) -> None:
         """Close the spool folder."""
         self._spool.close()
 
     def collect(self, reading: Reading) -> Collected:
-        """Read what is new since the last settled scan.
+        """Read the reports that are new since the last settled scan.
 
-        A missing or unreachable folder holds no reports. A job whose reports make a step raise has
-        none, either.
+        A missing or unreachable folder counts as empty, and so do the reports of a job that make a
+        step raise.
         """
-        read, used = self._settled
-        self._read = dict(read)
-        self._used = {run: dict(processes) for run, processes in used.items()}
+        settled_reports, settled_counters = self._settled
+        self._reports_read = dict(settled_reports)
+        self._counters = {run: dict(processes) for run, processes in settled_counters.items()}
         jobs = {job.id: job for job in reading.jobs}
         self._remember(jobs)
         self._fresh.clear()
         files = {JobId(job.number or job.id): job for job in reading.jobs if job.rest is None}
-        names, junk, unread = self._spool.look(files, reading.now)
-        refused = [Refused(name[:300], "nobody's, and cannot be removed") for name in junk]
+        names, orphans, unread = self._spool.look(files, reading.now)
+        refused = [Refused(name[:300], "nobody's, and cannot be removed") for name in orphans]
         by_job: dict[JobId, dict[str, Report]] = defaultdict(dict)
-        for name, job, report in self._believed(names, files, reading.now, refused):
+        for name, job, report in self._valid_reports(names, files, reading.now, refused):
             by_job[job][name] = report
-        learnt = [
-            found
+        by_job_results = [
+            result
             for job, reports in by_job.items()
-            if (found := self._learnt(jobs[job], reports, reading, refused)) is not None
+            if (result := self._results_of_job(jobs[job], reports, reading, refused)) is not None
         ]
-        self._read = {name: self._read[name] for found in by_job.values() for name in found}
-        self._spent = [
+        self._reports_read = {
+            name: self._reports_read[name] for result in by_job.values() for name in result
+        }
+        self._finished_files = [
             name for job, reports in by_job.items() if jobs[job].state.finished for name in reports
         ]
-        return _together(learnt, refused, unread)
+        return _merge(by_job_results, refused, unread)
 
     def settle(self) -> None:
         """Confirm that the last scan's results are stored; remove reports of finished jobs."""
-        for name in self._spent:
+        for name in self._finished_files:
             self._spool.remove(name)
-        self._spent = []
-        self._settled = (self._read, self._used)
+        self._finished_files = []
+        self._settled = (self._reports_read, self._counters)
 
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
-        """Note where runs are: a report of a past run may be read after the job has moved on."""
+        """Note where runs are: we may read a report of a run after the job has moved."""
         for job in jobs.values():
             if job.allocation:
-                self._ran[job.id, job.restarts] = job.allocation
-        self._ran = {run: a for run, a in self._ran.items() if run[0] in jobs}
-        self._used = {run: used for run, used in self._used.items() if run[0] in jobs}
+                self._allocations[job.id, job.restarts] = job.allocation
+        self._allocations = {run: a for run, a in self._allocations.items() if run[0] in jobs}
+        self._counters = {
+            run: counters for run, counters in self._counters.items() if run[0] in jobs
+        }
 
-    def _believed(
+    def _valid_reports(
         self,
         names: Iterable[str],
         jobs: Mapping[JobId, JobReading],
@@ -172,31 +175,31 @@ class ReportReader:
         """The acceptable reports of ``jobs``, which are keyed by Slurm's job number. Others are
         appended to ``refused``.
 
-        Only files of the job's own user count against its limits. What exceeds one scan's limit
-        is left to the next.
+        Only files of the job's user count against its limits. The next scan continues where one
+        scan's limit ended.
         """
         files: Counter[JobId] = Counter()
         budget = _Budget()
-        for name, job in self._in_turn(names, jobs):
+        for name, job in self._in_scan_order(names, jobs):
             try:
-                report = self._believe(name, job, files, budget, now)
-            except FileNotFoundError:  # replaced or removed while we looked
+                report = self._validate_report(name, job, files, budget, now)
+            except FileNotFoundError:  # replaced or removed meanwhile
                 self._spool.forget(name)
-            except Exception as error:  # whatever this file causes
+            except Exception as error:  # any error that this file causes
                 self._refuse(name, error, refused)
             else:
                 if report is not None:
                     yield name, job.id, report
         self._resume = budget.resume
 
-    def _in_turn(
+    def _in_scan_order(
         self, names: Iterable[str], jobs: Mapping[JobId, JobReading]
     ) -> list[tuple[str, JobReading]]:
         """Each user's files from where the last scan left off."""
-        found = [(name, jobs[JobId(name.partition(".")[0])]) for name in names]
-        return sorted(found, key=lambda f: (f[0] < self._resume.get(f[1].uid, ""), f[0]))
+        entries = [(name, jobs[JobId(name.partition(".")[0])]) for name in names]
+        return sorted(entries, key=lambda f: (f[0] < self._resume.get(f[1].uid, ""), f[0]))
 
-    def _believe(
+    def _validate_report(
         self, name: str, job: JobReading, files: Counter[JobId], budget: _Budget, now: float
     ) -> Report | None:
         """The report if it is acceptable; None if it is too early to tell.
@@ -216,33 +219,33 @@ class ReportReader:
         if int(name.split(".")[1]) > job.restarts or job.script is None:
             return None
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-        known = self._read.get(name)
-        if known is None or known[0] != stamp:
+        cached = self._reports_read.get(name)
+        if cached is None or cached[0] != stamp:
             if not budget.grants(job.uid, name, status.st_size):
-                return known[1] if known else None
+                return cached[1] if cached else None
             report = parse_report(self._spool.read_owned(name, job.uid), name, now)
             # An array task's report has its job number, not its id.
-            known = (stamp, replace(report, job=job.id))
+            cached = (stamp, replace(report, job=job.id))
             self._fresh.add(name)
-        where = self._ran.get((job.id, known[1].run))
-        if where is not None:
+        allocation = self._allocations.get((job.id, cached[1].run))
+        if allocation is not None:
             # A report knows Slurm's name of the node.
-            names = {host_of(node): node for node in where.nodes}
-            host = host_of(known[1].node)
+            names = {host_of(node): node for node in allocation.nodes}
+            host = host_of(cached[1].node)
             if host not in names:
-                raise FormatError(f"node: run {known[1].run} is on {', '.join(names)[:300]}")
-            known = (stamp, replace(known[1], node=names[host]))
-        self._read[name] = known
-        return known[1]
+                raise FormatError(f"node: run {cached[1].run} is on {', '.join(names)[:300]}")
+            cached = (stamp, replace(cached[1], node=names[host]))
+        self._reports_read[name] = cached
+        return cached[1]
 
-    def _learnt(
+    def _results_of_job(
         self,
         job: JobReading,
         reports: Mapping[str, Report],
         reading: Reading,
         refused: list[Refused],
     ) -> Collected | None:
-        """What one job's reports say; None if they make a step raise: then they are refused."""
+        """The results of one job's reports; None, with the reports refused, if a step raises."""
         try:
             return self._of_job(job, reports, reading)
         except Exception as error:
@@ -254,8 +257,10 @@ class ReportReader:
         """Report a file once and remove it; one that cannot be removed is not reported again."""
         if not self._spool.stuck(name):
             self._spool.remove(name)
-            expected = isinstance(error, OSError | InputError)
-            refused.append(Refused(name[:300], str(error) if expected else describe_error(error)))
+            is_known_error = isinstance(error, OSError | InputError)
+            refused.append(
+                Refused(name[:300], str(error) if is_known_error else describe_error(error))
+            )
 
     def _of_job(
         self, job: JobReading, reports: Mapping[str, Report], reading: Reading
@@ -285,7 +290,7 @@ class ReportReader:
     ) -> Iterator[Shortage]:
         types = {node.name: node.gpu_type for node in reading.nodes}
         for report in out_of_memory(reports, job):
-            allocation = self._ran.get((job.id, report.run))
+            allocation = self._allocations.get((job.id, report.run))
             if allocation and report.node in types:
                 yield Shortage(
                     user=job.user,
@@ -307,14 +312,16 @@ class ReportReader:
         for report in reports:
             runs[report.job, report.run].append(report)
         for run, members in runs.items():
-            allocation = self._ran.get(run)
+            allocation = self._allocations.get(run)
             if not allocation:
                 continue
-            used = self._used.setdefault(run, {})
-            found = speeds(members, used, allocation)
-            used.update({process_of(report): counters_of(report) for report in found.reports})
+            counters = self._counters.setdefault(run, {})
+            run_speeds = speeds(members, counters, allocation)
+            counters.update(
+                {process_of(report): counters_of(report) for report in run_speeds.reports}
+            )
             workload = workload_of(jobs[run[0]], programs.get(run, ""))
-            for node, per_gpu in found.by_node.items():
+            for node, per_gpu in run_speeds.by_node.items():
                 if not bounds.SPEED.holds(per_gpu):
                     raise FormatError(
                         f"{per_gpu:g} samples/s per GPU on {node}: accepted is {bounds.SPEED}"
@@ -327,27 +334,27 @@ class ReportReader:
                         gpus=allocation.gpus,
                         nodes=len(allocation.nodes),
                         per_gpu=per_gpu,
-                        at=min(reading.now, max(report.at for report in found.reports)),
+                        at=min(reading.now, max(report.at for report in run_speeds.reports)),
                         user=jobs[run[0]].user,
-                        batch=found.batch,
+                        batch=run_speeds.batch,
                     )
 
 
-def _together(learnt: Iterable[Collected], refused: Iterable[Refused], unread: str) -> Collected:
+def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str) -> Collected:
     """The merged results of all jobs."""
-    every = tuple(learnt)
+    parts = tuple(results)
     return Collected(
-        tuple(record for found in every for record in found.records),
-        {job: done for found in every for job, done in found.samples_done.items()},
-        {job: s for found in every for job, s in found.restart_seconds.items()},
+        tuple(record for part in parts for record in part.records),
+        {job: samples for part in parts for job, samples in part.samples_done.items()},
+        {job: s for part in parts for job, s in part.restart_seconds.items()},
         tuple(refused),
-        tuple(record for found in every for record in found.phases),
-        {job: program for found in every for job, program in found.programs.items()},
-        {job: saved for found in every for job, saved in found.saved.items()},
-        tuple(shortage for found in every for shortage in found.shortages),
-        {job: samples for found in every for job, samples in found.samples_planned.items()},
+        tuple(record for part in parts for record in part.phases),
+        {job: program for part in parts for job, program in part.programs.items()},
+        {job: has_saved for part in parts for job, has_saved in part.saved.items()},
+        tuple(shortage for part in parts for shortage in part.shortages),
+        {job: samples for part in parts for job, samples in part.samples_planned.items()},
         unread,
-        {job: timed for found in every for job, timed in found.communication_timed.items()},
+        {job: is_timed for part in parts for job, is_timed in part.communication_timed.items()},
     )
 
 

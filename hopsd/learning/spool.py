@@ -1,8 +1,8 @@
 """The folder where jobs leave their reports: shared, world-writable, sticky.
 
-Any user may put any number of files into it. So each scan lists a bounded part of it, and the next
-scan continues there; files known to be a job's report are read every time. Files that belong to no
-job are removed after a while, or named if they cannot be.
+Any user may put any number of files into it, so each scan lists a bounded part and the next scan
+continues there; known reports are read in every scan. Orphans, files that belong to no job, are
+removed after ORPHAN_SECONDS, or reported if that fails.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hopsd.errors import FormatError
 from hopsd.model.ids import JobId
 
 MAX_LISTED = 20_000
-"""Names read in one scan: 25 ms."""
+"""Maximum names read in one scan: 25 ms."""
 
 MAX_JUDGED = 2_000
-"""Names in one scan that belong to no job and are checked for removal."""
+"""Maximum orphans checked for removal in one scan."""
 
 MAX_STUCK = 100_000
 ORPHAN_SECONDS = 3600.0
 
 FUTURE_SECONDS = 86_400.0
-"""No file server's clock is a day ahead: such a file was dated by hand, to stay for ever."""
+"""No file server's clock is a day ahead: somebody dated such a file to keep it from removal."""
 
 
 class Spool:
@@ -38,27 +38,27 @@ class Spool:
         self.folder = folder
         self._listing: Iterator[os.DirEntry[str]] | None = None
         self._close: Callable[[], None] = lambda: None
-        self._found: set[str] = set()
+        self._report_names: set[str] = set()
         self._stuck: set[str] = set()
 
     def look(self, jobs: Collection[JobId], now: float) -> tuple[list[str], list[str], str]:
-        """Names of reports of ``jobs`` in order; newly found junk that cannot be removed; and why
-        the folder cannot be read, empty if it can be.
+        """Names of reports of ``jobs`` in order; new orphans that cannot be removed; and why the
+        folder cannot be read, empty if it can.
         """
-        listed, unread = self._listed()
-        # A write in progress, or a job newer than the reading: give it time.
-        junk = [name for name in listed if not _is_of(name, jobs)]
-        self._found.update(set(listed).difference(junk))
-        self._found = {name for name in self._found if _is_of(name, jobs)}
-        named = [name for name in junk[:MAX_JUDGED] if not self._cleaned(name, now)]
-        return sorted(self._found), named, unread
+        names, unread = self._next_names()
+        # May be a write in progress, or belong to a job newer than the reading: give it time.
+        orphans = [name for name in names if not _is_report_of(name, jobs)]
+        self._report_names.update(set(names).difference(orphans))
+        self._report_names = {name for name in self._report_names if _is_report_of(name, jobs)}
+        unremovable = [name for name in orphans[:MAX_JUDGED] if not self._is_settled(name, now)]
+        return sorted(self._report_names), unremovable, unread
 
     def close(self) -> None:
         """Close the descriptor of an unfinished listing."""
         self._close()
         self._listing = None
 
-    def _listed(self) -> tuple[list[str], str]:
+    def _next_names(self) -> tuple[list[str], str]:
         """The next names."""
         try:
             if self._listing is None:
@@ -67,14 +67,14 @@ class Spool:
             names = [entry.name for entry in islice(self._listing, MAX_LISTED)]
         except OSError as error:
             self.close()
-            self._found.clear()
+            self._report_names.clear()
             return [], f"{self.folder}: {error.strerror}"
         if len(names) < MAX_LISTED:
             self.close()
         return names, ""
 
-    def _cleaned(self, name: str, now: float) -> bool:
-        """Whether a name that belongs to no job needs no report: it was removed, or may stay."""
+    def _is_settled(self, name: str, now: float) -> bool:
+        """Whether an orphan needs no message: it was removed or reported, or may stay for now."""
         if name in self._stuck:
             return True
         try:
@@ -87,15 +87,15 @@ class Spool:
 
     def forget(self, name: str) -> None:
         """Drop a name that no longer exists."""
-        self._found.discard(name)
+        self._report_names.discard(name)
 
     def remove(self, name: str) -> bool:
-        """Remove a file or an empty folder. What cannot be removed is not tried again."""
-        self._found.discard(name)
+        """Remove a file or an empty folder; a failure is not retried."""
+        self._report_names.discard(name)
         path = self.folder / name
-        for way in (path.unlink, path.rmdir):
+        for remove_entry in (path.unlink, path.rmdir):
             with suppress(OSError):
-                way()
+                remove_entry()
                 return True
         if len(self._stuck) >= MAX_STUCK:
             self._stuck.clear()
@@ -122,7 +122,7 @@ class Spool:
                 raise FormatError("not a regular file with one name")
             if status.st_uid != uid:
                 raise FormatError(f"owner {status.st_uid} is not the job's user {uid}")
-            data = _read(descriptor)
+            data = _read_limited(descriptor)
         finally:
             os.close(descriptor)
         if len(data) > MAX_BYTES:
@@ -130,7 +130,7 @@ class Spool:
         return data
 
 
-def _read(descriptor: int) -> bytes:
+def _read_limited(descriptor: int) -> bytes:
     """Up to one byte more than a report may have."""
     data = b""
     while len(data) <= MAX_BYTES and (part := os.read(descriptor, MAX_BYTES + 1 - len(data))):
@@ -138,6 +138,6 @@ def _read(descriptor: int) -> bytes:
     return data
 
 
-def _is_of(name: str, jobs: Collection[JobId]) -> bool:
-    found = FILE_NAME.fullmatch(name)
-    return found is not None and JobId(found[1]) in jobs
+def _is_report_of(name: str, jobs: Collection[JobId]) -> bool:
+    match = FILE_NAME.fullmatch(name)
+    return match is not None and JobId(match[1]) in jobs

@@ -31,9 +31,9 @@ SIZES = (1_000_000, 4_000_000, 16_000_000, 64_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The fits of a type, None if the cluster has no such shape; ``speeds``: samples per second of
-    hops' own small networks on one GPU.
+class Calibration:
+    """The fits of a GPU type, None if the cluster has no such shape. ``speeds``: samples per second
+    of hops' small networks on one GPU.
     """
 
     gpu_type: GpuType
@@ -42,21 +42,27 @@ class Found:
     net: Fit | None
     speeds: Mapping[str, float] = field(default_factory=dict)
 
-    def records(self, node: NodeName, at: float) -> list[ThroughputRecord]:
-        """The speeds as records of workloads of their own, by which types are compared."""
+    def records(self, node: NodeName, timestamp: float) -> list[ThroughputRecord]:
+        """The speeds as records of separate workloads, which serve to compare types."""
         return [
             ThroughputRecord(
-                WorkloadName(f"hops-calibration-{network}"), self.gpu_type, node, 1, 1, speed, at
+                WorkloadName(f"hops-calibration-{network}"),
+                self.gpu_type,
+                node,
+                1,
+                1,
+                speed,
+                timestamp,
             )
             for network, speed in self.speeds.items()
         ]
 
-    def bandwidth(self, at: float) -> Bandwidth | None:
-        """The bandwidths; a measured one stands in for a missing one, which no placement needs."""
+    def bandwidth(self, timestamp: float) -> Bandwidth | None:
+        """The bandwidths. A missing one takes the other's value; no placement needs it."""
         link, net = self.link or self.net, self.net or self.link
         if link is None or net is None:
             return None
-        return Bandwidth(self.gpu_type, link.bandwidth, net.bandwidth, at)
+        return Bandwidth(self.gpu_type, link.bandwidth, net.bandwidth, timestamp)
 
 
 @click.command()
@@ -121,55 +127,61 @@ def calibrate(
     port, _ = choose_port(config.slurm)
     reading = port.read()
     commands = SlurmCommands(patience + 60.0 * site.limit_minutes)
-    chosen = _chosen(types, reading)
-    single = {kind: where for kind in chosen if (where := single_gpu(reading, kind))}
-    total = sum(len(found) for kind in chosen for found in shapes(reading, kind)) + len(single)
+    gpu_types = _selected_types(types, reading)
+    allocations = {
+        kind: allocation for kind in gpu_types if (allocation := single_gpu(reading, kind))
+    }
+    total = sum(len(results) for kind in gpu_types for results in shapes(reading, kind)) + len(
+        allocations
+    )
     with Bar("calibrate", "placements") as bar:
-        done = count(1)
+        counter = count(1)
         bar.at(0, total)
-        found = [
+        results = [
             _measure(
                 commands, site, reading, gpu_type, sizes,
-                told=lambda: bar.at(next(done), total), quiet=as_json,
+                on_placement=lambda: bar.at(next(counter), total), quiet=as_json,
             )
-            for gpu_type in chosen
+            for gpu_type in gpu_types
         ]  # fmt: skip
-        for index, each in enumerate(found):
-            if (where := single.get(each.gpu_type)) is not None:
+        for index, result in enumerate(results):
+            if (allocation := allocations.get(result.gpu_type)) is not None:
                 if not as_json:
-                    say(f"{each.gpu_type}: two networks on {where}")
-                found[index] = replace(each, speeds=train(commands, site, where))
-                bar.at(next(done), total)
+                    say(f"{result.gpu_type}: two networks on {allocation}")
+                results[index] = replace(result, speeds=train(commands, site, allocation))
+                bar.at(next(counter), total)
     now = time.time()
-    measured = [bandwidth for each in found if (bandwidth := each.bandwidth(now))]
+    bandwidths = [bandwidth for result in results if (bandwidth := result.bandwidth(now))]
     if not dry_run:
         with PostgresStore(config.database.dsn) as store:
-            store.save_bandwidth(measured)
+            store.save_bandwidth(bandwidths)
             store.add_throughput(
                 [
                     record
-                    for each in found
-                    if each.gpu_type in single
-                    for record in each.records(single[each.gpu_type].nodes[0], now)
+                    for result in results
+                    if result.gpu_type in allocations
+                    for record in result.records(allocations[result.gpu_type].nodes[0], now)
                 ]
             )
     if as_json:
-        show_json([_document(each) for each in found])
+        show_json([_document(result) for result in results])
         return
-    for each in found:
-        show(_table(each))
-    if any(each.speeds for each in found):
-        show(_speed_table(found))
-    for line in _summary(measured, config, stored=not dry_run):
+    for result in results:
+        show(_table(result))
+    if any(result.speeds for result in results):
+        show(_speed_table(results))
+    for line in _summary(bandwidths, config, is_stored=not dry_run):
         say(line)
 
 
-def _chosen(types: Sequence[str], reading: Reading) -> list[GpuType]:
-    there = sorted({node.gpu_type for node in reading.nodes if node.usable})
+def _selected_types(types: Sequence[str], reading: Reading) -> list[GpuType]:
+    available = sorted({node.gpu_type for node in reading.nodes if node.usable})
     for name in types:
-        if name not in there:
-            raise InputError(f"--type {name}: no usable node has it; accepted: {', '.join(there)}")
-    return [GpuType(name) for name in types] or there
+        if name not in available:
+            raise InputError(
+                f"--type {name}: no usable node has it; accepted: {', '.join(available)}"
+            )
+    return [GpuType(name) for name in types] or available
 
 
 def _measure(
@@ -179,40 +191,40 @@ def _measure(
     gpu_type: GpuType,
     sizes: Sequence[int],
     *,
-    told: Callable[[], None],
+    on_placement: Callable[[], None],
     quiet: bool,
-) -> Found:
-    found = Found(gpu_type, "", None, None)
-    within, between = shapes(reading, gpu_type)
-    for name, allocations in (("link", within), ("net", between)):
+) -> Calibration:
+    result = Calibration(gpu_type, "", None, None)
+    one_server, two_servers = shapes(reading, gpu_type)
+    for name, allocations in (("link", one_server), ("net", two_servers)):
         transfers = []
         for allocation in allocations:
             if not quiet:
                 say(f"{gpu_type}: {len(sizes)} sizes on {allocation}")
             backend, times = measure(commands, site, allocation, sizes)
-            found = replace(found, backend=backend)
+            result = replace(result, backend=backend)
             transfers += times
-            told()
+            on_placement()
         if transfers:
             fitted = fit(transfers)
-            found = replace(found, link=fitted) if name == "link" else replace(found, net=fitted)
-    return found
+            result = replace(result, link=fitted) if name == "link" else replace(result, net=fitted)
+    return result
 
 
-def _speed_table(found: Sequence[Found]) -> Any:
+def _speed_table(results: Sequence[Calibration]) -> Any:
     """Each network's speed on one GPU of each type, and relative to the slowest type."""
     rows = []
-    for network in sorted({network for each in found for network in each.speeds}):
-        slowest = min(each.speeds[network] for each in found if each.speeds)
+    for network in sorted({network for result in results for network in result.speeds}):
+        slowest = min(result.speeds[network] for result in results if result.speeds)
         rows += [
-            (network, each.gpu_type, f"{speed:,.4g}", f"{speed / slowest:.2f}")
-            for each in found
-            if (speed := each.speeds.get(network)) is not None
+            (network, result.gpu_type, f"{speed:,.4g}", f"{speed / slowest:.2f}")
+            for result in results
+            if (speed := result.speeds.get(network)) is not None
         ]
     return table("One GPU", ["network", "type", "samples/s", "relative"], rows)
 
 
-def _table(found: Found) -> Any:
+def _table(result: Calibration) -> Any:
     rows = [
         (
             name,
@@ -223,35 +235,35 @@ def _table(found: Found) -> Any:
             f"{1e3 * fitted.prediction(transfer):.3f}",
             f"{fitted.residual(transfer):+.0%}",
         )
-        for name, fitted in (("b_link", found.link), ("b_net", found.net))
+        for name, fitted in (("b_link", result.link), ("b_net", result.net))
         if fitted
         for transfer in fitted.transfers
     ]
     columns = ["of", "GPUs", "servers", "parameters", "measured (ms)", "by the fit", "residual"]
-    return table(f"{found.gpu_type} ({found.backend or 'nothing to measure'})", columns, rows)
+    return table(f"{result.gpu_type} ({result.backend or 'nothing to measure'})", columns, rows)
 
 
-def _summary(measured: Sequence[Bandwidth], config: Config, *, stored: bool) -> Iterator[str]:
-    for each in measured:
+def _summary(bandwidths: Sequence[Bandwidth], config: Config, *, is_stored: bool) -> Iterator[str]:
+    for bandwidth in bandwidths:
         yield (
-            f"{each.gpu_type}: b_link {each.b_link:.4g}, b_net {each.b_net:.4g} parameters/s"
-            f" {'stored' if stored else 'not stored'}"
+            f"{bandwidth.gpu_type}: b_link {bandwidth.b_link:.4g}, b_net"
+            f" {bandwidth.b_net:.4g} parameters/s {'stored' if is_stored else 'not stored'}"
         )
-        if each.gpu_type in config.bandwidth:
-            given = config.bandwidth[each.gpu_type]
+        if bandwidth.gpu_type in config.bandwidth:
+            override = config.bandwidth[bandwidth.gpu_type]
             yield (
-                f"  the configuration overrides them: b_link {given.b_link:.4g},"
-                f" b_net {given.b_net:.4g}"
+                f"  the configuration overrides them: b_link {override.b_link:.4g},"
+                f" b_net {override.b_net:.4g}"
             )
 
 
-def _document(found: Found) -> dict[str, Any]:
+def _document(result: Calibration) -> dict[str, Any]:
     return {
-        "gpu_type": found.gpu_type,
-        "backend": found.backend,
-        "b_link": _fit_document(found.link),
-        "b_net": _fit_document(found.net),
-        "samples_per_second": dict(found.speeds),
+        "gpu_type": result.gpu_type,
+        "backend": result.backend,
+        "b_link": _fit_document(result.link),
+        "b_net": _fit_document(result.net),
+        "samples_per_second": dict(result.speeds),
     }
 
 

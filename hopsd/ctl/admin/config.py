@@ -45,7 +45,10 @@ def config() -> None:
     help="With --node: where prolog.sh and the others are.",
 )
 @click.option(
-    "--account", default="hops", show_default=True, help="hopsd's, whose rights are looked at."
+    "--account",
+    default="hops",
+    show_default=True,
+    help="hopsd's account, whose rights are checked.",
 )
 def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     """Report every error in FILE; with --node also what is wrong with this machine's part of hops.
@@ -72,7 +75,7 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
 
 
 def _check_rights(account: str) -> None:
-    """Check the rights of hopsd's account; skipped if there is none, or while Slurm is away."""
+    """Check the rights of hopsd's account; skip this without the account or while Slurm is down."""
     try:
         uid = pwd.getpwnam(account).pw_uid
     except KeyError:
@@ -82,23 +85,23 @@ def _check_rights(account: str) -> None:
         missing = missing_rights(commands, uid, account)
         missing += submit_script_problems(slurm_conf(commands))
     except SlurmError as error:
-        complain(f"rights in Slurm are not looked at: {str(error).splitlines()[0]}")
+        complain(f"cannot check rights in Slurm: {str(error).splitlines()[0]}")
     else:
-        for one in missing:
-            complain(one)
+        for sentence in missing:
+            complain(sentence)
         if missing:
             sys.exit(1)
         say(f"{account} may do in Slurm all that hopsd needs")
 
 
 def _check_node(folder: Path, loaded: Config | None) -> None:
-    said = read_site(folder / "site.sh")
+    site_settings = read_site(folder / "site.sh")
     try:
         conf = slurm_conf(SlurmCommands(5.0))
     except SlurmError as error:
         conf = None
-        complain(f"slurm.conf is not looked at: {str(error).splitlines()[0]}")
-    site = Site(folder, loaded, conf, said=said)
+        complain(f"cannot check slurm.conf: {str(error).splitlines()[0]}")
+    site = Site(folder, loaded, conf, settings=site_settings)
     wrong = list(problems(site))
     for sentence in wrong:
         complain(sentence)
@@ -140,12 +143,12 @@ def explain(setting: str) -> None:
 
     Exit codes: 0 done, 2 there is no such setting.
     """
-    known = described()
-    if setting not in known:
-        near = get_close_matches(setting, known, 3, 0.5)
-        meant = f"did you mean {' or '.join(near)}? " if near else ""
-        raise InputError(f"no setting {setting!r}; {meant}`man hopsd.toml` has them all")
-    option = known[setting]
+    options = described()
+    if setting not in options:
+        similar = get_close_matches(setting, options, 3, 0.5)
+        hint = f"did you mean {' or '.join(similar)}? " if similar else ""
+        raise InputError(f"no setting {setting!r}; {hint}`man hopsd.toml` has them all")
+    option = options[setting]
     for label, text in (
         ("what it does", option.doc),
         ("accepted", option.accepted),

@@ -46,12 +46,14 @@ def pause(path: Path, release_held: bool, wait: float) -> None:
     Exit codes: 0 done, 1 not done yet or refused by Slurm, 4 hopsd is not reachable.
     """
     answer = ask_daemon(path, "pause")
-    _until_mode(path, "paused", f"paused by {answer['by']}; `hopsctl resume` goes on", wait)
+    _wait_for_mode(path, "paused", f"paused by {answer['by']}; `hopsctl resume` goes on", wait)
     if release_held:
-        since = time.time()
-        held = [row["id"] for row in ask_daemon(path, "status")["waiting"] if not row["released"]]
+        start = time.time()
+        held_jobs = [
+            row["id"] for row in ask_daemon(path, "status")["waiting"] if not row["released"]
+        ]
         ask_daemon(path, "release", jobs=[])
-        _tell_released(path, held, since, wait)
+        _show_outcomes(path, held_jobs, start, wait)
 
 
 @click.command()
@@ -67,7 +69,7 @@ def resume(path: Path, wait: float) -> None:
     Exit codes: 0 done, 1 not done yet, 4 hopsd is not reachable.
     """
     ask_daemon(path, "resume")
-    _until_mode(path, "active", "resumed", wait)
+    _wait_for_mode(path, "active", "resumed", wait)
 
 
 @click.command()
@@ -84,66 +86,70 @@ def release(jobs: tuple[str, ...], path: Path, wait: float) -> None:
 
     Exit codes: 0 done, 1 not done yet or refused by Slurm, 4 hopsd is not reachable.
     """
-    since = time.time()
+    start = time.time()
     answer = ask_daemon(path, "release", jobs=list(jobs))
-    _tell_released(path, answer["released"], since, wait)
+    _show_outcomes(path, answer["released"], start, wait)
 
 
-def _until_mode(path: Path, mode: str, done: str, seconds: float) -> None:
-    """Print ``done`` once it is; a standby hopsd leaves it to the leader."""
+def _wait_for_mode(path: Path, mode: str, message: str, seconds: float) -> None:
+    """Wait for ``mode`` and print ``message``; a standby hopsd leaves the change to the leader."""
 
-    def there() -> bool:
+    def is_in_mode() -> bool:
         return ask_daemon(path, "status", most=0)["mode"] in (mode, "standby")
 
-    if not _within(seconds, there):
+    if not _wait_until(seconds, is_in_mode):
         complain(
             f"asked, and not so after {seconds:g} s: a round is under way; `hopsctl status` shows"
             f" {mode} when it has ended"
         )
         sys.exit(EXIT_NOT_DONE)
     standby = ask_daemon(path, "status", most=0)["mode"] == "standby"
-    say(f"asked; this hopsd stands by, the one that leads takes it up: {done}" if standby else done)
+    say(
+        f"asked; this hopsd stands by, the one that leads takes it up: {message}"
+        if standby
+        else message
+    )
 
 
-def _tell_released(path: Path, jobs: Sequence[str], since: float, seconds: float) -> None:
+def _show_outcomes(path: Path, jobs: Sequence[str], start: float, seconds: float) -> None:
     """One line per job with its outcome."""
     outcomes: dict[str, str | None] = dict.fromkeys(jobs)
 
-    def all_told() -> bool:
+    def all_known() -> bool:
         waiting = {row["id"]: row for row in ask_daemon(path, "status")["waiting"]}
-        for job, told in outcomes.items():
-            outcomes[job] = told or _outcome(path, job, waiting.get(job), since)
+        for job, outcome in outcomes.items():
+            outcomes[job] = outcome or _outcome(path, job, waiting.get(job), start)
         return all(outcomes.values())
 
-    all_told_in_time = _within(seconds, all_told)
-    for job, told in outcomes.items():
-        if told is not None and not told.startswith("not"):
-            say(f"job {job}: {told}")
+    complete = _wait_until(seconds, all_known)
+    for job, outcome in outcomes.items():
+        if outcome is not None and not outcome.startswith("not"):
+            say(f"job {job}: {outcome}")
         else:
-            complain(f"job {job}: {told or _not_yet(job)}")
+            complain(f"job {job}: {outcome or _pending_text(job)}")
     if not jobs:
         say("hops holds no job")
-    if not all_told_in_time or any((told or "").startswith("not") for told in outcomes.values()):
+    if not complete or any((outcome or "").startswith("not") for outcome in outcomes.values()):
         sys.exit(EXIT_NOT_DONE)
 
 
-def _not_yet(job: str) -> str:
-    return f"asked for, not carried out yet; `hopsctl explain {job}` shows what becomes of it"
+def _pending_text(job: str) -> str:
+    return f"requested, not done yet; see `hopsctl explain {job}`"
 
 
-def _outcome(path: Path, job: str, row: Document | None, since: float) -> str | None:
-    """The outcome of a release; None: not known yet."""
+def _outcome(path: Path, job: str, row: Document | None, start: float) -> str | None:
+    """The outcome of a release; None while unknown."""
     if row is not None and row["released"]:
         return "given to plain Slurm"
     for event in ask_daemon(path, "explain", job=job)["history"]["events"]:
-        if event["time"] >= since - 1.0 and event["text"].startswith("release"):
+        if event["time"] >= start - 1.0 and event["text"].startswith("release"):
             return f"not given to plain Slurm: {event['text']}"
     if row is None:
-        return "waits no more: it runs, or it has ended"
+        return "no longer waiting: it runs or has ended"
     return None
 
 
-def _within(seconds: float, holds: Callable[[], bool]) -> bool:
+def _wait_until(seconds: float, holds: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() >= deadline:

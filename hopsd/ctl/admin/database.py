@@ -17,12 +17,14 @@ from hopsd.store.migrate import migrate as run
 @click.option("--dsn", help="The database, instead of the configuration's.")
 @click.option(
     "--back",
+    "steps_back",
     type=click.IntRange(min=1),
     metavar="N",
     help="Undo the newest N migrations, with the data in their tables.",
 )
 @click.option(
     "--to",
+    "target",
     metavar="NAME",
     help="Undo all migrations after this one, such as 0012.reporters, with their data.",
 )
@@ -34,8 +36,8 @@ def migrate(
     context: click.Context,
     path: Path,
     dsn: str | None,
-    back: int | None,
-    to: str | None,
+    steps_back: int | None,
+    target: str | None,
     check: bool,
 ) -> None:
     """Bring the schema to this release. Stop hopsd before going back.
@@ -46,13 +48,13 @@ def migrate(
       hopsctl migrate
       hopsctl migrate --back 1
     """
-    if to is not None and back is not None:
+    if target is not None and steps_back is not None:
         raise click.UsageError("--back and --to: accepted is one of them")
     dsn = load(path).database.dsn if dsn is None else dsn
     if check:
         missing = pending(dsn)
         print("\n".join(f"to apply: {name}" for name in missing) or "up to date")
         context.exit(1 if missing else 0)
-    done = run(dsn, back=back or 0) if to is None else back_to(dsn, to)
-    word = "applied" if back is None and to is None else "rolled back"
-    print("\n".join(f"{word}: {name}" for name in done) or "up to date")
+    migrations = run(dsn, back=steps_back or 0) if target is None else back_to(dsn, target)
+    word = "applied" if steps_back is None and target is None else "rolled back"
+    print("\n".join(f"{word}: {name}" for name in migrations) or "up to date")

@@ -68,5 +68,5 @@ def _show(document: Mapping[str, Any]) -> None:
         print("No node is certain to be slow or to break jobs.")
 
 
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,6 +1,6 @@
 """Checks a node's part of hops against hopsd.toml, slurm.conf and this release.
 
-Each check yields sentences about what is wrong, none if all is well.
+Each check yields a sentence per problem.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ CONTAINERS = ("pyxis",)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One machine's part. ``config`` None: no hopsd.toml here; ``slurm``: slurm.conf's keys, None:
-    slurmctld does not answer. ``owner``: the account that everything here should belong to.
+    """One machine's part of hops. ``config`` None: no hopsd.toml here. ``slurm``: slurm.conf's
+    keys, None if slurmctld does not answer. ``owner``: uid that should own everything here.
+    ``settings``: of site.sh.
     """
 
     folder: Path
     config: Config | None = None
     slurm: Mapping[str, str] | None = None
     owner: int = 0
-    said: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, name: str) -> Path | None:
-        return Path(self.said[name]) if self.said.get(name) else None
+        return Path(self.settings[name]) if self.settings.get(name) else None
 
 
 def shipped() -> Path:
@@ -51,15 +52,15 @@ def read_site(path: Path, owner: int = 0) -> dict[str, str]:
     """The settings in the shell file, read as the scripts read it.
 
     Raises:
-        InputError: it is not there, or no shell file, or others than ``owner`` may write it: then
-            it is not run here either.
+        InputError: it is missing or no shell file, or somebody else than ``owner`` may write it;
+            then it is not run here either.
     """
     if not path.is_file():
         raise InputError(f"{path}: not there; install it from {shipped()}")
-    for place in (path, path.parent):
-        for sentence in _only(place, owner, "root runs what is in it"):
+    for checked_path in (path, path.parent):
+        for sentence in _check_owner(checked_path, owner, "root runs what is in it"):
             raise InputError(sentence)
-    done = subprocess.run(
+    result = subprocess.run(
         ["/bin/sh", "-ec", 'set -a; . "$0"; env -0', path.resolve()],
         env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
         cwd="/",
@@ -70,9 +71,9 @@ def read_site(path: Path, owner: int = 0) -> dict[str, str]:
         timeout=10,
         check=False,
     )
-    if done.returncode:
-        raise InputError(f"{path}: the shell refuses it: {done.stderr.strip()}")
-    pairs = (entry.partition("=") for entry in done.stdout.split("\0"))
+    if result.returncode:
+        raise InputError(f"{path}: the shell refuses it: {result.stderr.strip()}")
+    pairs = (entry.partition("=") for entry in result.stdout.split("\0"))
     return {name: value for name, _, value in pairs if name.startswith("HOPS_")}
 
 
@@ -93,24 +94,24 @@ def _scripts(site: Site) -> Iterator[str]:
         if not path.is_file():
             yield f"{path}: not there; install it from {shipped()}"
             continue
-        yield from _only(path, site.owner, "it is read as root")
+        yield from _check_owner(path, site.owner, "it is read as root")
         if name in SCRIPTS and not path.stat().st_mode & stat.S_IXOTH:
             yield f"{path}: not executable by all; accepted is mode 755"
-        yield from _same(path, shipped() / name)
+        yield from _check_release(path, shipped() / name)
 
 
-def _only(path: Path, owner: int, why: str) -> Iterator[str]:
+def _check_owner(path: Path, owner: int, reason: str) -> Iterator[str]:
     status = path.stat()
     if status.st_uid != owner or status.st_mode & 0o022:
         yield (
-            f"{path}: {stat.filemode(status.st_mode)} of uid {status.st_uid}; {why}, so that only"
+            f"{path}: {stat.filemode(status.st_mode)} of uid {status.st_uid}; {reason}, so only"
             f" uid {owner} may write it"
         )
 
 
-def _same(path: Path, ours: Path) -> Iterator[str]:
-    if ours.is_file() and path.read_bytes() != ours.read_bytes():
-        yield f"{path}: of another release than this hopsctl, or changed; see {ours}"
+def _check_release(path: Path, release_file: Path) -> Iterator[str]:
+    if release_file.is_file() and path.read_bytes() != release_file.read_bytes():
+        yield f"{path}: of another release than this hopsctl, or changed; see {release_file}"
 
 
 def _run_dir(site: Site) -> Iterator[str]:
@@ -119,23 +120,23 @@ def _run_dir(site: Site) -> Iterator[str]:
         return
     if site.config is not None and folder.resolve() == site.config.daemon.socket.parent.resolve():
         yield f"HOPS_RUN_DIR={folder}: hopsd's own; accepted is one of root's, /run/hops-node"
-    yield from _roots_own(site, folder)
+    yield from _check_root_folder(site, folder)
     if not folder.parent.is_dir():
         yield f"HOPS_RUN_DIR={folder}: {folder.parent} is not there, and prolog.sh does not make it"
 
 
-def _roots_own(site: Site, folder: Path) -> Iterator[str]:
+def _check_root_folder(site: Site, folder: Path) -> Iterator[str]:
     if folder.is_symlink():
         yield f"{folder}: a link, which the scripts refuse; accepted is a folder itself"
     elif folder.exists():
-        yield from _only(folder, site.owner, "prolog.sh writes there as root")
+        yield from _check_owner(folder, site.owner, "prolog.sh writes there as root")
 
 
 def _state_dir(site: Site) -> Iterator[str]:
     folder = site.path("HOPS_STATE_DIR")
     if folder is None:
         return
-    yield from _roots_own(site, folder)
+    yield from _check_root_folder(site, folder)
     if not folder.parent.is_dir():
         yield f"HOPS_STATE_DIR={folder}: {folder.parent} is not there; accepted is one in memory"
 
@@ -170,25 +171,31 @@ def _profiler(site: Site) -> Iterator[str]:
     if not (folder / "sitecustomize.py").is_file():
         yield f"HOPS_PROFILER_PATH={folder}: no sitecustomize.py there, as in .../profiler/site"
         return
-    package, ours = folder.parent, Path(str(files("hops_profiler")))
+    package, release_package = folder.parent, Path(str(files("hops_profiler")))
     for path in (package, folder, folder / "sitecustomize.py"):
-        yield from _only(path, site.owner, "every user's Python runs it")
-    for path in sorted(ours.rglob("*.py")):
-        there = package / path.relative_to(ours)
-        if not there.is_file() or there.read_bytes() != path.read_bytes():
-            yield f"{there}: of another release than this hopsctl; copy {ours} anew"
+        yield from _check_owner(path, site.owner, "every user's Python runs it")
+    for path in sorted(release_package.rglob("*.py")):
+        installed = package / path.relative_to(release_package)
+        if not installed.is_file() or installed.read_bytes() != path.read_bytes():
+            yield f"{installed}: of another release than this hopsctl; copy {release_package} anew"
             return
 
 
 def _agreement(site: Site) -> Iterator[str]:
     if site.config is None:
         return
-    reports, ours = site.path("HOPS_REPORT_DIR"), site.config.knowledge.report_dir
-    if reports is not None and reports.resolve() != ours.resolve():
-        yield f"HOPS_REPORT_DIR={reports}: hopsd reads {ours} (knowledge.report_dir)"
-    cut, most = site.said.get("HOPS_RANGE_VALUES"), site.config.plan.requirements_max
-    if cut is not None and cut != str(most):
-        yield f"HOPS_RANGE_VALUES={cut}: hopsd takes {most} (plan.requirements_max)"
+    reports, report_dir = site.path("HOPS_REPORT_DIR"), site.config.knowledge.report_dir
+    if reports is not None and reports.resolve() != report_dir.resolve():
+        yield f"HOPS_REPORT_DIR={reports}: hopsd reads {report_dir} (knowledge.report_dir)"
+    range_values, requirements_max = (
+        site.settings.get("HOPS_RANGE_VALUES"),
+        site.config.plan.requirements_max,
+    )
+    if range_values is not None and range_values != str(requirements_max):
+        yield (
+            f"HOPS_RANGE_VALUES={range_values}: hopsd takes {requirements_max}"
+            " (plan.requirements_max)"
+        )
 
 
 def _slurm_conf(site: Site, conf: Mapping[str, str]) -> Iterator[str]:
@@ -197,24 +204,24 @@ def _slurm_conf(site: Site, conf: Mapping[str, str]) -> Iterator[str]:
             yield f"slurm.conf: no {key}; hops needs {site.folder / script}, or one that calls it"
         elif "," not in conf[key] and not Path(conf[key]).exists():
             yield f"slurm.conf: {key}={conf[key]} is not there"
-    ours, theirs = site.said.get("HOPS_REQUEUE_EXIT_CODE"), conf.get("RequeueExitHold", "")
-    if ours is not None and not _in_ranges(ours, theirs):
-        place = f"RequeueExitHold={theirs}" if theirs else "slurm.conf: it has no RequeueExitHold"
-        yield f"HOPS_REQUEUE_EXIT_CODE={ours}: not in {place}"
+    exit_code, listed = site.settings.get("HOPS_REQUEUE_EXIT_CODE"), conf.get("RequeueExitHold", "")
+    if exit_code is not None and not _in_ranges(exit_code, listed):
+        setting = f"RequeueExitHold={listed}" if listed else "slurm.conf: it has no RequeueExitHold"
+        yield f"HOPS_REQUEUE_EXIT_CODE={exit_code}: not in {setting}"
     if "lua" not in conf.get("JobSubmitPlugins", "").split(","):
         yield "slurm.conf: JobSubmitPlugins without lua; comments are not checked, jobs not held"
-    yield from _way_to_tasks(conf)
+    yield from _task_setup(conf)
     yield from submit_script_problems(conf)
 
 
 def submit_script_problems(conf: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with job_submit.lua beside slurm.conf: ours, or a site's that calls ours."""
+    """Problems of job_submit.lua next to slurm.conf: ours, or a site's that calls ours."""
     path = Path(conf.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
     if not path.is_file():
         return
     text = path.read_text(errors="replace")
     if site_script.is_ours(text):
-        yield from _same(path, shipped() / "job_submit.lua")
+        yield from _check_release(path, shipped() / "job_submit.lua")
     elif problem := site_script.call_problem(text, plugin_folder() / "job_submit.lua"):
         yield f"{path}: {problem}"
 
@@ -228,9 +235,9 @@ def _in_ranges(code: str, listed: str) -> bool:
     return False
 
 
-def _way_to_tasks(conf: Mapping[str, str]) -> Iterator[str]:
+def _task_setup(conf: Mapping[str, str]) -> Iterator[str]:
     lines = list(_plugstack(Path(conf.get("PlugStackConfig", "/etc/slurm/plugstack.conf"))))
-    ours = [line for line in lines if "hops_spank" in line]
+    plugin_lines = [line for line in lines if "hops_spank" in line]
     containers = [name for name in CONTAINERS if any(name in line for line in lines)]
     prolog = conf.get("TaskProlog")
     if containers and prolog:
@@ -238,9 +245,9 @@ def _way_to_tasks(conf: Mapping[str, str]) -> Iterator[str]:
             f"slurm.conf: TaskProlog={prolog} beside {', '.join(containers)}: every job in a"
             " container fails; accepted is hops_spank.so in plugstack.conf in its place"
         )
-    if not ours and not prolog:
+    if not plugin_lines and not prolog:
         yield "slurm.conf: no TaskProlog, nor hops_spank.so in plugstack.conf: jobs are not told"
-    for line in ours:
+    for line in plugin_lines:
         kind, *words = line.split()
         if kind != "optional":
             yield f"plugstack.conf: {line}: accepted is optional, or its fault would end every job"
@@ -254,9 +261,9 @@ def _plugstack(path: Path, depth: int = 0) -> Iterator[str]:
         return
     for line in path.read_text(errors="replace").splitlines():
         text = line.partition("#")[0].strip()
-        if found := re.fullmatch(r"include\s+(\S+)", text):
-            pattern = Path(path.parent, found[1])
-            for more in sorted(pattern.parent.glob(pattern.name)):
-                yield from _plugstack(more, depth + 1)
+        if include := re.fullmatch(r"include\s+(\S+)", text):
+            pattern = Path(path.parent, include[1])
+            for included in sorted(pattern.parent.glob(pattern.name)):
+                yield from _plugstack(included, depth + 1)
         elif text:
             yield text

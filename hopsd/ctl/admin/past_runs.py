@@ -1,4 +1,4 @@
-"""`hopsctl import-runs`: how long jobs ran before hops, from Slurm's accounting."""
+"""`hopsctl import-runs`: imports run times of earlier jobs from Slurm's accounting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopsd.slurm.command import SlurmCommands
 from hopsd.store.postgres import PostgresStore
 
 PATIENCE = 600.0
-"""Seconds for sacct: slurmdbd may have to look through millions of jobs."""
+"""Timeout of sacct in seconds: slurmdbd may have to search millions of jobs."""
 
 AT_ONCE = 1000
 """Records in one transaction."""
@@ -43,13 +43,13 @@ def import_runs(path: Path, days: int | None, dry_run: bool) -> None:
     config = load(path)
     retention = int(max(1.0, config.database.retention_days))
     with Bar("Slurm's accounting"):
-        found = read_past_runs(SlurmCommands(PATIENCE), min(days or retention, retention))
+        past_runs = read_past_runs(SlurmCommands(PATIENCE), min(days or retention, retention))
     with PostgresStore(config.database.dsn) as store, Bar("store", "jobs") as bar:
-        new = [record for record in found if store.job(record.id) is None]
+        new = [record for record in past_runs if store.job(record.id) is None]
         if not dry_run:
             for first in range(0, len(new), AT_ONCE):
                 bar.at(first, len(new))
                 store.save_jobs(new[first : first + AT_ONCE])
     users = len({record.user for record in new})
-    what = "would be stored" if dry_run else "stored"
-    say(f"{len(new)} past runs of {users} users {what}; hops knew {len(found) - len(new)}")
+    verb = "would be stored" if dry_run else "stored"
+    say(f"{len(new)} past runs of {users} users {verb}; hops knew {len(past_runs) - len(new)}")

@@ -1,4 +1,4 @@
-"""`hopsctl setup`: takes an administrator through the steps of docs/admin.md, or undoes them."""
+"""`hopsctl setup`: guides an administrator through docs/admin.md's steps, or undoes them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ NAMES = tuple(step.name for step in STEPS)
 @click.option("--undo", is_flag=True, help="Take back what setup did, including its database.")
 @click.option(
     "--only",
-    "chosen",
     multiple=True,
     type=click.Choice(NAMES),
     help="Run only this step; may be given more than once.",
 )
 @click.option(
     "--keep",
-    "kept",
+    "skip",
     multiple=True,
     type=click.Choice(NAMES),
     help="Skip this step, as in `--undo --keep database`.",
@@ -39,8 +38,8 @@ NAMES = tuple(step.name for step in STEPS)
 @config_option
 def setup(
     path: Path,
-    chosen: tuple[str, ...],
-    kept: tuple[str, ...],
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     undo: bool,
@@ -59,12 +58,12 @@ def setup(
     Exit codes: 0 done, 1 a step cannot be taken.
     """
     machine = read_machine(path)
-    steps = [s for s in STEPS if s.name in (chosen or NAMES) and s.name not in kept]
-    left = 0
+    steps = [s for s in STEPS if s.name in (only or NAMES) and s.name not in skip]
+    total = 0
     for step in reversed(steps) if undo else steps:
-        left += _take(step, machine, undo=undo, dry_run=dry_run, yes=yes)
+        total += _take(step, machine, undo=undo, dry_run=dry_run, yes=yes)
     if dry_run:
-        say(f"{count_of(left, 'changes')}, none made" if left else "nothing to change")
+        say(f"{count_of(total, 'changes')}, none made" if total else "nothing to change")
     elif not undo:
         _remarks(machine)
 
@@ -91,7 +90,7 @@ def _make(changes: Changes, *, dry_run: bool, yes: bool) -> None:
     if dry_run:
         return
     if not yes and not click.confirm("  Make these changes?"):
-        raise SetupError("not done, as you said")
+        raise SetupError("cancelled")
     for change in changes:
         change.make()
 

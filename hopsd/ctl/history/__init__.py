@@ -1,1 +1,1 @@
-"""Commands on what happened, and what might have: accounting, records, replays."""
+"""Commands about the past: accounting, records, replays."""

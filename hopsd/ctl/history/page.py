@@ -1,4 +1,4 @@
-"""`hopsctl report --html`: the report as one page that needs nothing from outside."""
+"""`hopsctl report --html`: the report as one self-contained page."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ USES = {
     "idle": ("idle, nobody waited", "#e4e4e4"),
     "down": ("drained or down", "#8a8a8a"),
 }
-"""What a use is called, and its colour."""
+"""Label and colour of each use."""
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 900, 240, 60, 28
 ROWS = 50
-"""Users and accounts shown, those with the most GPU hours."""
+"""Maximum users and accounts shown: those with the most GPU hours."""
 
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1000px;padding:0 1rem;
@@ -47,16 +47,16 @@ svg{width:100%;height:auto;font:11px system-ui,sans-serif}
 def page(document: Document) -> str:
     """The page as HTML text."""
     title = f"GPUs from {_day(document['since'])} to {_day(document['until'])}"
-    whose = document["user"]
+    user = document["user"]
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>Only jobs of {_text(whose)}.</p>" if whose is not None else "",
+        f"<p>Only jobs of {_text(user)}.</p>" if user is not None else "",
         "<p>hops is a shadow: Slurm ran these jobs.</p>" if document["shadow"] else "",
         _tiles(document),
         _use(document),
         _waits(document),
         _ratios(document["ratios"]),
-        _before(document),
+        _comparison(document),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -70,38 +70,38 @@ def _text(text: object) -> str:
     return escape(printable(str(text)))
 
 
-def _day(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M}"
+def _day(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 
 def _tiles(document: Document) -> str:
-    found: list[tuple[str, str]] = []
-    every = document["gpu_hours"] and document["gpu_hours"]["all"]
-    up = sum(every[name] for name in USES if name != "down") if every else 0.0
-    if up:
-        found += [
-            (f"{(every['hops'] + every['plain']) / up:.0%}", "of the GPUs' time used"),
-            (f"{every['fragmented'] / up:.1%}", "idle while jobs waited"),
+    figures: list[tuple[str, str]] = []
+    hours = document["gpu_hours"] and document["gpu_hours"]["all"]
+    usable_hours = sum(hours[name] for name in USES if name != "down") if hours else 0.0
+    if usable_hours:
+        figures += [
+            (f"{(hours['hops'] + hours['plain']) / usable_hours:.0%}", "of the GPUs' time used"),
+            (f"{hours['fragmented'] / usable_hours:.1%}", "idle while jobs waited"),
         ]
-    jobs, ended = document["jobs"], document["waits"]["all"]
-    if ended:
-        found += [
-            (f"{ended[0]['jobs']:,}", "jobs ended"),
-            (duration(ended[0]["mean_wait"]), "waited in the mean"),
-            (f"{ended[0]['mean_ratio']:.2f}", "mean latency ratio"),
+    jobs, all_waits = document["jobs"], document["waits"]["all"]
+    if all_waits:
+        figures += [
+            (f"{all_waits[0]['jobs']:,}", "jobs ended"),
+            (duration(all_waits[0]["mean_wait"]), "waited in the mean"),
+            (f"{all_waits[0]['mean_ratio']:.2f}", "mean latency ratio"),
         ]
-    found += [
+    figures += [
         (f"{jobs['restarting_hours']:,.1f} h", f"of GPUs lost to {jobs['restarts']:,} restarts"),
         (f"{jobs['profiling_hours']:,.1f} h", f"for {jobs['profile_runs']:,} profile runs"),
     ]
-    tiles = "".join(f"<div><b>{escape(value)}</b>{escape(what)}</div>" for value, what in found)
+    tiles = "".join(f"<div><b>{escape(value)}</b>{escape(label)}</div>" for value, label in figures)
     return f'<div class="tiles">{tiles}</div>'
 
 
 def _use(document: Document) -> str:
     hours = document["gpu_hours"]
     if hours is None:
-        return "<p>What became of the cluster's GPUs is not for you to see.</p>"
+        return "<p>You may not see how the cluster's GPUs were used.</p>"
     legend = "".join(
         f'<span><i style="background:{colour}"></i>{escape(name)}</span>'
         for name, colour in USES.values()
@@ -115,7 +115,7 @@ def _use(document: Document) -> str:
 
 
 def _bars(use: Sequence[Document]) -> str:
-    """A bar for each hour or day, of GPU hours by use; CPUs are left out."""
+    """A bar of GPU hours by use for each hour or day, without CPUs."""
     sums: dict[float, dict[str, float]] = {}
     for row in use:
         if is_cpu(GpuType(row["gpu_type"])):
@@ -127,27 +127,27 @@ def _bars(use: Sequence[Document]) -> str:
         return "<p>Nothing was counted.</p>"
     times, top = sorted(sums), max(sum(day.values()) for day in sums.values()) or 1.0
     step = min((b - a for a, b in pairwise(times)), default=3600.0)
-    places = round((times[-1] - times[0]) / step) + 1
-    width, room = (WIDTH - LEFT) / places, HEIGHT - BOTTOM - 8
+    columns = round((times[-1] - times[0]) / step) + 1
+    width, plot_height = (WIDTH - LEFT) / columns, HEIGHT - BOTTOM - 8
     parts = [
         f"<text x='4' y='14'>{top:,.0f} h</text>",
         f"<text x='4' y='{HEIGHT - BOTTOM}'>0</text>",
     ]
-    for at in times:
-        x, y = LEFT + round((at - times[0]) / step) * width, float(HEIGHT - BOTTOM)
-        for name, (called, colour) in USES.items():
-            high = sums[at][name] / top * room
-            y -= high
+    for hour in times:
+        x, y = LEFT + round((hour - times[0]) / step) * width, float(HEIGHT - BOTTOM)
+        for name, (label, colour) in USES.items():
+            height = sums[hour][name] / top * plot_height
+            y -= height
             parts.append(
                 f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width - 1, 0.5):.2f}"'
-                f' height="{high:.2f}" fill="{colour}"><title>{_day(at)}: {sums[at][name]:,.1f} h'
-                f" {escape(called)}</title></rect>"
+                f' height="{height:.2f}" fill="{colour}"><title>{_day(hour)}:'
+                f" {sums[hour][name]:,.1f} h {escape(label)}</title></rect>"
             )
-    for at in (times[0], times[-1]):
-        anchor = "start" if at == times[0] else "end"
-        x = LEFT if at == times[0] else WIDTH
+    for hour in (times[0], times[-1]):
+        anchor = "start" if hour == times[0] else "end"
+        x = LEFT if hour == times[0] else WIDTH
         parts.append(
-            f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="{anchor}">{_day(at)[:10]}</text>'
+            f'<text x="{x}" y="{HEIGHT - 8}" text-anchor="{anchor}">{_day(hour)[:10]}</text>'
         )
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
 
@@ -155,12 +155,12 @@ def _bars(use: Sequence[Document]) -> str:
 def _waits(document: Document) -> str:
     head = ["", "jobs", "GPU hours", "mean wait", "median", "90 %", "mean LR", "90 % LR", "max LR"]
     parts = []
-    for by, title in (("size", "size, GPUs up to"), ("user", "user"), ("account", "account")):
-        found = document["waits"][by]
-        rows = [_wait_row(row) for row in found[:ROWS]]
-        more = f"<p>and {len(found) - ROWS} more</p>" if len(found) > ROWS else ""
+    for group, title in (("size", "size, GPUs up to"), ("user", "user"), ("account", "account")):
+        group_rows = document["waits"][group]
+        rows = [_wait_row(row) for row in group_rows[:ROWS]]
+        note = f"<p>and {len(group_rows) - ROWS} more</p>" if len(group_rows) > ROWS else ""
         if rows:
-            parts.append(f"<h2>Waiting by {title}</h2>{_table(head, rows)}{more}")
+            parts.append(f"<h2>Waiting by {title}</h2>{_table(head, rows)}{note}")
     return "".join(parts)
 
 
@@ -176,20 +176,22 @@ def _ratios(ratios: Document) -> str:
     return f"<h2>Latency ratios</h2>{_table(head, [row])}"
 
 
-def _before(document: Document) -> str:
-    before, now = document["before"], document["waits"]["hops"]
-    if isinstance(before, str):
-        return f"<p>Before hops: {_text(before)}.</p>"
-    if before is None or not now:
+def _comparison(document: Document) -> str:
+    earlier_figures, present_figures = document["before"], document["waits"]["hops"]
+    if isinstance(earlier_figures, str):
+        return f"<p>Before hops: {_text(earlier_figures)}.</p>"
+    if earlier_figures is None or not present_figures:
         return ""
     rows = [
         [name, f"{row['jobs']:,}", f"{row['gpu_hours']:,.1f}",
          *(duration(row[key]) for key in ("mean_wait", "median_wait", "p90_wait")),
          f"{row['mean_slowdown']:.2f}"]
-        for name, row in (("before", before), ("with hops", now[0]))
+        for name, row in (("before", earlier_figures), ("with hops", present_figures[0]))
     ]  # fmt: skip
     head = ["", "jobs", "GPU hours", "mean wait", "median", "90 %", "bounded slowdown"]
-    return f"<h2>Before hops, from {_day(before['since'])[:10]} on</h2>{_table(head, rows)}"
+    return (
+        f"<h2>Before hops, from {_day(earlier_figures['since'])[:10]} on</h2>{_table(head, rows)}"
+    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

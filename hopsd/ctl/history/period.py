@@ -21,8 +21,8 @@ else:  # before click 8.2, such as Debian 12's, the class takes no parameter
     _TypeOfTime = click.ParamType
 
 
-class When(_TypeOfTime):
-    """A time as epoch seconds: so long ago (12h, 30d, 4w), or a date with or without a time."""
+class TimeParam(_TypeOfTime):
+    """A time in epoch seconds: an age (12h, 30d, 4w), or a date with or without a time."""
 
     name = "when"
 
@@ -31,40 +31,40 @@ class When(_TypeOfTime):
     ) -> float:
         if isinstance(value, float):
             return value
-        now, ago = time.time(), _AGO.fullmatch(value)
+        now, match = time.time(), _AGO.fullmatch(value)
         try:
-            if ago is not None:
-                found = now - int(ago[1]) * _UNITS[ago[2]]
+            if match is not None:
+                seconds = now - int(match[1]) * _UNITS[match[2]]
             else:
-                found = datetime.fromisoformat(value).astimezone().timestamp()
+                seconds = datetime.fromisoformat(value).astimezone().timestamp()
         except (ValueError, OverflowError, OSError):
-            found = -1.0
-        if not now - _LONGEST <= found <= now:
+            seconds = -1.0
+        if not now - _LONGEST <= seconds <= now:
             self.fail(
-                f"{value!r}; accepted is how long ago, as 12h, 30d or 4w, or a date in the past, as"
+                f"{value!r}; expected an age such as 12h, 30d or 4w, or a past date such as"
                 " 2026-01-31 or 2026-01-31T12:00, within ten years",
                 param,
                 ctx,
             )
-        return found
+        return seconds
 
 
 since_option = click.option(
-    "--since", type=When(), default="30d", show_default=True, metavar="WHEN",
+    "--since", type=TimeParam(), default="30d", show_default=True, metavar="WHEN",
     help="12h, 30d, 4w, or a date such as 2026-01-31.",
 )  # fmt: skip
 until_option = click.option(
-    "--until", type=When(), metavar="WHEN", help="The same; now if it is not given."
+    "--until", type=TimeParam(), metavar="WHEN", help="As --since; default: now."
 )
 
 
 def period(since: float, until: float | None) -> tuple[float, float]:
-    """The two ends.
+    """The two ends of the period.
 
     Raises:
         InputError: the period is empty.
     """
     end = time.time() if until is None else until
     if since >= end:
-        raise InputError("--since: accepted is a time before --until")
+        raise InputError("--since must be before --until")
     return since, end

@@ -1,4 +1,4 @@
-"""`hopsctl report`: what became of the GPUs, who waited how long, and how that was before hops."""
+"""`hopsctl report`: use of the GPUs, waiting times, and the same before hops."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from hopsd.store.figures import SLOWDOWN_SECONDS
 Document = dict[str, Any]
 
 ADDING_UP = 250.0
-"""Seconds that hopsd may take: it asks PostgreSQL four questions, each of at most a minute."""
+"""Timeout in seconds: hopsd runs four queries, each of at most a minute."""
 
 USES = ("hops", "plain", "fragmented", "idle", "down")
 SHOWN = 20
-"""Users and accounts in a table, those with the most GPU hours; programs get all."""
+"""Maximum users and accounts in a table: those with the most GPU hours. JSON and CSV have all."""
 
 _TITLES = {"size": "by size (GPUs, up to)", "user": "by user", "account": "by account"}
 _BEFORE = ("jobs", "gpu_hours", "mean_wait", "median_wait", "p90_wait", "mean_slowdown")
@@ -71,10 +71,10 @@ def report(
     """
     start, end = period(since, until)
     with Bar("hopsd adds up"):
-        told = ask_daemon(path, "report", timeout_seconds=ADDING_UP, since=start, until=end)
-    document = summed(told)
+        answer = ask_daemon(path, "report", timeout_seconds=ADDING_UP, since=start, until=end)
+    document = summed(answer)
     with Bar("Slurm's accounting"):
-        document["before"] = None if no_accounting else _before(document)
+        document["before"] = None if no_accounting else _figures_before_hops(document)
     if html is not None:
         html.write_text(page(document), encoding="utf-8")
         (complain if as_json or as_csv else say)(f"written: {html}")
@@ -86,12 +86,12 @@ def report(
         _show(document)
 
 
-def summed(told: Document) -> Document:
-    """hopsd's answer with GPU hours in all and by type; times in seconds, use in GPU hours.
+def summed(answer: Document) -> Document:
+    """hopsd's answer plus GPU hours in total and by type; times in seconds, use in GPU hours.
 
-    CPUs that serve as devices have a type of their own and are no part of ``all``.
+    CPUs that serve as devices have their own type and do not count in ``all``.
     """
-    use = told["use"]
+    use = answer["use"]
     if use is not None:
         use = [{**row, **{name: row[name] / 3600.0 for name in USES}} for row in use]
     types = sorted({row["gpu_type"] for row in use or ()})
@@ -100,55 +100,58 @@ def summed(told: Document) -> Document:
         for kind in types
     }
     gpus = [hours for kind, hours in by_type.items() if not is_cpu(GpuType(kind))]
-    every = {name: sum(hours[name] for hours in gpus) for name in USES}
-    waits = [{**row, "gpu_hours": row["gpu_seconds"] / 3600.0} for row in told["waits"]]
+    totals = {name: sum(hours[name] for hours in gpus) for name in USES}
+    waits = [{**row, "gpu_hours": row["gpu_seconds"] / 3600.0} for row in answer["waits"]]
     return {
-        **{key: told[key] for key in ("since", "until", "user", "first", "shadow")},
-        "gpu_hours": None if use is None else {"all": every, **by_type},
+        **{key: answer[key] for key in ("since", "until", "user", "first", "shadow")},
+        "gpu_hours": None if use is None else {"all": totals, **by_type},
         "over_time": use,
         "jobs": {
-            "training_hours": told["spent"]["training"] / 3600.0,
-            "restarting_hours": told["spent"]["restarting"] / 3600.0,
-            "restarts": told["spent"]["restarts"],
-            "profiling_hours": told["spent"]["profiling"] / 3600.0,
-            "profile_runs": told["spent"]["profile_runs"],
+            "training_hours": answer["spent"]["training"] / 3600.0,
+            "restarting_hours": answer["spent"]["restarting"] / 3600.0,
+            "restarts": answer["spent"]["restarts"],
+            "profiling_hours": answer["spent"]["profiling"] / 3600.0,
+            "profile_runs": answer["spent"]["profile_runs"],
         },
         "waits": {
-            by: [row for row in waits if row["by"] == by] for by in ("all", "hops", *_TITLES)
+            group: [row for row in waits if row["by"] == group]
+            for group in ("all", "hops", *_TITLES)
         },
-        "ratios": {"up_to": told["ranges"], "jobs": told["ratios"]},
+        "ratios": {"up_to": answer["ranges"], "jobs": answer["ratios"]},
     }
 
 
-def _before(document: Document) -> Document | str:
-    """As long a time before hops' first job, from sacct; or why not, in a sentence."""
+def _figures_before_hops(document: Document) -> Document | str:
+    """sacct's figures of an equally long period before hops' first job, or why there are none."""
     first = document["first"]
     if first is None:
         return "hops has scheduled no job yet"
-    since = max(first, document["since"])
-    start = first - max(0.0, document["until"] - since)
+    begin = max(first, document["since"])
+    start = first - max(0.0, document["until"] - begin)
     if start >= first:
         return "hops had no job yet"
     try:
         logged = read_logged(SlurmCommands(PATIENCE), start, first)
     except SlurmError as error:
-        return f"Slurm's accounting does not tell how it was before: {error}"
+        return f"cannot read Slurm's accounting of that time: {error}"
     user = document["user"]
-    done = [job for job in logged if _ended(job, start, first) and user in (None, job.user)]
-    if any(job.ours for job in done):
-        return "hops had jobs earlier than those it still knows (database.retention_days)"
-    if not done:
-        return "Slurm's accounting has no GPU job of the time before hops"
-    return {"since": start, "until": first, **before_figures(done)}
+    ended_jobs = [
+        job for job in logged if _ended_within(job, start, first) and user in (None, job.user)
+    ]
+    if any(job.ours for job in ended_jobs):
+        return "hops ran jobs then that it has since deleted (database.retention_days)"
+    if not ended_jobs:
+        return "Slurm's accounting has no GPU job from before hops"
+    return {"since": start, "until": first, **before_figures(ended_jobs)}
 
 
-def _ended(job: LoggedJob, start: float, end: float) -> bool:
+def _ended_within(job: LoggedJob, start: float, end: float) -> bool:
     last = job.runs[-1].end if job.runs else None
     return last is not None and start <= last < end and not job.waits
 
 
 def before_figures(jobs: Sequence[LoggedJob]) -> dict[str, float]:
-    """Of jobs that ended: the figures that hopsd tells of its own."""
+    """The figures of finished jobs that hopsd reports for its own jobs."""
     waits, slowdowns = [], []
     for job in jobs:
         run = job.run_seconds
@@ -166,12 +169,12 @@ def before_figures(jobs: Sequence[LoggedJob]) -> dict[str, float]:
 
 
 def _show(document: Document) -> None:
-    whose = f", only jobs of {document['user']}" if document["user"] is not None else ""
-    say(f"{clock(document['since'])} to {clock(document['until'])}{whose}\n")
+    restriction = f", only jobs of {document['user']}" if document["user"] is not None else ""
+    say(f"{clock(document['since'])} to {clock(document['until'])}{restriction}\n")
     if document["shadow"]:
         say("hops is a shadow: Slurm ran these jobs.\n")
     if document["gpu_hours"] is None:
-        say("What became of the cluster's GPUs is not for you to see (PrivateData).\n")
+        say("You may not see how the cluster's GPUs were used (PrivateData).\n")
     else:
         show(table("GPU hours", ["type", *USES, "idle %"], _use_rows(document["gpu_hours"])))
     say(spent_sentence(document["jobs"]) + "\n")
@@ -179,13 +182,13 @@ def _show(document: Document) -> None:
     rows = [_wait_row("all", row) for row in document["waits"]["all"]]
     if not rows:
         say("No job ended.")
-    for by, title in _TITLES.items():
-        found = document["waits"][by]
-        rows = [*rows, *(_wait_row(row["name"] or "none", row) for row in found[:SHOWN])]
-        if found:
+    for group, title in _TITLES.items():
+        group_rows = document["waits"][group]
+        rows = [*rows, *(_wait_row(row["name"] or "none", row) for row in group_rows[:SHOWN])]
+        if group_rows:
             show(table(f"Waiting {title}", columns, rows))
-        if len(found) > SHOWN:
-            say(f"and {len(found) - SHOWN} more\n")
+        if len(group_rows) > SHOWN:
+            say(f"and {len(group_rows) - SHOWN} more\n")
         rows = []
     show(table("Latency ratios", ["up to", *map(str, document["ratios"]["up_to"]), "more"],
                [("jobs", *document["ratios"]["jobs"])]))  # fmt: skip
@@ -195,13 +198,17 @@ def _show(document: Document) -> None:
 def _use_rows(hours: Document) -> Iterable[tuple[object, ...]]:
     for kind in [*(name for name in hours if name != "all"), "all"]:
         use = hours[kind]
-        up = sum(use[name] for name in USES if name != "down")
+        usable_hours = sum(use[name] for name in USES if name != "down")
         idle = use["fragmented"] + use["idle"]
-        yield (kind, *(use[name] for name in USES), 100.0 * idle / up if up else None)
+        yield (
+            kind,
+            *(use[name] for name in USES),
+            100.0 * idle / usable_hours if usable_hours else None,
+        )
 
 
 def spent_sentence(jobs: Document) -> str:
-    """What jobs' GPU hours went into."""
+    """A sentence on where the jobs' GPU hours went."""
     return (
         f"Of the jobs' GPU hours {jobs['training_hours']:,.1f} went into training"
         f" ({jobs['restarting_hours']:,.1f} of them into {jobs['restarts']:,} restarts) and"
@@ -216,18 +223,20 @@ def _wait_row(name: str, row: Document) -> tuple[object, ...]:
 
 
 def _show_before(document: Document) -> None:
-    before, now = document["before"], document["waits"]["hops"]
-    if isinstance(before, str):
-        say(f"Before hops: {before}.")
-    elif before is not None and now:
+    earlier_figures, present_figures = document["before"], document["waits"]["hops"]
+    if isinstance(earlier_figures, str):
+        say(f"Before hops: {earlier_figures}.")
+    elif earlier_figures is not None and present_figures:
         columns = ["", "jobs", "GPU h", "wait", "median", "p90", "slowdown"]
         rows = [
             (name, row["jobs"], row["gpu_hours"],
              *(duration(row[key]) for key in ("mean_wait", "median_wait", "p90_wait")),
              row["mean_slowdown"])
-            for name, row in (("before", before), ("with hops", now[0]))
+            for name, row in (("before", earlier_figures), ("with hops", present_figures[0]))
         ]  # fmt: skip
-        show(table(f"Before hops, from {clock(before['since'])} on (sacct)", columns, rows))
+        show(
+            table(f"Before hops, from {clock(earlier_figures['since'])} on (sacct)", columns, rows)
+        )
 
 
 def _write_csv(document: Document) -> None:
@@ -237,13 +246,13 @@ def _write_csv(document: Document) -> None:
     for kind, use in (document["gpu_hours"] or {}).items():
         writer.writerows(["gpu_hours", kind, name, value] for name, value in use.items())
     for row in document["over_time"] or ():
-        at = f"{row['gpu_type']} {datetime.fromtimestamp(row['hour'], UTC):%Y-%m-%dT%H:%MZ}"
-        writer.writerows(["over_time", at, name, row[name]] for name in USES)
+        row_name = f"{row['gpu_type']} {datetime.fromtimestamp(row['hour'], UTC):%Y-%m-%dT%H:%MZ}"
+        writer.writerows(["over_time", row_name, name, row[name]] for name in USES)
     writer.writerows(["jobs", "", name, value] for name, value in document["jobs"].items())
-    for by, rows in document["waits"].items():
+    for group, rows in document["waits"].items():
         for row in rows:
-            named = ((key, row[key]) for key in row if key not in ("by", "name"))
-            writer.writerows([f"waits_{by}", row["name"], *figure] for figure in named)
+            figures = ((key, row[key]) for key in row if key not in ("by", "name"))
+            writer.writerows([f"waits_{group}", row["name"], *figure] for figure in figures)
     limits = [*document["ratios"]["up_to"], "more"]
     for limit, jobs in zip(limits, document["ratios"]["jobs"], strict=True):
         writer.writerow(["latency_ratios", limit, "jobs", jobs])

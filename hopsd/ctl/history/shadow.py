@@ -1,4 +1,4 @@
-"""`hopsctl shadow report`: what hops would have done beside what Slurm did."""
+"""`hopsctl shadow report`: compares what Slurm did with what hops would have done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
-from hopsd.ctl.history.period import When, period, until_option
+from hopsd.ctl.history.period import TimeParam, period, until_option
 from hopsd.ctl.history.report import ADDING_UP
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
@@ -37,7 +37,7 @@ from hopsd.sim.study import Result, figures
 Document = dict[str, Any]
 
 SECONDS_APART = 60.0
-"""A start earlier or later by less is the same: hopsd looks only so often."""
+"""Starts that differ by less count as equal: hopsd reads Slurm only so often."""
 
 
 @click.group()
@@ -47,18 +47,19 @@ def shadow() -> None:
 
 @shadow.command()
 @socket_option
-@click.option("--since", type=When(), default="7d", show_default=True, metavar="WHEN",
+@click.option("--since", type=TimeParam(), default="7d", show_default=True, metavar="WHEN",
               help="12h, 7d, 4w, or a date such as 2026-01-31.")  # fmt: skip
 @until_option
 @click.option("--policy", "policies", multiple=True, metavar="NAME",
               shell_complete=complete.policies,
               help="Besides hopsd's own; `slurm` without this.")  # fmt: skip
-@click.option("--jobs", "most", type=click.IntRange(min=1, max=100_000), default=MOST,
+@click.option("--jobs", "max_jobs", type=click.IntRange(min=1, max=100_000), default=MOST,
               show_default=True, help="At most so many, the newest ones.")  # fmt: skip
-@click.option("--shown", type=click.IntRange(min=0), default=10, show_default=True,
+@click.option("--shown", "max_rows", type=click.IntRange(min=0), default=10, show_default=True,
               help="Jobs in each of the tables of earlier and later starts.")  # fmt: skip
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("shadow"),
-              show_default=True, help="The folder for report.html and tables.")  # fmt: skip
+@click.option("--out", "folder", type=click.Path(file_okay=False, path_type=Path),
+              default=Path("shadow"), show_default=True,
+              help="The folder for report.html and tables.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on where an interrupted run stopped.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 @click.option("--csv", "as_csv", is_flag=True, help="A line for each job, with both starts.")
@@ -67,9 +68,9 @@ def report(
     since: float,
     until: float | None,
     policies: Sequence[str],
-    most: int,
-    shown: int,
-    out: Path,
+    max_jobs: int,
+    max_rows: int,
+    folder: Path,
     resume: bool,
     as_json: bool,
     as_csv: bool,
@@ -88,98 +89,100 @@ def report(
         get(policy)
     start, end = period(since, until)
     with Bar("diary", "jobs") as bar:
-        told = _told(path, start, end, most, bar)
-    cluster = _cluster(told)
-    jobs = [logged_job(row) for row in told["jobs"]]
+        answer = _diary(path, start, end, max_jobs, bar)
+    cluster = _cluster(answer)
+    jobs = [logged_job(row) for row in answer["jobs"]]
     if not jobs:
         raise InputError('the diary has no job of that time; hopsd writes it with port = "shadow"')
-    played = replay(jobs, cluster, start, end, most)
-    played = played.only(admit(cluster, played.workload, told["round_seconds"]))
+    replayed = replay(jobs, cluster, start, end, max_jobs)
+    replayed = replayed.only(admit(cluster, replayed.workload, answer["round_seconds"]))
     knows = KnowledgeSettings(Knows.MEASURED)
-    assumed = [
-        *assumptions(played, of="hopsd saw them in Slurm's queue"),
+    assumption_texts = [
+        *assumptions(replayed, of="hopsd saw them in Slurm's queue"),
         "Jobs that began and ended between two looks of hopsd are missing.",
-        f"Policies know: {knows}. A restart costs {told['restart_seconds']:g} s.",
+        f"Policies know: {knows}. A restart costs {answer['restart_seconds']:g} s.",
     ]
-    (complain if as_json or as_csv else say)(told_first(played, cluster, assumed))
-    names = list(dict.fromkeys([told["policy"], *(policies or ("slurm",))]))
+    (complain if as_json or as_csv else say)(told_first(replayed, cluster, assumption_texts))
+    names = list(dict.fromkeys([answer["policy"], *(policies or ("slurm",))]))
     results, files = study(
-        names, played, cluster, knows, out, round_seconds=told["round_seconds"],
-        restart_seconds=told["restart_seconds"], resume=resume,
+        names, replayed, cluster, knows, folder, round_seconds=answer["round_seconds"],
+        restart_seconds=answer["restart_seconds"], resume=resume,
     )  # fmt: skip
-    compared = starts(played, results[0], results[1])
-    then = at_the_time(told["jobs"])
+    rows = starts(replayed, results[0], results[1])
+    plans_at_the_time = at_the_time(answer["jobs"])
     if as_json:
-        show_json({"start": played.start, "end": played.end, "assumes": assumed,
+        show_json({"start": replayed.start, "end": replayed.end, "assumes": assumption_texts,
                    "policies": {result.policy: figures(result) for result in results},
-                   "starts": [row.document() for row in compared], "at_the_time": then,
+                   "starts": [row.document() for row in rows], "at_the_time": plans_at_the_time,
                    **files})  # fmt: skip
     elif as_csv:
-        _write_csv(compared)
+        _write_csv(rows)
     else:
         show_results(results, f"Policies knew: {knows}")
-        _show(compared, names[0], shown)
-        say(_sentence(then))
-        say(f"Distributions, and every server over time: {out / 'report.html'}")
+        _show(rows, names[0], max_rows)
+        say(_sentence(plans_at_the_time))
+        say(f"Distributions, and every server over time: {folder / 'report.html'}")
 
 
-def _told(path: Path, since: float, until: float, most: int, bar: Bar) -> Document:
-    """hopsd's answer, with the diary's newest jobs asked for by the page, so that hopsd never
-    holds more of them than that.
+def _diary(path: Path, since: float, until: float, max_jobs: int, bar: Bar) -> Document:
+    """hopsd's answer with the diary's newest jobs, requested page by page to bound hopsd's
+    memory.
     """
     jobs: list[Document] = []
     while True:
-        page = min(most - len(jobs), MAX_DIARY_ROWS)
-        before = [jobs[0]["submit"], jobs[0]["id"]] if jobs else None
-        told: Document = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=since,
-                                    until=until, most=page, before=before)  # fmt: skip
-        last = told["jobs"][-1:]
-        if before and last and [last[0]["submit"], last[0]["id"]] >= before:
+        page = min(max_jobs - len(jobs), MAX_DIARY_ROWS)
+        cursor = [jobs[0]["submit"], jobs[0]["id"]] if jobs else None
+        answer: Document = ask_daemon(path, "diary", timeout_seconds=ADDING_UP, since=since,
+                                    until=until, most=page, before=cursor)  # fmt: skip
+        last = answer["jobs"][-1:]
+        if cursor and last and [last[0]["submit"], last[0]["id"]] >= cursor:
             raise InputError(
-                f"hopsd is older than this hopsctl and tells at most {MAX_DIARY_ROWS} jobs:"
-                f" restart it, or ask for --jobs {MAX_DIARY_ROWS}"
+                f"hopsd is older than this hopsctl and returns at most {MAX_DIARY_ROWS} jobs:"
+                f" restart it, or use --jobs {MAX_DIARY_ROWS}"
             )
-        jobs[:0] = told["jobs"]
-        bar.at(len(jobs), most)
-        if len(told["jobs"]) < page or len(jobs) >= most:
-            return {**told, "jobs": jobs}
+        jobs[:0] = answer["jobs"]
+        bar.at(len(jobs), max_jobs)
+        if len(answer["jobs"]) < page or len(jobs) >= max_jobs:
+            return {**answer, "jobs": jobs}
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """When a job began to run, in epoch seconds: in reality and in the simulation, None: never."""
+class StartTimes:
+    """When a job started, in epoch seconds: actually and in the simulation (None: never)."""
 
     job: LoggedJob
-    really: float
+    actual: float
     simulated: float | None
 
     @property
-    def sooner(self) -> float:
+    def lead_seconds(self) -> float:
         """Seconds by which the simulation is earlier; minus infinity if it never starts it."""
-        return float("-inf") if self.simulated is None else self.really - self.simulated
+        return float("-inf") if self.simulated is None else self.actual - self.simulated
 
     def document(self) -> Document:
         return {"job": self.job.id, "user": self.job.user, "gpus": self.job.gpus,
-                "wanted": self.job.since, "slurm": self.really, "hops": self.simulated}  # fmt: skip
+                "wanted": self.job.since, "slurm": self.actual, "hops": self.simulated}  # fmt: skip
 
 
-def starts(played: Replay, really: Result, simulated: Result) -> list[Started]:
-    """Both starts of each job, in the order in which they came."""
+def starts(replayed: Replay, really: Result, simulated: Result) -> list[StartTimes]:
+    """Both start times of each job, in order of arrival."""
     return [
-        Started(
+        StartTimes(
             job,
-            played.start + (was.first_start or 0.0),
-            None if sim.first_start is None else played.start + sim.first_start,
+            replayed.start + (actual.first_start or 0.0),
+            None if simulation.first_start is None else replayed.start + simulation.first_start,
         )
-        for job, was, sim in zip(played.jobs, really.outcomes, simulated.outcomes, strict=True)
+        for job, actual, simulation in zip(
+            replayed.jobs, really.outcomes, simulated.outcomes, strict=True
+        )
     ]
 
 
 def logged_job(row: Mapping[str, Any]) -> LoggedJob:
-    """A job of the diary. It wanted to run from its first run on, less the time that it waited."""
+    """A job of the diary. It was eligible from its first start minus the time that it waited."""
     runs = tuple(Stretch(start, end, gpus) for start, end, gpus in row["runs"])
-    between = sum(b.start - a.end for a, b in pairwise(runs) if a.end is not None)
-    since = runs[0].start - max(0.0, row["wait"] - between) if runs else row["submit"]
+    pauses = sum(b.start - a.end for a, b in pairwise(runs) if a.end is not None)
+    since = runs[0].start - max(0.0, row["wait"] - pauses) if runs else row["submit"]
     return LoggedJob(
         JobId(row["id"]),
         UserName(row["user"]),
@@ -193,62 +196,63 @@ def logged_job(row: Mapping[str, Any]) -> LoggedJob:
 
 
 def at_the_time(jobs: Sequence[Mapping[str, Any]]) -> Document:
-    """How much earlier hops' own plans had a place for jobs than Slurm started them."""
-    ahead = [
+    """How much earlier than Slurm hops' plans at the time would have started jobs."""
+    lead_times = [
         row["runs"][0][0] - row["planned"]
         for row in jobs
         if row["runs"] and row["planned"] is not None
     ]
-    earlier = [seconds for seconds in ahead if seconds >= SECONDS_APART]
+    earlier_starts = [seconds for seconds in lead_times if seconds >= SECONDS_APART]
     return {
         "started": sum(bool(row["runs"]) for row in jobs),
-        "earlier": len(earlier),
-        "median_seconds": median(earlier) if earlier else 0.0,
+        "earlier": len(earlier_starts),
+        "median_seconds": median(earlier_starts) if earlier_starts else 0.0,
     }
 
 
-def _cluster(told: Document) -> Cluster:
+def _cluster(answer: Document) -> Cluster:
     servers = tuple(
         Server(NodeName(node["name"]), GpuType(node["gpu_type"]), node["gpus"])
-        for node in told["nodes"]
+        for node in answer["nodes"]
         if node["gpus"]
     )
     cluster = without_cpus(Cluster(servers))
     if not cluster.servers:
-        raise InputError("hopsd has not seen a node with GPUs yet; ask again in a minute")
+        raise InputError("hopsd has not read any node with GPUs yet; retry in a minute")
     return cluster
 
 
-def _show(compared: Sequence[Started], policy: str, shown: int) -> None:
-    earlier = sorted((row for row in compared if row.sooner >= SECONDS_APART),
-                     key=lambda row: -row.sooner)  # fmt: skip
-    later = sorted((row for row in compared if row.sooner <= -SECONDS_APART),
-                   key=lambda row: row.sooner)  # fmt: skip
-    same = len(compared) - len(earlier) - len(later)
+def _show(rows: Sequence[StartTimes], policy: str, max_rows: int) -> None:
+    earlier = sorted((row for row in rows if row.lead_seconds >= SECONDS_APART),
+                     key=lambda row: -row.lead_seconds)  # fmt: skip
+    later = sorted((row for row in rows if row.lead_seconds <= -SECONDS_APART),
+                   key=lambda row: row.lead_seconds)  # fmt: skip
+    unchanged = len(rows) - len(earlier) - len(later)
     say(
         f"Under {policy} {count_of(len(earlier), 'jobs')} would have started earlier,"
-        f" {len(later)} later, {same} within a minute of when they did.\n"
+        f" {len(later)} later, {unchanged} within a minute of when they did.\n"
     )
     columns = ["job", "user", "GPUs", "came", "Slurm", policy, "by"]
-    for title, rows in (("Earlier", earlier[:shown]), ("Later", later[:shown])):
-        if rows:
+    for title, table_rows in (("Earlier", earlier[:max_rows]), ("Later", later[:max_rows])):
+        if table_rows:
             show(table(title, columns, [
-                (row.job.id, row.job.user, row.job.gpus, clock(row.job.since), clock(row.really),
+                (row.job.id, row.job.user, row.job.gpus, clock(row.job.since), clock(row.actual),
                  clock(row.simulated), "never" if row.simulated is None
-                 else duration(abs(row.sooner)))
-                for row in rows
+                 else duration(abs(row.lead_seconds)))
+                for row in table_rows
             ]))  # fmt: skip
 
 
-def _sentence(then: Document) -> str:
+def _sentence(document: Document) -> str:
     return (
-        f"At the time, hops had a place for {then['earlier']:,} of {then['started']:,} started jobs"
-        f" earlier than Slurm started them, by {duration(then['median_seconds'])} in the median."
-        " These times do not add up: several jobs may have had the same place."
+        f"At the time, hops had a place for {document['earlier']:,} of"
+        f" {document['started']:,} started jobs earlier than Slurm started them, by"
+        f" {duration(document['median_seconds'])} in the median. These times do not add up:"
+        " several jobs may have had the same place."
     )
 
 
-def _write_csv(compared: Sequence[Started]) -> None:
+def _write_csv(rows: Sequence[StartTimes]) -> None:
     writer = csv.DictWriter(sys.stdout, ["job", "user", "gpus", "wanted", "slurm", "hops"])
     writer.writeheader()
-    writer.writerows(row.document() for row in compared)
+    writer.writerows(row.document() for row in rows)

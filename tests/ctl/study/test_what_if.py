@@ -86,7 +86,7 @@ def test_only_a_partition(site: Path) -> None:
 def test_a_time_that_is_none(site: Path, since: str) -> None:
     done = CliRunner().invoke(cli, ["what-if", "--since", since])
     assert done.exit_code == 2
-    assert "accepted is how long ago" in done.output
+    assert "expected an age such as" in done.output
 
 
 def test_who_has_to_wait_for_long_is_told_so(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
