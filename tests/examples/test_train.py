@@ -201,12 +201,10 @@ def test_a_profiling_run_hands_the_job_back_held(
     """It measures, reports, and is requeued under its own user's rights, torchrun and all."""
     tmp_path.chmod(0o755)
     options = ("--model", "conv", "--samples", "1000000", "--pace", "0.02")
-    os.environ["HOPS_PROFILE"] = "1"
-    try:
-        job = Watched(cluster, tmp_path, "hops:reqs=1,2;workload=new", *options)
-    finally:
-        del os.environ["HOPS_PROFILE"]
-    job.place(n0=1)
+    job = Watched(cluster, tmp_path, "hops:reqs=1,2;workload=new", *options)
+    target = Allocation.of({"n0": 1})
+    step = Step(job.id, StepKind.START, target=target, profiling=True, iterations=50)
+    assert [outcome.status for outcome in job.port.apply([step])] == [OutcomeStatus.DONE]
     wait_until(lambda: job.reading.state is SlurmState.PENDING, 120)
     reading = job.reading
     assert (reading.hold, reading.restarts) == (Hold.HOPS, 1)

@@ -401,7 +401,7 @@ def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_lea
         ours, srtf = (played(policy, case, 360.0).summary for policy in ("hops+", "srtf"))
         ratios.append(ours.avg_jct_h / srtf.avg_jct_h)
         assert ours.max_latency_ratio < 1.5 * srtf.max_latency_ratio
-    assert math.prod(ratios) ** (1 / len(ratios)) < 1.0
+    assert math.prod(ratios) ** (1 / len(ratios)) < 1.02
 
 
 def test_equal_jobs_do_not_take_turns() -> None:
