@@ -30,8 +30,8 @@ from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason
 from hopsd.model.step import StepOutcome
 from hopsd.store.history import DAY_SECONDS, job_document
-from hopsd.store.past_runs import chosen
-from hopsd.store.placement import follow, gone_by
+from hopsd.store.past_runs import select_runs
+from hopsd.store.placement import end_by, follow
 from hopsd.store.port import PlanId, PlanRecord
 
 Row = TypeVar("Row")
@@ -108,7 +108,7 @@ class MemoryStore(MemoryKnowledge):
         return Knowledge(
             tables=self._tables,
             records=self._newest_throughput(),
-            runs=chosen(self._ended.values(), self._open.values()),
+            runs=select_runs(self._ended.values(), self._open.values()),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
             shortages=tuple(found for _, found in sorted(self._shortages.items())),
@@ -152,7 +152,7 @@ class MemoryStore(MemoryKnowledge):
         for outcome in outcomes:
             last = self._last.get(outcome.step.job)
             if outcome.vacated is not None and last and last.start < outcome.vacated:
-                self._place(gone_by(last, outcome.vacated))
+                self._place(end_by(last, outcome.vacated))
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         for plan, written in reversed(self._plans.items()):
