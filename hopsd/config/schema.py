@@ -369,10 +369,10 @@ class ProfilingConfig:
         )
 
 
-def _listen(where: str, needs: str) -> Any:
-    """The setting of an address that only this machine reaches."""
-    what = "the path of a Unix socket, or a port on a loopback address; empty: nowhere."
-    return option(ListenAddress(""), f"{where}: {what} {needs}")
+def _listen(purpose: str, needs: str) -> Any:
+    """The setting of an address that only this machine can reach."""
+    address = "the path of a Unix socket, or a port on a loopback address; empty: nowhere."
+    return option(ListenAddress(""), f"{purpose}: {address} {needs}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,10 +409,10 @@ class Config:
     """A validated hopsd.toml; ``Config()`` is the default of everything.
 
     ``throughput``: the operator's tables, samples per second per GPU, final.
-    ``bandwidth``: the operator's, instead of what `hopsctl calibrate` found.
+    ``bandwidth``: the operator's, which overrides `hopsctl calibrate`.
     ``racks``: nodes of each rack.
-    ``given``: dotted paths of the keys that the file sets; ``path``: the file. ``warnings``: lines
-    of the file that have no effect.
+    ``explicit_keys``: dotted paths of the keys that the file sets; ``path``: the file.
+    ``warnings``: about lines of the file without effect.
     """
 
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
@@ -428,13 +428,13 @@ class Config:
     )
     bandwidth: Mapping[GpuType, Bandwidth] = field(default_factory=dict)
     racks: Mapping[RackName, tuple[NodeName, ...]] = field(default_factory=dict)
-    given: frozenset[str] = field(default=frozenset(), compare=False)
+    explicit_keys: frozenset[str] = field(default=frozenset(), compare=False)
     path: Path | None = field(default=None, compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
 
 REMOVED = frozenset({"plan.try_shapes"})
-"""Settings of earlier releases without effect now; a file that has one is accepted, and told so."""
+"""Settings of earlier releases without effect now; a file that has one gets a warning."""
 
 
 SECTIONS: Mapping[str, type] = {
