@@ -28,6 +28,7 @@ from hopsd.round.run import run_round
 from hopsd.round.settings import RoundSettings
 from hopsd.round.window import RoundWindow
 from hopsd.slurm.choose import choose_port
+from hopsd.slurm.port import InstantPort
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
 from hopsd.store.postgres import PostgresStore
@@ -35,7 +36,7 @@ from hopsd.store.postgres import PostgresStore
 TYPES = ("rtx3090", "v100", "a100", "t4")
 
 
-class Stopwatch:
+class Stopwatch(InstantPort):
     """Adds up the seconds of named stages; also a port that times the real one."""
 
     def __init__(self, port: Any) -> None:

@@ -1,26 +1,30 @@
 """Policies over works that chose no constant of theirs: geometric means with intervals.
 
     python -m bench.unseen [--policy NAME ...] [--sia DIR] [--shockwave DIR --speeds FILE]
-        [--label NAME] [--no-run]
+        [--tail-weight L] [--label NAME] [--shard K/N] [--no-run]
+        [--choice]
 
-Draws of ``mix`` with 20 jobs and new seeds, on its own cluster and on three others of 64 GPUs;
+Draws of ``mix`` with new seeds, on its own cluster and on three others of 64 GPUs;
 traces of Sia's and Shockwave's authors where their folders are given (as for ``bench.rivals``).
 Runs are kept under build/unseen, a folder for each policy. The table goes to
 bench/results/unseen.md. To compare with an older commit, run this module there with
-``--label 'hops+ COMMIT'`` and the same build folder.
+``--label 'hops+ COMMIT'`` and the same build folder. ``--shard 0/4`` plays every fourth work.
+``--choice``: the works on which the formula was chosen, in place of those that chose nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 
 from bench import kept as keeper
+from bench.result_file import write_result
 from bench.rivals import shockwave, sia
 from bench.spread import interval
 from bench.study.cases import USUAL, Conditions
@@ -30,9 +34,9 @@ from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
+from hopsd.sim.presets import preset
 from hopsd.sim.study import play
 
-RESULTS = Path("bench/results/unseen.md")
 KEPT = Path("build/unseen")
 FIGURES = {
     "mean": "avg_jct_h",
@@ -43,9 +47,8 @@ FIGURES = {
 }
 REFERENCE = "hops+"
 POLICIES = (REFERENCE, "hops-srtf", "srtf", "sia", "hops")
-JOBS = 20
 LEAST = 0.1
-TRACES = ("philly-6", "philly-8", "saturn-6", "saturn-8")
+TRACES = ("philly-5", "philly-6", "philly-8", "saturn-5", "saturn-6", "saturn-8")
 Make = Callable[[], tuple[Cluster, Workload]]
 
 
@@ -66,19 +69,30 @@ def main() -> None:
     parser.add_argument("--speeds", type=Path)
     parser.add_argument("--kept", type=Path, default=KEPT)
     parser.add_argument("--label")
+    parser.add_argument("--tail-weight", type=float)
+    parser.add_argument("--shard", default="0/1")
+    parser.add_argument("--choice", action="store_true")
     parser.add_argument("--no-run", action="store_true")
     options = parser.parse_args()
-    works = [*synthetic(), *traces(options.sia, options.shockwave, options.speeds)]
+    first, step = map(int, options.shard.split("/"))
+    works = [*traces(options.sia, options.shockwave, options.speeds), *synthetic()]
+    if options.choice:
+        works = choice(options.sia)
+    works = works[first::step]
     for policy in () if options.no_run else options.policy or POLICIES:
         for work in works:
             path = options.kept / (options.label or policy) / work.family / f"{work.name}.json"
-            keeper.kept(path, partial(run, policy, work))
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(page(options.kept))
+            keeper.kept(path, partial(run, policy, work, options.tail_weight))
+    if step > 1:
+        return
+    if options.choice:
+        write_result("choice", "Works on which hops+ was chosen", page(options.kept))
+    else:
+        write_result("unseen", "Works that chose no constant", page(options.kept))
 
 
 def synthetic() -> list[Work]:
-    """Drawn works, each seed on one cluster."""
+    """Drawn works, each seed on one cluster; one of every family first."""
     busy, rigid = replace(USUAL, load=1.5), replace(USUAL, rigid=1.0)
     families = {
         "mix, elastic": ("mix", USUAL, range(100, 107)),
@@ -89,26 +103,59 @@ def synthetic() -> list[Work]:
         "two types, elastic": ("two-types", busy, range(150, 154)),
         "two types, rigid": ("two-types", rigid, range(160, 164)),
     }
-    return [
-        Work(family, str(seed), partial(_drawn, name, conditions, seed))
+    works = [
+        (draw, Work(family, str(seed), partial(_drawn, name, conditions, seed)))
         for family, (name, conditions, seeds) in families.items()
-        for seed in seeds
+        for draw, seed in enumerate(seeds)
     ]
+    return [work for _, work in sorted(works, key=itemgetter(0))]
+
+
+def choice(folder: Path | None) -> list[Work]:
+    """The works on which the formula was chosen; without Sia's ``folder`` all but two."""
+    busy, rigid = replace(USUAL, load=1.5), replace(USUAL, rigid=1.0)
+    kinds = [
+        *(("mix, elastic", "mix", USUAL, seed) for seed in (20, 21, 22)),
+        *(("mix, rigid", "mix", rigid, seed) for seed in (20, 21, 22)),
+        ("mix, half rigid, load 1.5", "mix", replace(busy, rigid=0.5), 20),
+        ("one type, elastic", "alike-8", busy, 20),
+        ("one type, rigid", "alike-4", rigid, 20),
+        ("two types, elastic", "two-types", busy, 20),
+        ("two types, rigid", "two-types", rigid, 20),
+    ]
+    works = [
+        Work(family, str(seed), partial(_drawn, name, conditions, seed))
+        for family, name, conditions, seed in kinds
+    ]
+    works.append(Work("paper-64", "20", _paper))
+    if folder is not None:
+        works.append(
+            Work("Sia's traces, rigid", "philly-1", partial(_of_sia, folder, "philly-1", True))
+        )
+        works.append(
+            Work("Sia's traces, elastic", "saturn-1", partial(_of_sia, folder, "saturn-1", False))
+        )
+    return works
+
+
+def _paper() -> tuple[Cluster, Workload]:
+    made = preset("paper-64")
+    return made.cluster(), made.workload(20)
 
 
 def _drawn(name: str, conditions: Conditions, seed: int) -> tuple[Cluster, Workload]:
-    return drawn(name, conditions, seed, JOBS)
+    return drawn(name, conditions, seed)
 
 
 def traces(sia_folder: Path | None, folder: Path | None, speeds: Path | None) -> list[Work]:
     """Published traces, elastic and rigid."""
     works = []
-    for name in TRACES if sia_folder else ():
-        for rigid in (False, True):
+    for name, rigid in product(TRACES, (False, True)):
+        if sia_folder is not None:
             family = f"Sia's traces, {'rigid' if rigid else 'elastic'}"
             works.append(Work(family, name, partial(_of_sia, sia_folder, name, rigid)))
-    for kind in shockwave.CLUSTERS if folder and speeds else ():
-        for rigid in (False, True):
+    for kind, rigid in product(shockwave.CLUSTERS, (False, True)):
+        if folder is not None and speeds is not None:
             name = f"{kind}-{'rigid' if rigid else 'elastic'}"
             make = partial(_of_shockwave, folder, speeds, kind, rigid)
             works.append(Work("Shockwave's 120 jobs", name, make))
@@ -127,10 +174,12 @@ def _of_shockwave(folder: Path, speeds: Path, kind: str, rigid: bool) -> tuple[C
     )
 
 
-def run(policy: str, work: Work) -> dict[str, float]:
+def run(policy: str, work: Work, tail_weight: float | None = None) -> dict[str, float]:
     """The figures of one simulation: rounds of 360 s, restarts of 30 s, run times known."""
     cluster, workload = work.make()
     plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
+    if tail_weight is not None:
+        plan = replace(plan, tail_weight=tail_weight)
     settings = SimulationSettings(360.0, plan=plan, cluster=ClusterSettings(30.0))
     summary = play(policy, get(policy), cluster, workload, settings).summary
     print(f"{policy}: {work.family} {work.name}", file=sys.stderr, flush=True)
@@ -147,11 +196,9 @@ def page(kept: Path) -> str:
         for folder in sorted(kept.iterdir())
     }
     reference = found[REFERENCE]
-    commit = _git("rev-parse", "--short", "HEAD")
     head = (
-        f"# Works that chose no constant\n\nWritten by `python -m bench.unseen` at {commit}:"
-        f" geometric means of the ratio to `{REFERENCE}`'s figure on the same work, with 95 %"
-        f" intervals; above 1, `{REFERENCE}` is better. Latency ratios below {LEAST} count as"
+        f"Geometric means of the ratio to `{REFERENCE}`'s figure on the same work, with 95 %"
+        f" intervals;\nabove 1, `{REFERENCE}` is better. Latency ratios below {LEAST} count as"
         f" {LEAST}.\n\n"
     )
     lines = [head]
@@ -180,11 +227,6 @@ def _cell(
         [max(least, each[figure]) for each in reference],
     )
     return f"{of.mean:.2f} ({of})"
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -122,9 +122,11 @@ _OF_A_RUN = {
     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
     "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
     "ZE_AFFINITY_MASK", "OMP_NUM_THREADS", "HOSTNAME", "HOST", "TMPDIR", "TMP", "TEMP", "PWD",
-    "OLDPWD", "SHLVL", "_", "KRB5CCNAME", "TERM", "COLUMNS", "LINES",
+    "OLDPWD", "SHLVL", "_", "KRB5CCNAME", "TERM", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
 }  # fmt: skip
-"""What says where, and as which of several processes, something runs."""
+"""What says where, and as which of several processes, something runs, and where it keeps what it
+could make anew."""
 
 
 def of_the_user(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -149,6 +151,11 @@ def ranks(environ: Mapping[str, str] = os.environ) -> int | None:
 def batch(environ: Mapping[str, str] = os.environ) -> int | None:
     """The comment's samples per GPU; None without one."""
     return _whole(environ.get("HOPS_BATCH")) or None
+
+
+def lightning_seed(environ: Mapping[str, str] = os.environ) -> int:
+    """What `lightning.seed_everything` was given; 0 without it, as in Lightning's own samplers."""
+    return _whole(environ.get("PL_GLOBAL_SEED")) or 0
 
 
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:

@@ -1,10 +1,11 @@
 """Waits for PyTorch, and for frameworks that save by themselves: who imports none pays nothing.
 
-Imports only ``sys``: this runs in every Python program of a job.
+Imports only what every Python has imported: this runs in every Python program of a job.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+
+ENVIRON = dict(os.environ)
+"""The environment as the job gave it. Libraries change theirs while they are imported, and not in
+every run the same: `torch._dynamo`, for one, sets ``TORCHINDUCTOR_CACHE_DIR``.
+"""
 
 _WAITED_FOR = (
     "torch",

@@ -68,7 +68,7 @@ class Rival:
         market = Market.of(snapshot, apps)
         placements |= self.give(Round(snapshot, settings, servers, market, apps, able, types))
         pools, known = pools_of(snapshot.nodes), {job.id for job in able}
-        lost = Reason(ReasonCode.LOST_TO_OTHERS, "others come first for the GPUs that are free")
+        lost = Reason(ReasonCode.LOST_TO_OTHERS, "idle GPUs went to jobs of higher priority")
         waiting = {
             job.id: lost if job.id in known else reasons.nowhere(job, pools)
             for job in jobs

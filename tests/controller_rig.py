@@ -16,6 +16,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepOutcome
 from hopsd.service.controller import Controller
+from hopsd.slurm.port import InstantPort
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
@@ -34,7 +35,7 @@ def job(number: int, comment: str, **changes: Any) -> JobReading:
     )  # fmt: skip
 
 
-class Port:
+class Port(InstantPort):
     """A cluster in memory that starts what it is told to."""
 
     name = "memory"

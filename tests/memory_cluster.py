@@ -14,6 +14,7 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.site import NO_RULES, Holder, SiteRules
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.slurm.port import InstantPort
 
 A100 = GpuType("a100")
 NODES = tuple(NodeReading(NodeName(f"n{i}"), A100, 4, cores=16) for i in range(3))
@@ -21,7 +22,7 @@ TABLE = ThroughputTable({1: 100.0, 4: 90.0}, {2: 80.0})
 
 
 @dataclass
-class Cluster:
+class Cluster(InstantPort):
     """A port that does what it is told, until it breaks after so many steps."""
 
     jobs: dict[JobId, JobReading]

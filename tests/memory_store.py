@@ -28,7 +28,7 @@ from hopsd.model.journal import (
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason
-from hopsd.model.step import StepOutcome
+from hopsd.model.step import OutcomeStatus, StepOutcome, Transition
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.past_runs import select_runs
 from hopsd.store.placement import end_by, follow
@@ -58,6 +58,8 @@ class MemoryStore(MemoryKnowledge):
         self, *, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None
     ) -> None:
         super().__init__()
+        self._ended_by_signal: set[JobId] = set()
+        self._transitions: tuple[Transition, ...] = ()
         self._tables = dict(tables or {})
         self._open: dict[JobId, JobRecord] = {}
         self._ended: dict[tuple[JobId, float], JobRecord] = {}
@@ -71,6 +73,7 @@ class MemoryStore(MemoryKnowledge):
         self._profile_runs: dict[tuple[JobId, float], ProfileRun] = {}
         self._events: list[Event] = []
         self._control = Control()
+        self._predictions: dict[str, Any] | None = None
         self.diary: dict[tuple[JobId, float], DiaryEntry] = {}
         self._gpu_use: dict[tuple[float, GpuType], GpuUse] = {}
         self._release_requests: dict[int, ReleaseRequest] = {}
@@ -108,7 +111,10 @@ class MemoryStore(MemoryKnowledge):
         return Knowledge(
             tables=self._tables,
             records=self._newest_throughput(),
-            runs=select_runs(self._ended.values(), self._open.values()),
+            runs=select_runs(
+                (job for job in self._ended.values() if job.id not in self._ended_by_signal),
+                self._open.values(),
+            ),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
             shortages=tuple(found for _, found in sorted(self._shortages.items())),
@@ -153,6 +159,26 @@ class MemoryStore(MemoryKnowledge):
             last = self._last.get(outcome.step.job)
             if outcome.vacated is not None and last and last.start < outcome.vacated:
                 self._place(end_by(last, outcome.vacated))
+
+    def transitions(self) -> tuple[Transition, ...]:
+        return self._transitions
+
+    def save_transitions(self, transitions: Sequence[Transition]) -> None:
+        self._transitions = tuple(transitions)
+
+    def save_ended_by_signal(self, jobs: Collection[JobId]) -> None:
+        self._ended_by_signal |= set(jobs)
+
+    def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        for outcome in outcomes:
+            for _, written in sorted(self._plans.items(), reverse=True):
+                jobs = [o.step.job for o in written.outcomes]
+                if outcome.step.job in jobs:
+                    at = jobs.index(outcome.step.job)
+                    if written.outcomes[at].status is OutcomeStatus.UNDER_WAY:
+                        changed = (*written.outcomes[:at], outcome, *written.outcomes[at + 1 :])
+                        written.outcomes = changed
+                    break
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         for plan, written in reversed(self._plans.items()):
@@ -243,6 +269,12 @@ class MemoryStore(MemoryKnowledge):
         kept = [row for row in self._gpu_use.values() if since - HOUR < row.hour < until]
         found = added([], (replace(row, hour=row.hour // seconds * seconds) for row in kept))
         return tuple(row for _, row in sorted(found.items()))
+
+    def predictions(self) -> dict[str, Any] | None:
+        return self._predictions
+
+    def save_predictions(self, state: Mapping[str, Any]) -> None:
+        self._predictions = dict(state)
 
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
         for entry in entries:

@@ -21,6 +21,14 @@ LEFT = 128 + signal.SIGUSR1
 
 _PATIENCE = 60.0
 
+_IMPORTED_ONCE = (
+    "torch._dynamo",
+    "hops_profiler.data.elastic",
+    "hops_profiler.data.gradients",
+    "hops_profiler.checkpoint.kept",
+)
+"""Here, and not in every rank."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -78,9 +86,9 @@ class Run:
 
     def __init__(self, ranks: int, record: Path, options: list[str]) -> None:
         self.record = record
-        sys.path.insert(0, str(EXAMPLES))
-        program = importlib.import_module("elastic")
-        importlib.import_module("torch._dynamo")  # optimizers do: once here, not in every rank
+        program = _from_examples("elastic")
+        for module in _IMPORTED_ONCE:
+            importlib.import_module(module)
         port = _free_port()
         self._pids = []
         sys.stdout.flush()
@@ -124,6 +132,18 @@ class Run:
             if late:
                 raise RuntimeError(f"ranks did not end: {codes}, see {self.record}")
         return list(codes.values())
+
+
+def example_models() -> dict[str, Any]:
+    """Those of examples/models.py, by name."""
+    models: dict[str, Any] = _from_examples("models").EXAMPLES
+    return models
+
+
+def _from_examples(module: str) -> Any:
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    return importlib.import_module(module)
 
 
 def _become(main: Callable[[list[str]], None], options: list[str], errors: Path) -> None:

@@ -4,18 +4,18 @@
 
 Every user asks for the same part ``demand`` of the cluster, all week, in jobs of its own size:
 those with a small share for more than it. The first day fills the cluster and is not counted.
-``--write`` puts the table into docs/policies.md.
+``--write`` puts the table into bench/results.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import click
 import numpy as np
 
+from bench.result_file import write_result
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName
@@ -24,7 +24,6 @@ from hopsd.policies.registry import get
 from hopsd.sim.engine import PLAN_SECONDS_MAX, Run, Simulation, SimulationSettings
 from hopsd.sim.usage import gpu_seconds, unmet
 
-PAGE = Path("docs/policies.md")
 DAY = 86400.0
 GPU = GpuType("a100")
 NAME = WorkloadName("training")
@@ -38,6 +37,13 @@ REQS = {
 GPU_HOURS = 12.0
 """Of a job, in the mean."""
 ROUND_SECONDS = 3600.0
+WORDS = """Each asks for half of a cluster of 16 GPUs. For each order: how far each user's GPU time
+was from the share (from the second day to the eighth), the smallest part of a user's jobs that
+started, the longest wait and the largest latency ratio. Rounds of an hour, half-life of use 7 days.
+The last row is no simulation: a user who gets no more than a tenth above the share cannot have all
+jobs below that ratio, whatever the order.
+
+"""
 MET = 0.1
 """How far from a share a user may be whose share counts as met, relative to it."""
 
@@ -160,7 +166,7 @@ def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
 @click.option("--demand", default=0.5, show_default=True, help="Of the cluster, by each user.")
 @click.option("--alone", default=0.0, show_default=True, help="Days that cem has it alone.")
 @click.option("--seeds", default=3, show_default=True)
-@click.option("--write", is_flag=True, help=f"Put the table into {PAGE}.")
+@click.option("--write", is_flag=True, help="Put the table into bench/results.")
 def main(servers: int, days: float, demand: float, alone: float, seeds: int, write: bool) -> None:
     """Play the week under each order and print the table."""
     where, end = cluster(servers), days * DAY
@@ -188,10 +194,11 @@ def main(servers: int, days: float, demand: float, alone: float, seeds: int, wri
     )
     print(rows[-1], flush=True)
     if write:
-        begin, stop = "<!-- written by python -m bench.fair_share -->\n", "<!-- end -->\n"
-        before, rest = PAGE.read_text().split(begin)
-        table = "\n".join(rows)
-        PAGE.write_text(f"{before}{begin}\n{table}\n\n{stop}{rest.split(stop, 1)[1]}")
+        write_result(
+            "fair_share",
+            "Four users with shares of 40, 30, 20 and 10 %",
+            WORDS + "\n".join(rows) + "\n",
+        )
 
 
 if __name__ == "__main__":

@@ -31,11 +31,13 @@ from bench.hare.text import (
     SMALL,
     SWITCHED,
     SWITCHED_FINDINGS,
+    SWITCHED_TABLES,
     TURNS,
     TURNS_FINDINGS,
 )
 from bench.hare.turns import changes
 from bench.hare.workload import Scenario
+from bench.result_file import write_result
 from bench.spread import mean_and_spread
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.sim.svg import Axis, chart, distribution
@@ -55,7 +57,7 @@ def outcomes(scenario: Scenario, folder: Path) -> Runs:
 
 
 def write_page(folder: Path, docs: Path) -> None:
-    """Of all scenarios, run or kept in ``folder``."""
+    """Of all scenarios, run or kept in ``folder``: the page, and all tables to bench/results."""
     images = docs / "img"
     runs = {
         figure.number: {label: outcomes(scenario, folder) for label, scenario in figure.cases}
@@ -68,16 +70,21 @@ def write_page(folder: Path, docs: Path) -> None:
         FIGURES_OPENING,
         _against_paper(runs),
         FINDINGS,
+        SWITCHED,
+        SWITCHED_FINDINGS,
+        COMPARED_FINDINGS,
     ]
+    (docs / "hare.md").write_text("\n".join(parts))
+    tables = []
     for figure in FIGURES:
         found = runs[figure.number]
-        parts += [f"### Figure {figure.number}: {figure.title}\n", _table(figure, found)]
+        tables += [f"### Figure {figure.number}: {figure.title}\n", _table(figure, found)]
         if figure.number in DRAWN:
-            parts.append(_lines(figure, found, images))
+            tables.append(_lines(figure, found, images))
         if figure.number == "12":
-            parts.append(_completions(found["testbed"], images))
-    parts += [switched(folder), SMALL, _small(folder)]
-    (docs / "hare.md").write_text("\n".join(parts))
+            tables.append(_completions(found["testbed"], images))
+    tables += [switched(folder), SMALL, _small(folder)]
+    write_result("hare", "Hare: the figures", "\n".join(tables))
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -167,12 +174,12 @@ def _completions(runs: Runs, images: Path) -> str:
 def _save(path: Path, drawn: str, title: str) -> str:
     alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
     path.write_text(drawn.replace("<svg ", alone, 1))
-    return f"![{title}](img/{path.name})\n"
+    return f"![{title}](../../docs/img/{path.name})\n"
 
 
 def switched(folder: Path) -> str:
-    """The section on switching between jobs, run or kept in ``folder``."""
-    parts = [SWITCHED]
+    """The tables on switching between jobs, run or kept in ``folder``."""
+    parts = [SWITCHED_TABLES]
     for label, scenario in SCENARIOS.items():
         text = _head([f"{label}: how GPUs change jobs", *SCHEMES, "switches a task"])
         for change in CHANGES:
@@ -181,7 +188,7 @@ def switched(folder: Path) -> str:
             shares = [fmean(run["switches"][s] for run in runs) for s in SCHEDULERS]
             text += _row([change.label, *cells, ", ".join(f"{share:.2f}" for share in shares)])
         parts.append(text)
-    parts += [SWITCHED_FINDINGS, COMPARED_OPENING, _compared(folder), COMPARED_FINDINGS]
+    parts += [COMPARED_OPENING, _compared(folder)]
     return "\n".join(parts)
 
 

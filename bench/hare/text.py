@@ -15,10 +15,14 @@ task switching (section 4) exists within a job ([switching.md](switching.md)), n
 | `lists.py` | Algorithm 1 as printed (`hare`), and with a different line 12 (`hare-eft`) |
 | `dispatch.py` | the same relaxation without a list (`hare-dispatch`) |
 | `check.py` | checks constraints 4 to 8; shares no code with the schedulers |
-| `baselines.py` | Gavel_FIFO, SRTF, Sched_Homo, Sched_Allox |
 | `policy.py` | Hare in rounds, for `hopsctl simulate` |
 | `sequence.py` | whose turn comes when in a lane, for `hopsctl sequence` |
 | `switching.py` | what switches between jobs cost a schedule |
+
+Gavel_FIFO, SRTF, Sched_Homo and Sched_Allox are `rivals/hare.py`.
+
+Every figure's table, switching costs and the distance from the optimum:
+[bench/results/hare.md](../bench/results/hare.md).
 
 ## The relaxation
 
@@ -141,6 +145,9 @@ that it has not measured.
   another job only between tasks.
 - The baselines lend no GPU while a job synchronises, and 1 to 5 % of their tasks follow another
   job's; each of these costs one change.
+"""
+
+SWITCHED_TABLES = """## With and without switching
 
 Sum of w_n (C_n - a_n) in thousands of hours, means and standard deviations over seeds 0 to 4. The
 last column: the share of tasks that follow another job's with `hare`, `hare-eft`, `hare-dispatch`.
@@ -167,9 +174,10 @@ COMPARED_OPENING = """Figures 14 to 19, with a quarter of the jobs and GPUs that
 switching in 10 ms / restarting in 3.2 s, one draw (seed 0).
 """
 
-COMPARED_FINDINGS = """In these the better of `hare-eft` and `hare-dispatch` leads all baselines
-either way, but on V100s alone, where Sched_Homo is 6 to 10 % ahead. Where GPUs are many, or their
-jobs short, not lending them is better: a task that follows another job's pays at each mini-batch.
+COMPARED_FINDINGS = """In figures 14 to 19, with a quarter of the jobs and GPUs, the better of
+`hare-eft` and `hare-dispatch` leads all baselines either way, but on V100s alone, where Sched_Homo
+is 6 to 10 % ahead. Where GPUs are many, or their jobs short, not lending them is better: a task
+that follows another job's pays at each mini-batch.
 """
 
 SMALL = """## How far from the optimum

@@ -80,7 +80,6 @@ class _Site:
         s, random = self.settings, self.random
         free = np.zeros(s.nodes)
         found: list[tuple[float, SpeedRecord]] = []
-        busy: dict[int, list[tuple[float, float]]] = {}
         job = 0
         while (start := float(free.min())) < self.end:
             node = int(free.argmin())
@@ -114,7 +113,6 @@ class _Site:
                 found += self._run(job, nodes, GPUS, start, length, ())
                 job += 1
             free[nodes] = start + length + random.exponential(600.0)
-        del busy
         found.sort(key=lambda pair: pair[0])
         return HealthRecords(self.end, self.nodes, tuple(record for _, record in found))
 

@@ -18,6 +18,7 @@ from bench.clock import cpu_seconds
 from bench.plan.measure import program
 from bench.racks.best_fit import best_fit
 from bench.racks.instances import mixed, planted
+from bench.result_file import write_result
 from hopsd.core.speed.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
@@ -25,22 +26,26 @@ from hopsd.model.plan import PlanSettings, Snapshot
 from hopsd.policies.hops.policy import plan
 
 _HEAD = (
-    "case                 seed  jobs      s   cpu  placed   of bound   gap %"
-    "   best fit, smallest      largest"
+    "| case | seed | jobs | s | CPU s | placed | of the bound | gap |"
+    " best fit, smallest counts | placed | best fit, largest counts | placed |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
 def main() -> None:
     options = _options()
     settings = PlanSettings(gap=options.gap, time_limit_seconds=options.time_limit)
+    rows = [_HEAD]
     print(_HEAD)
     for seed in options.seeds:
         for nodes in options.planted:
-            _row(f"planted {nodes} nodes", seed, planted(nodes, seed), settings)
+            rows.append(_row(f"planted, {nodes} nodes", seed, planted(nodes, seed), settings))
         for gpus in options.mixed:
             for idle in options.idle:
-                case = f"mixed {gpus}, {idle:.0%} idle"
-                _row(case, seed, mixed(gpus, options.rack_bound, seed, idle), settings)
+                case = f"mixed, {gpus:,} GPUs, {idle:.0%} of nodes idle"
+                instance = mixed(gpus, options.rack_bound, seed, idle)
+                rows.append(_row(case, seed, instance, settings))
+    write_result("racks", "Jobs bound to racks", "\n".join(rows))
 
 
 def _options() -> argparse.Namespace:
@@ -55,7 +60,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _row(case: str, seed: int, snapshot: Snapshot, settings: PlanSettings) -> None:
+def _row(case: str, seed: int, snapshot: Snapshot, settings: PlanSettings) -> str:
     began, before = perf_counter(), cpu_seconds()
     made = plan(snapshot, settings)
     seconds, cpu = perf_counter() - began, cpu_seconds() - before
@@ -64,17 +69,16 @@ def _row(case: str, seed: int, snapshot: Snapshot, settings: PlanSettings) -> No
         (job for job in snapshot.jobs if job.id in window),
         key=lambda job: -made.jobs[job.id].priority,
     )
-    rivals = []
+    cells = [case, str(seed), str(len(window)), f"{seconds:.2f}", f"{cpu:.2f}"]
+    cells.append(str(len(made.placements)))
+    cells += [f"{made.objective / made.upper_bound:.2%}", f"{made.gap:.2%}"]
     for largest in (False, True):
         given = best_fit(snapshot, order, largest=largest)
         value = _value(snapshot, settings, made.window, given)
-        rivals.append(f"{100 * value / made.upper_bound:6.1f} % {len(given):5d}")
-    print(
-        f"{case:<20} {seed:4d} {len(window):5d} {seconds:6.2f} {cpu:5.2f}"
-        f" {len(made.placements):7d} {100 * made.objective / made.upper_bound:8.2f} %"
-        f" {100 * made.gap:7.2f}   {'   '.join(rivals)}",
-        flush=True,
-    )
+        cells += [f"{value / made.upper_bound:.1%}", str(len(given))]
+    line = f"| {' | '.join(cells)} |"
+    print(line, flush=True)
+    return line
 
 
 def _value(

@@ -1,4 +1,4 @@
-"""Policies on several works, five seeds each: two tables of docs/policies.md.
+"""Policies on several works, five seeds each: bench/results/study.md.
 
     python -m bench.study [--sia DIR] [--only mix,load,...] [--no-run]
 

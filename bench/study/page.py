@@ -1,11 +1,11 @@
-"""The tables of docs/policies.md that are written from the kept runs."""
+"""bench/results/study.md: tables of the kept runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 
+from bench.result_file import write_result
 from bench.spread import Interval, interval, short
 from bench.study.cases import (
     BASE,
@@ -21,8 +21,6 @@ from bench.study.cases import (
 )
 from bench.study.runs import Figures
 
-PAGE = Path("docs/policies.md")
-END = "<!-- end -->\n"
 FIGURES = {
     "mean, h": "avg_jct_h",
     "99 %, h": "p99_jct_h",
@@ -38,18 +36,25 @@ ByPolicy = dict[str, dict[int, Figures]]
 
 
 def write(find: Find) -> None:
-    """Put the tables into the page."""
-    text = PAGE.read_text()
-    tables = {
-        "works": works(find, WORKS),
-        "clusters": works(find, CLUSTERS),
-        "conditions": conditions(find),
-    }
-    for name, table in tables.items():
-        begin = f"<!-- written by python -m bench.study: {name} -->\n"
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{table}\n{END}{rest.split(END, 1)[1]}"
-    PAGE.write_text(text)
+    """Put the tables into bench/results/study.md."""
+    text = f"""Mean, 99 % and makespan in hours, largest latency ratio and finish-time fairness;
+means over five seeds, in parentheses the 95 % interval of the ratio to `hops`. Rounds of 360 s,
+restarts of 30 s; speeds and run times known.
+
+## Works
+
+{works(find, WORKS)}
+## Other clusters
+
+{works(find, CLUSTERS)}
+## Conditions
+
+The mean completion time in hours, then all five figures, of `hops` in hours and ratios, of the
+others relative to it.
+
+{conditions(find)}"""
+    title = "Policies on several works, one condition changed at a time"
+    write_result("study", title, text)
 
 
 def works(find: Find, those: Mapping[str, tuple[str, Conditions]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from bench.result_file import write_result
 from bench.spread import mean_and_spread
 from bench.themis.experiments import (
     CONTENTION,
@@ -19,7 +20,17 @@ from bench.themis.experiments import (
     SEEDS,
 )
 from bench.themis.measure import Case, Measured, measured
-from bench.themis.text import AGAINST, CONTENTION_TEXT, FINDINGS, LYING, MAIN, MIX, OPENING, SWEEPS
+from bench.themis.text import (
+    AGAINST,
+    BESIDE,
+    CONTENTION_TEXT,
+    FINDINGS,
+    LYING,
+    MAIN,
+    MIX,
+    OPENING,
+    SWEEPS,
+)
 from hopsd.sim.svg import Axis, chart, distribution
 
 Value = Callable[[Measured], float]
@@ -47,17 +58,14 @@ def write_page(folder: Path, docs: Path) -> None:
     images = docs / "img"
     images.mkdir(parents=True, exist_ok=True)
     parts = [OPENING, _main(folder, images), CONTENTION_TEXT, _contention(folder)]
-    parts += [AGAINST, _against(folder)]
-    parts += [
-        MIX,
-        _mix(folder, images),
-        SWEEPS,
-        _sweeps(folder),
-        LYING,
-        _lying(folder, images),
-        FINDINGS,
-    ]
+    parts += [LYING, _lying(folder, images), FINDINGS]
     (docs / "themis.md").write_text("\n".join(parts), encoding="utf-8")
+    tables = [AGAINST, _against(folder), MIX, _mix(folder, images), SWEEPS, _sweeps(folder), BESIDE]
+    write_result(
+        "themis",
+        "Themis and its rivals: further tables",
+        "\n".join(tables).replace("](img/", "](../../docs/img/"),
+    )
 
 
 def _mean(cases: Iterable[Case], folder: Path, value: Value) -> float | None:

@@ -118,7 +118,19 @@ FINDINGS = """
   with GPUs. When payments were given back where no other app needed the GPUs, the liar was 5 %
   ahead.
 
-## Beside another implementation
+## Choices
+
+Three choices were made after first runs: random rounding of payments, no leftovers for payers, and
+the effort of the auction's solver (one turn, prices instead of exact payments above 100 bids).
+UNSERVED, the filter and leases were not tuned.
+
+What 500 jobs on 512 GPUs cost is in [simulator.md](simulator.md).
+
+Draw by draw, mixtures, f and leases, and PCS' Themis:
+[bench/results/themis.md](../bench/results/themis.md).
+"""
+
+BESIDE = """## Beside another implementation
 
 The simulator of PCS (OSDI 2024, github: TuftsNATLab/PCS) has a Themis of its own. On 150 apps that
 its generator draws (`themis1`, 64 GPUs, load 0.8, linear speed-up, one elastic job an app; its
@@ -148,12 +160,4 @@ scheduler named Themis sorts by rho as well; we found none with an auction.
 An app that arrives waits for a lease to end, as in the paper, whose auctions begin when a GPU
 becomes available. That sets the largest rho: 4.2 with leases of 1,800 s and 8.0 with 3,600 s on
 draw 4567, of an app shorter than its lease (PCS: 1.9, since it plans at each arrival).
-
-## Choices
-
-Three choices were made after first runs: random rounding of payments, no leftovers for payers, and
-the effort of the auction's solver (one turn, prices instead of exact payments above 100 bids).
-UNSERVED, the filter and leases were not tuned.
-
-What 500 jobs on 512 GPUs cost is in [simulator.md](simulator.md).
 """

@@ -19,6 +19,7 @@ from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmSta
 from hopsd.model.step import OutcomeStatus, Step, StepOutcome
 from hopsd.serve.answers import QueryService
 from hopsd.service.controller import Controller
+from hopsd.slurm.port import InstantPort
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import Leader
 from hopsd.store.migrate import migrate
@@ -31,7 +32,7 @@ USERS = ("ann", "bao", "carla", "dmitri", "elif", "farah")
 TICK_SECONDS = 30.0
 
 
-class Cluster:
+class Cluster(InstantPort):
     """A port: starts at once what it is told to, and ends jobs after their time."""
 
     name = "memory"

@@ -167,7 +167,8 @@ _BANDWIDTH = """\
 
 _RACKS = """\
 # Which nodes are in one rack, as host lists. Nodes not named here count as one further rack.
-# themis assumes that a job not measured across racks is slower there (1.3 instead of 1.1).
+# Where Slurm knows no switches or blocks, --switches and --segment count racks. themis assumes
+# that a job not measured across racks is slower there (1.3 instead of 1.1).
 #
 #[racks]
 #r1 = "n[0-15]"

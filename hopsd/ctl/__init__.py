@@ -48,6 +48,7 @@ COMMANDS = {
     "status": ("hopsd.ctl.user.status:status", "The cluster, what runs, what waits and why."),
     "top": ("hopsd.ctl.user.top:top", "The cluster on the whole screen."),
     "throughput": ("hopsd.ctl.user.throughput:throughput", "How fast known trainings run, where."),
+    "when": ("hopsd.ctl.user.when:when", "When a script would start if it were submitted now."),
     "what-if": ("hopsd.ctl.study.what_if:what_if", "Past weeks under other policies."),
 }
 """Where each command is, and what the list of commands says of it in half a line."""

@@ -15,6 +15,8 @@ from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from hopsd.errors import FormatError
+from hopsd.model import bounds
+from hopsd.model.bounds import Bound
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -48,7 +50,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _all_positive(rates: dict[str, Any]) -> bool:
-    return all(type(rate) in (float, int) and 0 < rate < 1e300 for rate in rates.values())
+    return all(type(rate) in (float, int) and bounds.RATE.holds(rate) for rate in rates.values())
 
 
 def _plain(names: dict[str, Any]) -> bool:
@@ -96,7 +98,7 @@ class Item:
         rates = self.value
         if isinstance(rates, dict) and _all_positive(rates) and _plain(rates):
             return {name: float(rate) for name, rate in rates.items()}
-        return {name: rate.number(above=0) for name, rate in self.entries()}
+        return {name: within(bounds.RATE)(rate) for name, rate in self.entries()}
 
     def rates_by_count(self) -> dict[int, float]:
         """An object of positive numbers, keys are counts of 1 or more; sorted by count."""
@@ -212,6 +214,11 @@ def at_least_zero(item: Item) -> float:
 
 def positive(item: Item) -> float:
     return item.number(above=0)
+
+
+def within(bound: Bound) -> Callable[[Item], float]:
+    """A reader of numbers within ``bound``."""
+    return lambda item: item.number(minimum=bound.minimum, maximum=bound.maximum)
 
 
 def text(item: Item) -> str:

@@ -6,8 +6,19 @@ from collections import Counter
 
 from hopsd.core.placement.available import kept_to_counts
 from hopsd.errors import FormatError
-from hopsd.formats.item import Fields, Item, at_least_zero, flag, number, parse, positive, unique
+from hopsd.formats.item import (
+    Fields,
+    Item,
+    at_least_zero,
+    flag,
+    number,
+    parse,
+    positive,
+    unique,
+    within,
+)
 from hopsd.formats.tables import read_app_of, read_requirements, read_server_factor, read_tables
+from hopsd.model import bounds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, JobState, Node
@@ -91,15 +102,15 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
         id=JobId(fields["id"].text()),
         user=UserName(fields["user"].text()),
         submit=number(fields["submit"]),
-        wait_seconds=at_least_zero(fields["wait"]),
+        wait_seconds=within(bounds.DURATION)(fields["wait"]),
         reqs=read_requirements(fields["reqs"]),
         throughput=read_tables(fields["throughput"]),
-        age_seconds=fields["age"].or_none(positive),
+        age_seconds=fields["age"].or_none(within(bounds.RUN_SECONDS)),
         priority=fields["priority"].or_none(number),
-        samples=fields["samples"].or_none(positive),
+        samples=fields["samples"].or_none(within(bounds.SAMPLES)),
         state=fields.get("state", lambda state: state.choice(JobState), JobState.WAITING),
-        restart_seconds=fields.get("restart_seconds", at_least_zero, 0.0),
-        time_limit_seconds=fields["time_limit_seconds"].or_none(positive),
+        restart_seconds=fields.get("restart_seconds", within(bounds.DURATION), 0.0),
+        time_limit_seconds=fields["time_limit_seconds"].or_none(within(bounds.RUN_SECONDS)),
         preemptible=fields["preemptible"].flag(),
         running=_running(fields["running"], nodes),
         sensitivity=fields["sensitivity"].or_none(positive),

@@ -76,7 +76,7 @@ def find_suspects(
         rivals = (gain > gain[best] - AMBIGUOUS) & (after < AMBIGUOUS)
         rivals[best] = False
         if rivals.any():
-            jobs.ignore(best)
+            jobs.ignored |= {best, *np.flatnonzero(rivals).tolist()}
             continue
         suspects[best] = float(slowness[best])
     return suspects
@@ -100,9 +100,6 @@ class _Jobs:
         columns = np.array([n for chosen in lists for n in chosen], np.int64)
         self.members = csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, nodes))
         self.ignored: set[int] = set()
-
-    def ignore(self, node: int) -> None:
-        self.ignored.add(node)
 
     def gains(self, suspects: Mapping[int, float]) -> tuple[Floats, Floats]:
         """Every node's slowness if it is the next suspect, and what that explains (nodes,)."""

@@ -14,11 +14,12 @@ MIN_CHANGE = 0.01
 
 
 def change_points(
-    residuals: Floats, variances: Floats, runs: Ints, run_variance: float
+    residuals: Floats, variances: Floats, runs: Ints, run_variance: Floats
 ) -> list[int]:
     """Where epochs after the first begin: indices into ``residuals`` (n,), in order of time.
 
-    ``runs``: which run each is of; all of a run share a deviation of variance ``run_variance``.
+    ``runs``: which run each is of; all of a run share a deviation; its variance is
+    ``run_variance`` (n,).
     Binary segmentation: the clearest change splits the course, then each part is split in turn.
     """
     begins: list[int] = []
@@ -26,26 +27,26 @@ def change_points(
     while waiting:
         start, end = waiting.pop()
         part = slice(start, end)
-        at = _clearest(residuals[part], variances[part], runs[part], run_variance)
+        at = _clearest(residuals[part], variances[part], runs[part], run_variance[part])
         if at is not None:
             begins.append(start + at)
             waiting += [(start, start + at), (start + at, end)]
     return sorted(begins)
 
 
-def _clearest(residuals: Floats, variances: Floats, runs: Ints, run_variance: float) -> int | None:
+def _clearest(residuals: Floats, variances: Floats, runs: Ints, run_variance: Floats) -> int | None:
     if len(residuals) < 2:
         return None
     numbers = group(runs)
     weights = 1.0 / (variances + run_variance)
     left, left_error, common = _prefix(residuals, variances, weights, numbers, run_variance)
     right, right_error, _ = _prefix(
-        residuals[::-1], variances[::-1], weights[::-1], numbers[::-1], run_variance
+        residuals[::-1], variances[::-1], weights[::-1], numbers[::-1], run_variance[::-1]
     )
     change = right[::-1][1:] - left[:-1]
     # What a run on both sides of a split has of its own is no change.
     total = np.cumsum(weights)[:-1]
-    shared = 2.0 * run_variance * common[:-1] / (total * (weights.sum() - total))
+    shared = 2.0 * common[:-1] / (total * (weights.sum() - total))
     error = left_error[:-1] + right_error[::-1][1:] - shared
     deviations = np.abs(change) / np.sqrt(np.maximum(error, 1e-12))
     within, size = _within_runs(residuals, variances, numbers)
@@ -79,10 +80,10 @@ def _within_runs(residuals: Floats, variances: Floats, runs: Ints) -> tuple[Floa
 
 
 def _prefix(
-    residuals: Floats, variances: Floats, weights: Floats, runs: Ints, run_variance: float
+    residuals: Floats, variances: Floats, weights: Floats, runs: Ints, run_variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Mean of the first 1, 2, ... residuals, its variance, and what these have in common with the
-    others: the sum over runs of the products of their weights on both sides; all (n,).
+    others, times both weights; all (n,).
     """
     total = np.cumsum(weights)
     mean = np.cumsum(weights * residuals) / total
@@ -93,7 +94,8 @@ def _prefix(
     base = np.repeat(along[starts] - weights[order][starts], lengths)
     earlier = np.empty_like(weights)
     earlier[order] = along - weights[order] - base
-    squares = np.cumsum(2.0 * earlier * weights + weights**2)
+    squares = np.cumsum(run_variance * (2.0 * earlier * weights + weights**2))
     of_run = np.bincount(runs, weights)[runs]
     own = np.cumsum(weights**2 * variances)
-    return mean, (own + run_variance * squares) / total**2, np.cumsum(weights * of_run) - squares
+    common = np.cumsum(run_variance * weights * of_run) - squares
+    return mean, (own + squares) / total**2, common

@@ -36,6 +36,9 @@ KINDS = 3
 RUN_GAP_SECONDS = 1800.0
 """A job silent for longer, and for 10 times its usual interval, restarted, and warms up again."""
 
+UNKNOWN_INTERVAL = 600.0
+"""Seconds between reports of a run that has one."""
+
 RANKS_SECONDS = 3600.0
 """Ranks are compared with each other within such times: what all do may change meanwhile."""
 
@@ -122,21 +125,25 @@ def _columns(records: HealthRecords) -> _Columns:
     number_target: _Index[tuple[int, ...]] = _Index()
     number_workload: _Index[str] = _Index()
     rows: list[tuple[float, float, float, int, int, int, int, int]] = []
-    for record, run, shared in zip(past, runs, beside, strict=True):
+    number_run: _Index[tuple[str, int, int]] = _Index()
+    for record, whole_run, neighbours in zip(past, runs, beside, strict=True):
+        shared = neighbours > 0
+        target = number_target(tuple(sorted(index[name] for name in record.nodes)))
+        # Neighbours slow each other down: together they are one observation.
+        run = number_run(("beside", target, neighbours) if shared else ("run", whole_run, 0))
         nodes = [records.nodes[index[name]] for name in record.nodes]
         workload = number_workload(record.workload)
-        head = (record.at, record.at - begins[run])
+        head = (record.at, record.at - begins[whole_run])
         if by_node := _computing(record):
-            hour = record.at // RANKS_SECONDS
+            hour, run = record.at // RANKS_SECONDS, number_run(("run", whole_run, 0))
             for gpu_type, values in _by_type(records, index, by_node).items():
                 mean = sum(values.values()) / len(values)
-                cell = number_cell(("ranks", run, gpu_type, hour))
+                cell = number_cell(("ranks", whole_run, gpu_type, hour))
                 for node, value in values.items():
                     target = number_target((node,))
                     rows.append((*head, value - mean, run, cell, workload, RANKS, target))
         elif len({node.gpu_type for node in nodes}) == 1:
             cell = number_cell((workload, _shape(record), nodes[0].gpu_type, shared))
-            target = number_target(tuple(sorted(index[name] for name in record.nodes)))
             value = float(np.log(record.seconds_per_iteration))
             rows.append((*head, value, run, cell, workload, SHARED if shared else ALONE, target))
     table = np.array(rows, np.float64).reshape(-1, 8)
@@ -201,12 +208,13 @@ def _runs(past: Sequence[SpeedRecord]) -> tuple[list[int], list[float]]:
     return numbers, begins
 
 
-def _jobs_beside(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[bool]:
-    """Whether another run was on one of the nodes of each record when it was measured."""
-    spans: dict[int, list[float]] = {}
-    for record, run in zip(past, runs, strict=True):
-        span = spans.setdefault(run, [record.at, record.at])
-        span[1] = record.at
+def _jobs_beside(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[int]:
+    """Which other runs were on the nodes of each record when it was measured, as a number.
+
+    0: none. It changes whenever one comes or goes: how fast a run is beside other neighbours is
+    another question.
+    """
+    spans = _spans(past, runs)
     on_node: dict[NodeName, set[int]] = defaultdict(set)
     for record, run in zip(past, runs, strict=True):
         for node in record.nodes:
@@ -216,7 +224,7 @@ def _jobs_beside(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[bool]
         begins[node] = np.sort([spans[run][0] for run in present])
         ends[node] = np.sort([spans[run][1] for run in present])
     at = np.array([record.at for record in past])
-    shared = np.zeros(len(past), bool)
+    shared, changes = np.zeros(len(past), bool), np.zeros(len(past), np.int64)
     rows: dict[NodeName, list[int]] = defaultdict(list)
     for row, record in enumerate(past):
         for node in record.nodes:
@@ -226,7 +234,21 @@ def _jobs_beside(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[bool]
         begun = np.searchsorted(begins[node], times, "right")
         ended = np.searchsorted(ends[node], times, "left")
         shared[own] |= begun - ended > 1
-    return shared.tolist()
+        changes[own] += begun + ended
+    numbers: list[int] = np.where(shared, changes, 0).tolist()
+    return numbers
+
+
+def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """When each run was there: somewhat before its first record, and after its last."""
+    times: dict[int, list[float]] = defaultdict(list)
+    for record, run in zip(past, runs, strict=True):
+        times[run].append(record.at)
+    spans = {}
+    for run, at in times.items():
+        interval = float(np.median(np.diff(at))) if len(at) > 1 else UNKNOWN_INTERVAL
+        spans[run] = at[0] - 1.5 * interval, at[-1] + 1.5 * interval
+    return spans
 
 
 def _remove_warm_up(columns: _Columns) -> None:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from hopsd.health.measurements import KINDS, RANKS, Units
+from hopsd.health.measurements import ALONE, KINDS, Units
 from hopsd.health.robust import (
+    FIRM_CLIP,
     Floats,
     Ints,
     extra_variance,
@@ -146,21 +147,35 @@ class Fit:
             controlled=bool((self.summaries.effect[rows] >= 0).any()),
         )
 
+    def changes(self, epochs: Sequence[int]) -> Floats:
+        """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
+        before it, by measurements alone.
+        """
+        chosen = list(epochs)
+        mean, covariance = self._freed(chosen, range(len(chosen)))
+        own = np.diag(covariance)
+        variance = own[1:] + own[:-1] - 2.0 * np.diag(covariance, 1)
+        return np.abs(np.diff(mean)) / np.sqrt(np.maximum(variance, 1e-12))
+
     def _without(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[float, float]:
         """The last epoch's slowness and variance, assuming nothing of ``epochs[i]``, i in free."""
+        mean, covariance = self._freed(epochs, free)
+        variance = float(covariance[-1, -1])
+        return float(mean[-1]), variance if variance > 0.0 else np.inf
+
+    def _freed(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[Floats, Floats]:
         chosen = list(epochs)
         inner = np.linalg.inv(self.covariance[np.ix_(chosen, chosen)])
         assumed = np.zeros(len(chosen))
         assumed[list(free)] = self.precision[chosen][list(free)] - VAGUE
-        covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed))
-        mean = covariance @ (inner @ self.slowness[chosen])
-        variance = float(covariance[-1, -1])
-        return float(mean[-1]), variance if variance > 0.0 else np.inf
+        covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed)).astype(np.float64)
+        return covariance @ (inner @ self.slowness[chosen]), covariance
 
-    def wildest_run(self) -> float:
-        """How much slower a run was than others of its workload and other runs on its node."""
+    def strange_runs(self, slowness: float) -> float:
+        """Part of the runs that were slower by ``slowness`` than other runs on their node."""
         alone = self.summaries.share == 1.0
-        return float(self.strangeness[alone].max(initial=0.0))
+        strange = self.strangeness[alone] > slowness
+        return float(strange.mean()) if len(strange) else 0.0
 
 
 def by_run(values: Floats, runs: Ints) -> Floats:
@@ -219,11 +234,11 @@ def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int
     first[number] = np.arange(len(number))
     head = rows.unit[first]
     run, cell, kind, epoch = units.run[head], units.cell[head], units.kind[head], epoch[first]
-    # A run's hours are cells of their own, and yet deviate together.
-    hours = group(run, epoch)
+    # Hours of a run's ranks, and neighbours, are in different cells and yet deviate together.
+    together = group(run, epoch)
     # A run in a cell that sees its node change is its own control.
     part = group(run, cell, kind)
-    split = (np.bincount(part)[part] > 1) & (kind != RANKS) & (rows.share[first] == 1.0)
+    split = (np.bincount(part)[part] > 1) & (kind == ALONE) & (rows.share[first] == 1.0)
     effect = np.full(count, -1)
     effect[split] = group(part[split])
     return Summaries(
@@ -235,7 +250,7 @@ def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int
         run=run,
         epoch=epoch,
         epochs=epochs,
-        repeats=np.where(kind == RANKS, np.bincount(hours)[hours], 1.0),
+        repeats=np.where(kind == ALONE, 1.0, np.bincount(together)[together]),
         effect=effect,
     )
 
@@ -256,22 +271,22 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         assumed = np.concatenate([precision, 1.0 / run_variance[effect_kind]])
         solution, covariance, level = _solve(summaries, design, weight, assumed, cells)
         slowness = solution[:epochs]
-        residuals = summaries.value - level[summaries.cell] - slowness[summaries.epoch]
-        free = _freedom(summaries, weight, covariance, cells)
+        deviations = summaries.value - level[summaries.cell]
+        residuals, free = _within_epochs(summaries, deviations, weight, cells)
         for kind in range(KINDS):
             rows = (summaries.kind == kind) & ~split
             freedom = float(free[rows].sum())
             extra = extra_variance(residuals[rows], summaries.variance[rows], freedom)
             run_variance[kind] = _blend(extra, USUAL_RUN_DEVIATION**2, freedom)
         run_variance = np.maximum(run_variance, MIN_DEVIATION**2)
-        strange = _strangeness(summaries, summaries.value - level[summaries.cell])
+        strange = _strangeness(summaries, deviations)
         squares = strange**2 / (summaries.variance + between_runs)
         robust = np.minimum((FREEDOM_RUN + 1.0) / (FREEDOM_RUN + squares), 1.0)
         inner = covariance[:epochs, :epochs]
         spread = _spread(slowness, inner, precision)
-        precision = np.minimum(
-            (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * spread + slowness**2), 1.0 / spread
-        )
+        usual = min(spread, MAX_SPREAD**2)
+        precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * usual + slowness**2)
+        precision = np.minimum(precision, 1.0 / usual)
     return Fit(level, slowness, assumed[:epochs], inner, summaries, strange, run_variance, spread)
 
 
@@ -305,12 +320,19 @@ def _solve(
     return solution, covariance, mean - (between @ solution) / total
 
 
-def _freedom(summaries: Summaries, weight: Floats, covariance: Floats, cells: int) -> Floats:
-    """Degrees of freedom that remain of each summary (n,), from 0 to 1."""
-    total = np.maximum(np.bincount(summaries.cell, weight, cells), 1e-300)
-    in_cell = 1.0 - weight / total[summaries.cell]
-    in_epoch = 1.0 - weight * np.diag(covariance)[summaries.epoch]
-    return summaries.share * np.clip(in_cell * in_epoch, 0.0, 1.0)
+def _within_epochs(
+    summaries: Summaries, deviations: Floats, weight: Floats, cells: int
+) -> tuple[Floats, Floats]:
+    """How far each summary is from its epoch's mean, and its degrees of freedom, 0 to 1; (n,).
+
+    Whatever is assumed of nodes: a node with one run says nothing of how much runs differ.
+    """
+    cell, epoch = summaries.cell, summaries.epoch
+    in_cell = np.maximum(np.bincount(cell, weight, cells), 1e-300)[cell]
+    in_epoch = np.maximum(np.bincount(epoch, weight, summaries.epochs), 1e-300)[epoch]
+    mean = group_means(deviations, weight, epoch, summaries.epochs)[epoch]
+    free = (1.0 - weight / in_cell) * (1.0 - weight / in_epoch)
+    return deviations - mean, summaries.share * np.clip(free, 0.0, 1.0)
 
 
 def _blend(extra: float, usual: float, freedom: float) -> float:
@@ -324,5 +346,5 @@ def _spread(slowness: Floats, covariance: Floats, precision: Floats) -> float:
     informed = information > 0.01 * precision
     flat = slowness[informed] * inner[informed] / information[informed]
     freedom = max(float(informed.sum()) - 1.0, 0.0)
-    extra = extra_variance(flat, 1.0 / information[informed], freedom)
-    return float(np.clip(_blend(extra, USUAL_SPREAD**2, freedom), MIN_DEVIATION**2, MAX_SPREAD**2))
+    extra = extra_variance(flat, 1.0 / information[informed], freedom, FIRM_CLIP)
+    return max(_blend(extra, USUAL_SPREAD**2, freedom), MIN_DEVIATION**2)

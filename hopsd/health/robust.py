@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
-CLIP = 2.5
-"""Standard deviations beyond which a value counts no more."""
+CLIP, FIRM_CLIP = 2.5, 1.0
+"""Standard deviations beyond which a value counts no more; FIRM_CLIP where many may be wild."""
 
-_CLIPPED_MEAN = 0.9625
-"""Mean of min(z², CLIP²) for a standard normal z."""
+_CLIPPED_MEAN = {CLIP: 0.9625, FIRM_CLIP: 0.5160}
+"""Mean of min(z², clip²) for a standard normal z."""
 
 
 def group(*keys: NDArray[np.generic]) -> Ints:
@@ -55,18 +55,20 @@ def group_means(values: Floats, weights: Floats, groups: Ints, count: int) -> Fl
     return mean
 
 
-def extra_variance(residuals: Floats, variances: Floats, freedom: float) -> float:
+def extra_variance(
+    residuals: Floats, variances: Floats, freedom: float, clip: float = CLIP
+) -> float:
     """The variance that all ``residuals`` (n,) have beyond their own ``variances`` (n,).
 
-    ``freedom``: degrees of freedom of the residuals, at most n. Values beyond CLIP deviations count
-    as CLIP.
+    ``freedom``: degrees of freedom of the residuals, at most n. Values beyond ``clip`` deviations
+    count as that.
     """
     if len(residuals) == 0 or freedom <= 0:
         return 0.0
-    wanted = _CLIPPED_MEAN * min(1.0, freedom / len(residuals))
+    wanted = _CLIPPED_MEAN[clip] * min(1.0, freedom / len(residuals))
 
     def mean(extra: float) -> float:
-        return float(np.minimum(residuals**2 / (variances + extra), CLIP**2).mean())
+        return float(np.minimum(residuals**2 / (variances + extra), clip**2).mean())
 
     low, high = 0.0, float((residuals**2).max()) * 100.0
     if mean(1e-18) <= wanted:

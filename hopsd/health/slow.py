@@ -11,6 +11,7 @@ from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
 from hopsd.health.measurements import KINDS, Units, measure, node_types
 from hopsd.health.model import (
+    MAX_SPREAD,
     USUAL_RUN_DEVIATION,
     Estimate,
     Fit,
@@ -21,7 +22,7 @@ from hopsd.health.model import (
     summarize,
 )
 from hopsd.health.records import HealthRecords, SlowNode
-from hopsd.health.robust import Floats, Ints
+from hopsd.health.robust import Floats, Ints, group
 
 MARGIN = 0.003
 """A node that loses no more than 0.3 % is never named."""
@@ -36,9 +37,9 @@ probability 3.4e-6; looked at every ten minutes, one server would pass once in 2
 STILL = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
 
-UNLIKE = 0.7
-"""One run is not enough where another run, which its node does not explain, deviated by this part
-of what it does."""
+UNLIKE, STRANGE = 0.7, 0.002
+"""One run is not enough where this part of all runs, STRANGE, was slow by UNLIKE of what it is, for
+no fault of their nodes."""
 
 MIN_KNOWN = 0.01
 """Jobs on several nodes measure one that is slower by more than this, once that is certain."""
@@ -106,13 +107,34 @@ def _follow(units: Units, types: Ints, nodes: int) -> _Course:
         if number:
             residuals = units.value - course - level[units.cell]
             begins = _changes(units, rows, residuals, run_variance, nodes)
-        first_epoch = np.cumsum([0, *map(len, begins)])[:-1]
-        epoch = _epoch_of(units, rows, begins, first_epoch)
-        epochs = sum(map(len, begins))
-        result = fit(summarize(units, rows, units.value - course, epoch, epochs), units.cells)
+        values = units.value - course
+        first_epoch, result = _fitted(units, rows, values, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
         error = np.sqrt(np.diag(result.covariance))
+    begins = _confirmed(begins, first_epoch, result)
+    first_epoch, result = _fitted(units, rows, values, begins)
     return _Course(result, begins, first_epoch)
+
+
+def _fitted(
+    units: Units, rows: Rows, values: Floats, begins: list[list[float | None]]
+) -> tuple[Ints, Fit]:
+    """Each node's first epoch (nodes,), and the fit to these epochs."""
+    first = np.cumsum([0, *map(len, begins)])[:-1]
+    epoch = _epoch_of(units, rows, begins, first)
+    epochs = sum(map(len, begins))
+    return first, fit(summarize(units, rows, values, epoch, epochs), units.cells)
+
+
+def _confirmed(
+    begins: list[list[float | None]], first: Ints, result: Fit
+) -> list[list[float | None]]:
+    """Without the changes that, once everything is taken into account, are none."""
+    kept = []
+    for start, times in zip(first.tolist(), begins, strict=True):
+        clear = result.changes(range(start, start + len(times))) > STILL
+        kept.append([None, *(at for at, real in zip(times[1:], clear, strict=True) if real)])
+    return kept
 
 
 def _known(
@@ -156,8 +178,9 @@ def _changes(
         mine = order[bounds[node] : bounds[node + 1]]
         unit = rows.unit[mine]
         variance = units.variance[unit] / rows.share[mine]
-        deviation = run_variance[units.kind[unit]].mean() if len(unit) else 0.0
-        at = change_points(residuals[unit], variance, units.run[unit], float(deviation))
+        between_runs = run_variance[units.kind[unit]]
+        job = group(units.run[unit], units.cell[unit])
+        at = change_points(residuals[unit], variance, job, between_runs)
         begins.append([None, *sorted({float(units.at[unit[i]]) for i in at})])
     return begins
 
@@ -177,10 +200,12 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
     if estimate.slowness - MARGIN < ALARM * estimate.error or not len(deviations):
         return False
-    if estimate.slowness < UNUSUAL * np.sqrt(result.spread):
+    alone = len(deviations) == 1 and not estimate.controlled
+    spread = np.sqrt(result.spread if alone else min(result.spread, MAX_SPREAD**2))
+    if estimate.slowness < UNUSUAL * spread:
         return False
-    if len(deviations) == 1 and not estimate.controlled:
-        return result.wildest_run() < UNLIKE * estimate.slowness
+    if alone:
+        return result.strange_runs(UNLIKE * estimate.slowness) < STRANGE
     return bool(deviations[(len(deviations) - 1) // 2] > estimate.slowness / 2.0)
 
 

@@ -10,10 +10,16 @@ from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
 
 from hopsd.config import Config
 from hopsd.core.placement.pools import could_run, pools_of
@@ -172,11 +178,44 @@ def _gauges(tick: Tick, last_round: float) -> Iterator[Metric]:
             "Mean latency ratio of the jobs that ended in the last metrics.raqlr_hours (RAQLR).",
             document["raqlr"],
         )
+    if document.get("predictions") is not None:
+        yield from _predictions(document["predictions"])
     # A standby sees nothing: no figure is better than a zero.
     if document["time"] is not None:
         yield from _cluster(document)
     if tick.result is not None:
         yield from _plan(document, tick.result)
+
+
+def _predictions(predictions: Mapping[str, Any]) -> Iterator[Metric]:
+    """How far the first prediction of each job's next start, and of its end, was off."""
+    errors = HistogramMetricFamily(
+        "hops_prediction_error_seconds",
+        "How far the first prediction of a start or an end was from what came true.",
+        labels=["kind"],
+    )
+    right = CounterMetricFamily(
+        "hops_predictions_within_interval",
+        "Those that came true within their 80 % interval.",
+        labels=["kind"],
+    )
+    for kind, found in predictions["errors"].items():
+        bounds = [*map(str, found["bounds"]), "+Inf"]
+        counts = list(accumulate(map(float, found["counts"])))
+        errors.add_metric([kind], list(zip(bounds, counts, strict=True)), found["seconds"])
+        right.add_metric([kind], found["within"])
+    yield errors
+    yield right
+    yield _one(
+        "hops_predictions_timestamp_seconds",
+        "Of when the newest predictions are.",
+        predictions["at"],
+    )
+    yield _one(
+        "hops_predictions_duration_seconds",
+        "How long it took to make them.",
+        predictions["seconds"],
+    )
 
 
 def _cluster(document: Mapping[str, Any]) -> Iterator[Metric]:

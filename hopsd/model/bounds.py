@@ -80,6 +80,12 @@ EPOCH = Bound(0, 1e11)
 DURATION = Bound(0, 1e10)
 """Seconds: 317 years."""
 
+RUN_SECONDS = Bound(1e-3, 1e10)
+"""How long a job runs, which others are divided by."""
+
+RATE = Bound(1e-12, 1e15)
+"""A speed or a factor of one in a file, in whatever unit."""
+
 RESTARTS = Bound(0, 1e6)
 
 REPORT_SECONDS_OLD = Bound(0, 366 * 86_400)

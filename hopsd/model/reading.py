@@ -113,6 +113,7 @@ class NodeReading:
     above it, top down; the last is its leaf switch or block. A node with several GPU types is one
     for each (:func:`hopsd.model.ids.part_of`); ``by_type``: Slurm gives its GPUs only to jobs that
     ask for the type. ``disk_mb``: TmpDisk.
+    ``completing_seconds``: how long an ended job has been seen to clean up there.
     """
 
     name: NodeName
@@ -134,6 +135,14 @@ class NodeReading:
     switches: tuple[str, ...] = ()
     by_type: bool = False
     disk_mb: int = 0
+    completing_seconds: float = 0.0
+
+    @property
+    def completing(self) -> bool:
+        """Whether an ended job cleans up there, as in a long Epilog: Slurm reports its GPUs as
+        free, and starts no job on the node (22.05).
+        """
+        return "COMPLETING" in self.state_text
 
     @property
     def mixed(self) -> bool:
@@ -264,7 +273,7 @@ class Reading:
 
     ``others``: running jobs that hops does not manage; ``site``: what accounts, QOS and partitions
     allow. ``partition_memory``: partitions with their own defaults. ``licences``: those that hops
-    jobs request.
+    jobs request. ``problems``: servers that do not answer, and what is unknown meanwhile.
     """
 
     now: float
@@ -276,6 +285,7 @@ class Reading:
     site: SiteRules = NO_RULES
     partition_memory: Mapping[str, SiteMemory] = field(default_factory=dict)
     licences: Mapping[str, Licence] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
     def memory_of(self, job: JobReading) -> SiteMemory:
         """The memory defaults of the job's first partition."""

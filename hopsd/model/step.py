@@ -53,7 +53,8 @@ class Step:
 class OutcomeStatus(StrEnum):
     """``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended meanwhile.
     ``PUT_OFF``: a start that was not tried, since those before it took long, or that Slurm did not
-    look at; the job is held.
+    look at; the job is held. ``UNDER_WAY``: not over yet; later ticks carry it on and report its
+    outcome.
     """
 
     DONE = "done"
@@ -61,6 +62,7 @@ class OutcomeStatus(StrEnum):
     GONE = "gone"
     FAILED = "failed"
     PUT_OFF = "put_off"
+    UNDER_WAY = "under_way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class StepOutcome:
     ``ran``: where the job ran instead, if that run was already over when read back, or was ended
     because it was not as planned. ``started``: when, according to Slurm, the run began, or when it
     was released; 0: no run began. ``reason``: Slurm's reason why a released job did not start,
-    empty: none given. ``vacated``: when the job was seen to have left ``step.current``, None: it
+    empty: none given. ``warned``: when the job was sent the signal in whose grace it ended (epoch),
+    0: it did not end so. ``vacated``: when the job was seen to have left ``step.current``, None: it
     has not, or that is unknown.
     """
 
@@ -83,3 +86,45 @@ class StepOutcome:
     vacated: float | None = None
     reason: str = ""
     ran: Allocation = field(default_factory=Allocation)
+    warned: float = 0.0
+
+
+class Phase(StrEnum):
+    """``LEAVING``: the job runs and was warned; its grace lasts. ``STOPPING``: its requeue was
+    requested; KillWait and epilog run. ``WAITING``: held, until its target is free. ``DEFERRED``:
+    held; Slurm refused its start while other jobs were leaving, and it claims no GPUs until they
+    have left. ``STARTING``: released; Slurm has not started it yet.
+    """
+
+    LEAVING = "leaving"
+    STOPPING = "stopping"
+    WAITING = "waiting"
+    DEFERRED = "deferred"
+    STARTING = "starting"
+
+    @property
+    def on_nodes(self) -> bool:
+        """Whether the job still has its old GPUs."""
+        return self in (Phase.LEAVING, Phase.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A step, the phase it is in, and the ``seconds`` that hopsd has watched it there.
+
+    Only watched seconds count: a grace is never shorter because a clock was set or hopsd was down.
+    ``signal``, ``signalled``: what the job was warned with, and when (epoch); empty and 0: nothing.
+    ``grace``: seconds from the signal to the requeue. ``vacated``: when it left its nodes (epoch),
+    None: it has not. ``released``: when Slurm was let start it (epoch); ``restarts``: its count
+    before that.
+    """
+
+    step: Step
+    phase: Phase
+    seconds: float = 0.0
+    signal: str = ""
+    signalled: float = 0.0
+    grace: float = 0.0
+    vacated: float | None = None
+    released: float = 0.0
+    restarts: int = 0

@@ -34,11 +34,13 @@ class ByTier(Wrapper):
         tiers = sorted({job.tier for job in snapshot.jobs if competes(job, first=first)})
         if len(tiers) < 2:
             return self._policy(snapshot, settings)
-        own = replace(settings, time_limit_seconds=settings.time_limit_seconds / len(tiers))
+        tier_settings = replace(
+            settings, time_limit_seconds=settings.time_limit_seconds / len(tiers)
+        )
         plans: list[Plan] = []
         given: dict[JobId, Allocation] = {}
         for tier in reversed(tiers):
-            plans.append(self._policy(_of_tier(snapshot, tier, given), own))
+            plans.append(self._policy(_of_tier(snapshot, tier, given), tier_settings))
             given |= plans[-1].placements
         return _joined(plans)
 

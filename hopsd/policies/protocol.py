@@ -12,7 +12,7 @@ class Policy(Protocol):
 
     Optional attributes of type bool tell when to call it. ``ends_early``: a round ends, and another
     takes its rest, where GPUs become idle that no waiting job gets, or for a short job
-    (``core/queue/round_window.py``). The others are the simulator's. ``only_first``: only at a
+    (``round/window.py``). The others are the simulator's. ``only_first``: only at a
     round's start. ``every_first``: every plan is a first one, so it preempts at any time.
     ``settles``: a second plan right after one of its plans would place nothing. ``steady``: nor
     would any later plan until something happens, even at a round's start.

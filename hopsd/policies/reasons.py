@@ -21,7 +21,7 @@ NOT_QUEUED = {
 
 def nowhere(job: Job, pools: Pools) -> Reason:
     """The job could not run even on an idle cluster."""
-    known = [pool for pool in pools.values() if pool.gpu_type in job.throughput]
+    usable = [pool for pool in pools.values() if pool.gpu_type in job.throughput]
     if not job.throughput:
         text = (
             "no GPU server in use is in its partition and free of reservations for its time limit"
@@ -29,14 +29,14 @@ def nowhere(job: Job, pools: Pools) -> Reason:
         if any(map(is_cpu, pools)):
             text += ", nor CPUs that it takes (cpu=yes)"
         return Reason(ReasonCode.NO_CONFIGURATION, text)
-    if not known:
+    if not usable:
         text = (
             f"knows GPU types {_names(job.throughput)} and the cluster has"
             f" {_names(pools)}: it can run on none"
         )
         return Reason(ReasonCode.NO_CONFIGURATION, text)
     limits = []
-    for pool in known:
+    for pool in usable:
         allowed = job.rules.nodes
         sizes = [n.gpus for n in pool.nodes if allowed is None or n.name in allowed]
         limit = f"{pool.gpu_type} has {max(sizes, default=0)} in one server"
@@ -73,7 +73,7 @@ def over_limit(job: Job, blocked: BlockingLimit) -> Reason:
     held = [job for job in blocked.jobs_ahead if job.running]
     running = [*allowance.kept, *(other.id for other in held)]
     waiting = [other.id for other in blocked.jobs_ahead if not other.running]
-    found = []
+    uses = []
     if limit.gpus is not None:
         used = allowance.kept_gpus + sum(limit.taken(o.id, o.running.gpus) for o in held)
         asked = sum(limit.taken(o.id, min(o.reqs)) for o in blocked.jobs_ahead if not o.running)
@@ -81,12 +81,12 @@ def over_limit(job: Job, blocked: BlockingLimit) -> Reason:
             (used / limit.scale, "in use by", running),
             (asked / limit.scale, "asked for by", waiting),
         )
-        found.append(_shares(count_of(limit.gpus / limit.scale, limit.unit), *shares))
+        uses.append(_shares(count_of(limit.gpus / limit.scale, limit.unit), *shares))
     if limit.count is not None:
         shares = (len(running), "running:", running), (len(waiting), "before it:", waiting)
-        found.append(_shares(count_of(limit.count, "jobs"), *shares))
+        uses.append(_shares(count_of(limit.count, "jobs"), *shares))
     asks = count_of(min(job.reqs), "GPUs")
-    text = f"{limit.name}: {'; '.join(found)}; it asks for {asks} or more"
+    text = f"{limit.name}: {'; '.join(uses)}; it asks for {asks} or more"
     if limit.gpus is not None and job.id in limit.per_gpu:
         text += f", {count_of(limit.per_gpu[job.id] / limit.scale, limit.unit)} for each"
     return Reason(ReasonCode.LIMIT, text)
@@ -97,10 +97,10 @@ _NAMED_MAX = 5
 
 def _shares(most: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
     """Such as `2 of 2 GPUs in use by 17, 21`, without shares that no job has."""
-    told = [
+    parts = [
         f"{amount:.12g} of {most} {words} {_named(jobs)}" for amount, words, jobs in shares if jobs
     ]
-    return "; ".join(told) or f"{most} at most"
+    return "; ".join(parts) or f"{most} at most"
 
 
 def _named(jobs: Sequence[JobId]) -> str:

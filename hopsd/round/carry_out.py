@@ -32,6 +32,9 @@ def carry_out(
             PlanRecord(window.start, window.end, first, now, decided.plan, steps)
         )
     outcomes = tuple(port.apply(decided.steps))
+    if under_way := port.under_way:
+        store.save_transitions(under_way)
+    store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])
     if plan_id is not None:
         finished = now + max((outcome.seconds for outcome in outcomes), default=0.0)
         store.finish_plan(plan_id, outcomes if steps else (), finished)

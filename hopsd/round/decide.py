@@ -20,6 +20,7 @@ from hopsd.policies.protocol import Policy
 from hopsd.round.diff import diff
 from hopsd.round.observation import Observation
 from hopsd.round.settings import RoundSettings
+from hopsd.round.under_way import planning_reading
 from hopsd.store.port import Store
 
 
@@ -54,9 +55,13 @@ def planning_inputs(
     store: Store, policy: Policy, now: float, settings: RoundSettings
 ) -> PlanningInputs:
     runs = store.profile_runs(now - settings.profiling.retry_seconds)
+    return PlanningInputs(knowledge_now(store, now, settings), runs, policy)
+
+
+def knowledge_now(store: Store, now: float, settings: RoundSettings) -> Knowledge:
+    """What is stored about speeds and run times, with what follows from it."""
     knowledge = with_implied_bandwidths(store.knowledge(), settings.snapshot.estimator, now)
-    knowledge = with_type_speeds(knowledge, settings.snapshot.estimator)
-    return PlanningInputs(knowledge, runs, policy)
+    return with_type_speeds(knowledge, settings.snapshot.estimator)
 
 
 def decide(
@@ -64,14 +69,13 @@ def decide(
 ) -> Decision:
     """Estimate, profile, plan, diff: everything between reading and recording, no side effect."""
     knowledge = _about(known.knowledge, {seen.records[job].workload for job in seen.comments})
-    built = build_snapshot(
-        seen.reading, seen.records, seen.comments, knowledge, info, settings.snapshot
-    )
+    reading = planning_reading(seen.reading, seen.under_way, settings.snapshot.cpus_per_gpu)
+    built = build_snapshot(reading, seen.records, seen.comments, knowledge, info, settings.snapshot)
     jobs, nodes = built.snapshot.jobs, built.snapshot.nodes
     # Recorded for people only: policies compute them from the snapshot.
     anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
     expected = ages(anew, nodes)
-    profiles = _profile(seen, built.snapshot, known, settings)
+    profiles = _profile(replace(seen, reading=reading), built.snapshot, known, settings)
     plan = known.policy(profiles.snapshot, settings.plan)
     profiles = profiles.beside(plan)
     waiting = {**plan.waiting, **built.refused, **seen.errors}
@@ -82,7 +86,7 @@ def decide(
         seen.reading,
         plan,
         pinned=built.pinned | profiles.staying,
-        ignored=seen.released | profiles.moving,
+        ignored=seen.released | profiles.moving | {one.step.job for one in seen.under_way},
         first=info.first,
     )
     wanted = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hopsd.core.submission.comment import Comment
@@ -10,6 +10,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import Reading
 from hopsd.model.reason import Reason
+from hopsd.model.step import Transition
 
 SET_ASIDE = "set aside"
 """How the reason begins of a job or node that no plan counts with, since it would break it."""
@@ -20,6 +21,7 @@ class Observation:
     """``comments``: of the jobs hops plans for; ``errors``: why it plans without others.
 
     ``released`` jobs were given back to plain Slurm: their GPUs count as taken, that is all.
+    ``under_way``: steps of earlier plans that are not over yet.
     """
 
     reading: Reading
@@ -27,6 +29,15 @@ class Observation:
     errors: Mapping[JobId, Reason]
     records: Mapping[JobId, JobRecord]
     released: frozenset[JobId]
+    under_way: tuple[Transition, ...] = ()
+
+    def carrying_on(
+        self, transitions: Sequence[Transition], why: Mapping[JobId, Reason]
+    ) -> Observation:
+        """The same with the steps under way: no plan is made for their jobs, as ``why`` says."""
+        if not transitions:
+            return self
+        return replace(self.without(why), under_way=tuple(transitions))
 
     def only(self, jobs: Iterable[JobId]) -> Observation:
         """The same, but planned for no jobs other than ``jobs``."""

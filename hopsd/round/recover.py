@@ -11,9 +11,12 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.round.diff import diff
 from hopsd.round.observation import Observation
 from hopsd.round.observe import observe
+from hopsd.round.under_way import read_settled, resume
 from hopsd.round.window import RoundWindow
 from hopsd.slurm.port import Port
 from hopsd.store.port import PlanRecord, Store
+
+_GIVEN_UP = (OutcomeStatus.FAILED, OutcomeStatus.PUT_OFF)
 
 
 def vacates(step: Step) -> bool:
@@ -25,14 +28,17 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
 
     Steps are derived again from Slurm's current state, so what was done is not done again.
     To undo means to hold what Slurm could start by itself; running jobs continue.
-    None if no plan was left open.
+    Steps of finished plans that were under way are taken up where they were. None if no plan was
+    left open.
     """
+    resume(port, store)
     left = store.unfinished_plan()
     if left is None:
         return None
     plan_id, record = left
     _requeue_killed(port, record)
-    seen = observe(port, store, requirements_max)
+    reading, _ = read_settled(port, store)
+    seen = observe(port, store, requirements_max, reading)
     now = seen.reading.now
     lasts = RoundWindow(record.round_start, record.round_end).lasts(now)
     planned = {step.job for step in record.steps if not step.profiling}
@@ -41,13 +47,18 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
         seen.reading,
         plan,
         pinned=frozenset(job.id for job in seen.reading.jobs) - planned | lost,
-        ignored=seen.released,
+        ignored=seen.released | {one.step.job for one in port.under_way},
         first=record.first and lasts,
     )
     steps = [step for step in steps if step.kind is StepKind.HOLD or step.job in planned]
+    moving = {step.job for step in steps}
+    port.let_go_on([s.job for s in record.steps if vacates(s) and s.job not in moving])
     outcomes = tuple(port.apply(steps))
+    store.save_transitions(port.under_way)
+    store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])
     store.finish_plan(plan_id, outcomes, finished=now)
-    observe(port, store, requirements_max)
+    reading, _ = read_settled(port, store)
+    observe(port, store, requirements_max, reading)
     return outcomes
 
 
@@ -80,20 +91,21 @@ def _still_there(plan: Plan, seen: Observation) -> tuple[Plan, frozenset[JobId]]
     return replace(plan, placements=kept), lost
 
 
-def read_cluster(port: Port, store: Store) -> Reading:
-    """The cluster, with what died of our signal later than hops waited for it put back.
+def read_cluster(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, ...]]:
+    """The cluster, with what died of our signal later than hops waited for it put back, and the
+    outcomes of steps under way that this brought.
 
     Such a job was still completing when its step was given up. In the first reading it has ended,
     and would be recorded so: where one was put back, Slurm is read once more.
     """
-    reading = port.read()
+    reading, outcomes = read_settled(port, store)
     died = [job.id for job in reading.jobs if job.was_killed]
     given_up = [
         job
         for job, outcome in (store.last_outcomes(died) if died else {}).items()
-        if outcome.status is OutcomeStatus.FAILED and vacates(outcome.step)
+        if outcome.status in _GIVEN_UP and vacates(outcome.step)
     ]
     if not given_up:
-        return reading
+        return reading, outcomes
     port.apply([Step(job, StepKind.REQUEUE) for job in given_up])
-    return port.read()
+    return port.read(), outcomes

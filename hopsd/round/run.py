@@ -22,6 +22,7 @@ from hopsd.round.recover import read_cluster
 from hopsd.round.result import RoundResult
 from hopsd.round.set_aside import decide_excluding_defective
 from hopsd.round.settings import RoundSettings
+from hopsd.round.under_way import carry_on, reasons
 from hopsd.round.window import RoundWindow, current_window
 from hopsd.slurm.port import SHADOW, Port
 from hopsd.store.port import Store
@@ -46,7 +47,10 @@ def run_round(
             :func:`recover` finishes or undoes it.
         PlanLateError: the policy was too slow; nothing was changed.
     """
-    observation = observe(port, store, settings.requirements_max, read_cluster(port, store))
+    settled = carry_on(port, store)
+    reading, late = read_cluster(port, store)
+    observation = observe(port, store, settings.requirements_max, reading)
+    observation = observation.carrying_on(port.under_way, reasons(port.under_way))
     now = observation.reading.now
     observation = observation.without(backing_off(backoffs, now))
     observation = observation.avoiding(avoided_nodes(backoffs, now))
@@ -71,7 +75,7 @@ def run_round(
         decision.seen,
         decision.built,
         decision.plan,
-        outcomes,
+        (*settled, *late, *outcomes),
         profile_runs,
         decision.defects,
     )

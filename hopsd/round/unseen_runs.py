@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from hopsd.core.queue.history import (
@@ -42,7 +42,7 @@ def unseen_runs(
     ]
     if not unseen:
         return {}
-    begun = _recent_starts(store)
+    begun = _recent_starts(store, [job.id for job in unseen])
     types = {node.name: node.gpu_type for node in reading.nodes}
     return {
         job.id: _record_at_start(before[job.id], job, run, types, apps)
@@ -52,8 +52,8 @@ def unseen_runs(
     }
 
 
-def _recent_starts(store: Store) -> list[RecentStart]:
-    """Each job's newest such run."""
+def _recent_starts(store: Store, jobs: Collection[JobId]) -> list[RecentStart]:
+    """The newest such runs of ``jobs``: of the last plan, and of steps that took longer."""
     left, last = store.unfinished_plan(), store.last_plan()
     found = []
     if last is not None:
@@ -61,6 +61,10 @@ def _recent_starts(store: Store) -> list[RecentStart]:
             there = outcome.ran or outcome.actual or outcome.step.target
             start, told = outcome.started or last.made, outcome.started > 0.0
             found.append(RecentStart(outcome.step, there, start, told))
+    for outcome in store.last_outcomes(jobs).values():
+        if outcome.started:
+            there = outcome.ran or outcome.actual or outcome.step.target
+            found.append(RecentStart(outcome.step, there, outcome.started, told=True))
     if left is not None:
         record = left[1]
         found += [RecentStart(step, step.target, record.made, told=True) for step in record.steps]

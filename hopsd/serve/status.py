@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from hopsd import __version__
 from hopsd.core.queue.history import OCCUPYING
@@ -44,7 +44,23 @@ class Service:
     needless_restarts: int = 0
 
 
-def document(service: Service, seen: Observation | None, result: RoundResult | None) -> Document:
+class Predictions(Protocol):
+    """What is predicted, such as `hopsd.predict.outlook.Outlook`."""
+
+    @property
+    def document(self) -> Document | None:
+        """When it was predicted, and how far earlier predictions were off."""
+
+    def row(self, job: JobId) -> Document | None:
+        """When the job starts or ends."""
+
+
+def document(
+    service: Service,
+    seen: Observation | None,
+    result: RoundResult | None,
+    predictions: Predictions | None = None,
+) -> Document:
     """Everything known at the end of a tick. ``result`` None: no round was run."""
     doc: Document = {
         "version": __version__,
@@ -62,6 +78,7 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
         "slurm_version": seen.reading.slurm_version if seen else None,
         "round": _round(result) if result else None,
         "nodes": _nodes(seen) if seen else [],
+        "predictions": predictions.document if predictions is not None else None,
         "running": [],
         "waiting": [],
     }
@@ -72,11 +89,19 @@ def document(service: Service, seen: Observation | None, result: RoundResult | N
             if job.state.finished:
                 continue
             row = _row(job, seen, plans.get(job.id), result, undone)
+            row["predicted"] = _predicted(job, predictions)
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)
         doc["waiting"].sort(key=lambda row: -(row["priority"] or 0.0))
     return doc
+
+
+def _predicted(job: JobReading, predictions: Predictions | None) -> Document | None:
+    """When it starts, or ends if it runs; None: that is not known, or it was another's turn."""
+    found = predictions.row(job.id) if predictions is not None else None
+    runs = job.state in OCCUPYING
+    return found if found is not None and (found["kind"] == "end") == runs else None
 
 
 def _restarts_per_job_hour(seen: Observation) -> float | None:

@@ -27,14 +27,18 @@ from hopsd.model.isolation import PASS_THROUGH_ERRORS, describe_error
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.registry import get as get_policy
+from hopsd.predict.outlook import Left, Outlook
+from hopsd.round.intervention import intervention
 from hopsd.round.observation import SET_ASIDE, Observation
 from hopsd.round.observe import observe
 from hopsd.round.recover import recover
 from hopsd.round.result import RoundResult
 from hopsd.round.run import run_round
 from hopsd.round.settings import round_settings
+from hopsd.round.under_way import carry_on, read_settled, reasons
 from hopsd.round.window import RoundWindow
 from hopsd.serve import status
+from hopsd.service import logs
 from hopsd.service.deadline import WithDeadline
 from hopsd.service.gpu_use import Meter
 from hopsd.service.shadow_diary import Diary
@@ -91,8 +95,17 @@ class Controller:
     """What lasts from tick to tick: the round in force, the mode, the last status document."""
 
     def __init__(
-        self, config: Config, port: Port, port_reason: str, store: PostgresStore, leader: Leader
+        self,
+        config: Config,
+        port: Port,
+        port_reason: str,
+        store: PostgresStore,
+        leader: Leader,
+        claim: Callable[[], None] = lambda: None,
     ) -> None:
+        """``claim``: raises if the database is another cluster's; called until it succeeds."""
+        self._claim = claim
+        self._claimed = False
         self._port = port
         self._port_reason = port_reason
         self._store = store
@@ -112,6 +125,7 @@ class Controller:
         self._config = self._wanted = config
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
+        self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
         self.document = self._document("standby", "starting", None)
 
@@ -128,6 +142,9 @@ class Controller:
         if config.plan.policy != self._config.plan.policy:
             self._policy.close()
             self._policy = WithDeadline(get_policy(config.plan.policy))
+        if (config.plan.policy, config.plan.priority) != self.outlook.of:
+            self.outlook.close()
+            self.outlook = Outlook(config.plan.policy, config.plan.priority)
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
             self._learner.use_folder(config.knowledge.report_dir)
         self._config = config
@@ -162,6 +179,9 @@ class Controller:
             if self._wanted is not self._config:
                 self._take(self._wanted)
             self._leader.acquire()
+            if not self._claimed:
+                self._claim()
+                self._claimed = True
             mode = "paused" if self._store.control().paused else "active"
             sentence = self._lead(mode)
         except NotLeaderError as refusal:
@@ -170,7 +190,7 @@ class Controller:
             sentence = f"standing by: {refusal}"
         except HopsError as failure:
             self._recovered = False
-            sentence = error = f"{type(failure).__name__}: {failure}"
+            sentence = error = str(failure)
         except Exception as raised:  # the round's edge: jobs run on, and status says so
             self._recovered, defect = False, raised
             sentence = error = f"a defect of hops, {type(raised).__name__}: {raised}"
@@ -178,15 +198,35 @@ class Controller:
         self._defects.note(defect)
         if mode != "standby":
             self._whatever_happens(lambda: self._housekeeping(anew=defect is not None))
+        if lost := logs.problem():
+            sentence = f"{sentence}; lines of the log are lost: {lost}"
         if self._defects.count > 1:
             sentence = f"{sentence} ({self._defects.count} ticks in a row)"
         self.document = self._document(mode, sentence, error)
         log.log(40 if error else 20, "tick", mode=mode, did=sentence, number=self._ticks)
         return sentence
 
+    def carry_on(self) -> None:
+        """Between ticks: do what is due for the steps under way, without waiting or planning."""
+        if not (self._recovered and self._port.under_way):
+            return
+        try:
+            self._carry_on()
+        except HopsError as failure:  # the next tick takes up what is under way
+            self._recovered = False
+            log.warning("carry on", problem=str(failure))
+        except Exception:
+            self._recovered = False
+            log.exception("defect")
+
+    def _carry_on(self) -> None:
+        self._note_outcomes(carry_on(self._port, self._store))
+
     def _lead(self, mode: str) -> str:
         said = []
         if mode == "paused":
+            if self._recovered:  # what was begun is not left half done
+                self._carry_on()
             said.append(self._release_requested())
             self._seen, self._result = self._observe(), None
             said.append("paused: everything is left to Slurm")
@@ -197,6 +237,7 @@ class Controller:
             unread = self._learn()
             said.append(self._round())
             said.append(f"no report of a job can be read: {unread}" if unread else "")
+            said += self._seen.reading.problems if self._seen is not None else ()
         return "; ".join(filter(None, said))
 
     def _housekeeping(self, *, anew: bool) -> None:
@@ -211,6 +252,7 @@ class Controller:
         now = self._seen.reading.now
         if not 0.0 <= now - self._pruned < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
+            self._store.save_predictions(self.outlook.state())
             self._pruned = now
 
     def _count_use(self, seen: Observation) -> None:
@@ -268,26 +310,48 @@ class Controller:
             after_outcomes(backoffs, result.outcomes, now), result.defects, now
         )
         self._seen = self._observe() if acted else result.seen
-        self._whatever_happens(lambda: self._note_failures(result.outcomes))
+        self._whatever_happens(lambda: self._note_steps(result.outcomes))
         self._whatever_happens(lambda: self._note_profiles(result.profiled))
         self._whatever_happens(lambda: self._note_asides(result))
         if shadow:
             self._whatever_happens(lambda: self._diary.note(result))
+        else:
+            self._whatever_happens(lambda: self._predict(result))
         return status.sentence_of(result)
 
+    def _predict(self, result: RoundResult) -> None:
+        """Have starts and ends predicted from what the round left, in the background."""
+        records = self._seen.records if self._seen is not None else result.seen.records
+        built, end = result.built, result.window.end
+        self.outlook.offer(
+            Left(
+                built.snapshot,
+                result.outcomes,
+                built.expected,
+                records,
+                end,
+                self._settings.seconds,
+            )
+        )
+
     def _observe(self) -> Observation:
-        return observe(self._port, self._store, self._settings.requirements_max)
+        reading, outcomes = read_settled(self._port, self._store)
+        self._note_outcomes(outcomes)
+        seen = observe(self._port, self._store, self._settings.requirements_max, reading)
+        under_way = self._port.under_way
+        return seen.carrying_on(under_way, reasons(under_way))
 
     def _take_up(self) -> str:
         """After a start or a failure: finish or undo what was begun, go on with its round."""
         outcomes = recover(self._port, self._store, self._settings.requirements_max)
+        self._whatever_happens(lambda: self.outlook.restore(self._store.predictions()))
         last = self._store.last_plan()
         if last is not None:
             self._window = RoundWindow(last.round_start, last.round_end)
         self._recovered = True
         if outcomes is None:
             return ""
-        self._note_failures(outcomes)
+        self._note_steps(outcomes)
         text = f"took up an unfinished plan: {status.count_outcomes(outcomes)}"
         self._store.add_event("recovered", text)
         return text
@@ -326,21 +390,31 @@ class Controller:
         outcomes = self._port.apply([held[job] for job in sorted(wanted, key=job_order)])
         given = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
         self._store.save_jobs(replace(seen.records[job], released=True) for job in given)
-        self._note_failures(outcomes)
+        self._note_steps(outcomes)
         text = f"gave {len(given)} of {len(wanted)} jobs back to plain Slurm"
         askers = ", ".join(sorted({str(request.uid) for request in requests}))
         self._store.add_event("released", f"{text} for uid {askers}")
-        self._store.end_release_requests(requests)
+        if not any(o.status is OutcomeStatus.UNDER_WAY for o in outcomes):  # else: tried again
+            self._store.end_release_requests(requests)
         return text
 
-    def _note_failures(self, outcomes: Sequence[StepOutcome]) -> None:
+    def _note_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        """Of steps that were under way: what a round does with those of its own."""
+        if outcomes:
+            now = max((outcome.started for outcome in outcomes), default=0.0)
+            now = max(now, self._seen.reading.now if self._seen is not None else 0.0)
+            self._backoffs = after_outcomes(self._backoffs, outcomes, now)
+            log.info("carried on", did=status.count_outcomes(outcomes))
+            self._whatever_happens(lambda: self._note_steps(outcomes))
+
+    def _note_steps(self, outcomes: Sequence[StepOutcome]) -> None:
+        """Each intervention, as an event and in the log: users are to know what hops did."""
         for outcome in outcomes:
-            if outcome.status is OutcomeStatus.FAILED:
-                self._store.add_event(
-                    "step_failed",
-                    f"{outcome.step.kind} {outcome.step.target}: {outcome.error}",
-                    job=outcome.step.job,
-                )
+            if (event := intervention(outcome)) is not None:
+                kind, text = event
+                job = outcome.step.job
+                log.info(kind, job=job, did=text)
+                self._store.add_event(kind, text, job=job)
 
     def _note_asides(self, result: RoundResult) -> None:
         """Who is newly set aside, as an event and in the log."""
@@ -377,7 +451,7 @@ class Controller:
             needless_restarts=self._needless,
         )
         try:
-            return status.document(service, self._seen, self._result)
+            return status.document(service, self._seen, self._result, self.outlook)
         except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")
             return status.document(replace(service, error=describe_error(defect)), None, None)

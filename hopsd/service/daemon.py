@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pwd
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import sdnotify
 import structlog
-from apscheduler.events import EVENT_JOB_MAX_INSTANCES
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd.config import Config, SlurmConfig, WebConfig, load
 from hopsd.ctl.terminal import printable
-from hopsd.errors import HopsError, InputError
+from hopsd.errors import (
+    ConfigError,
+    HopsError,
+    InputError,
+    SlurmUnavailableError,
+    StoreUnavailableError,
+)
+from hopsd.formats.health import health_json
 from hopsd.metrics import Metrics
-from hopsd.model.ids import JobId
-from hopsd.model.privacy import Viewer
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.privacy import Private, Viewer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
+from hopsd.serve.health import HealthService
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import LocalServer, Request
+from hopsd.serve.when import when
 from hopsd.service import logs
 from hopsd.service.controller import Controller
+from hopsd.service.signals import SignalInbox
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
-from hopsd.slurm.ask import PrivacyReader
+from hopsd.slurm.ask import PrivacyReader, slurm_conf
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.leader import Leader
+from hopsd.store.migrate import pending
 from hopsd.store.postgres import PostgresStore
 from hopsd.web import Web
 
 log = structlog.get_logger()
 
 TICK = "tick"
+CARRY_ON = "carry_on"
+CARRY_ON_SECONDS = 1.0
+"""Between looks at the steps under way: a job that has left its nodes waits for no tick."""
+
 FAILING_TICKS = 10
 """In a row, all with the same defect: after them systemd's watchdog is kept waiting."""
 
@@ -64,9 +78,6 @@ class Daemon:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._config = load(path)
-        self._stop = threading.Event()
-        self._reload = threading.Event()
-        self._wake = threading.Event()
         self._alive()
         self._notify = sdnotify.SystemdNotifier()
         self._metrics: Metrics | None = None
@@ -81,14 +92,22 @@ class Daemon:
         config = self._config
         logs.configure(config.daemon.log_level, config.daemon.log_format)
         log.info("starting", config=str(self._path), pid=os.getpid())
+        _refuse_old_schema(config.database.dsn)
         commands = SlurmCommands(ASK_SECONDS)
         self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
         port, why = choose_port(config.slurm, assure=leader.assure, answered=self._alive)
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
-            self._controller = Controller(config, port, why, store, leader)
+
+            def claim() -> None:
+                store.claim_cluster(slurm_conf(commands).get("ClusterName", ""))
+
+            with contextlib.suppress(StoreUnavailableError, SlurmUnavailableError):
+                claim()  # else the first tick that reaches both does
+            self._controller = Controller(config, port, why, store, leader, claim)
             self._answers = QueryService(self._controller, store, self._privacy, config)
+            self._health = HealthService(store)
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
@@ -106,8 +125,7 @@ class Daemon:
         log.info("stop")
 
     def _loop(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+        inbox = SignalInbox((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(1)}, timezone=UTC)
         scheduler.add_listener(self._on_late, EVENT_JOB_MAX_INSTANCES)
         self._schedule(scheduler)
@@ -115,15 +133,15 @@ class Daemon:
         self._notify.notify("READY=1")
         watchdog = watchdog_seconds()
         ahead = _wall_ahead()
-        while not self._stop.is_set():
-            self._wake.wait(timeout=min(watchdog or 60.0, 1.0))
-            self._wake.clear()
+        stopping = False
+        while not stopping:
+            signals = inbox.wait(min(watchdog or 60.0, 1.0))
+            stopping = signal.SIGTERM in signals or signal.SIGINT in signals
             before, ahead = ahead, _wall_ahead()
             if abs(ahead - before) > CLOCK_STEP_SECONDS:
                 log.warning("clock", set_by_seconds=round(ahead - before, 1))
                 self._schedule(scheduler)
-            if self._reload.is_set():
-                self._reload.clear()
+            if signal.SIGHUP in signals:
                 self._take_configuration(scheduler)
             if self._healthy():
                 self._notify.notify("WATCHDOG=1")
@@ -142,17 +160,23 @@ class Daemon:
             replace_existing=True,
             next_run_time=datetime.now(UTC),
         )
+        scheduler.add_job(
+            self._carry_on,
+            "interval",
+            seconds=CARRY_ON_SECONDS,
+            id=CARRY_ON,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
+            replace_existing=True,
+        )
 
     def _patience(self) -> float:
         """Seconds without a finished tick or an answer of Slurm's to one, after which the watchdog
         may kill us. A tick that starts thousands of jobs takes longer as a whole.
         """
-        slurm = self._config.slurm
-        slowest = (
-            max(slurm.checkpoint_grace_seconds, slurm.longest_grace_seconds)
-            + slurm.stop_timeout_seconds
-            + slurm.start_timeout_seconds
-        )
+        slurm, plan = self._config.slurm, self._config.plan.settings
+        slowest = slurm.command_timeout_seconds + plan.time_limit_seconds
         return 2 * (self._config.daemon.refresh_seconds + slowest) + 120.0
 
     def _healthy(self) -> bool:
@@ -176,12 +200,13 @@ class Daemon:
     def _alive(self) -> None:
         self._seen_alive = time.monotonic()
 
-    def _on_late(self, _event: object) -> None:
-        log.warning("late", did="the last tick still runs; this one is left out")
+    def _carry_on(self) -> None:
+        """Do what is due for steps under way; one thread does this and the ticks."""
+        self._controller.carry_on()
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        (self._reload if number == signal.SIGHUP else self._stop).set()
-        self._wake.set()
+    def _on_late(self, event: JobSubmissionEvent) -> None:
+        if event.job_id == TICK:
+            log.warning("late", did="the last tick still runs; this one is left out")
 
     def _take_configuration(self, scheduler: BackgroundScheduler) -> None:
         """A valid new file takes effect; an invalid one is reported and the old one stays."""
@@ -212,8 +237,10 @@ class Daemon:
                 self._viewer(r), str(r.arguments.get("job", ""))
             ),
             "throughput": self._throughput,
+            "when": lambda r: when(self._controller.outlook, UserName(_user(r.uid)), r.arguments),
             "diary": lambda r: self._answers.diary(self._viewer(r), r.arguments, self._store),
             "report": lambda r: self._answers.report(self._viewer(r), r.arguments, self._store),
+            "health": self._health_of_nodes,
             "pause": lambda r: self._control(r, paused=True),
             "resume": lambda r: self._control(r, paused=False),
             "release": self._release,
@@ -230,6 +257,11 @@ class Daemon:
         return self._answers.throughput(
             self._viewer(request), None if workload is None else str(workload)
         )
+
+    def _health_of_nodes(self, request: Request) -> Any:
+        if self._viewer(request).hides(Private.NODES):
+            raise HopsError("what nodes are like is private here: ask root or Slurm's operators")
+        return health_json(self._health.health(self._answers.document["nodes"]))
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)
@@ -282,6 +314,18 @@ RESTART_KEYS = (
     *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
 )
 """Settings that a reload does not change in a running daemon."""
+
+
+def _refuse_old_schema(dsn: str) -> None:
+    """Raise a ConfigError, after which systemd does not start hopsd again, if migrations are
+    missing. A PostgreSQL that does not answer yet is waited for by the ticks.
+    """
+    with contextlib.suppress(StoreUnavailableError):
+        if missing := pending(dsn):
+            raise ConfigError(
+                f"the database lacks {', '.join(missing)}, which this release needs: run"
+                " `hopsctl migrate` as the schema's owner, then start hopsd"
+            )
 
 
 def _same(key: str, old: Config, new: Config) -> bool:

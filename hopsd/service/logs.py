@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO, cast
 
 import structlog
 
@@ -20,8 +23,45 @@ def _printable(
     }
 
 
+class LossyStream:
+    """A stream whose failures, such as a full file system, never matter to who writes: the line is
+    lost, and :attr:`problem` says why, until a later one is written.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.problem = ""
+
+    def write(self, text: str) -> int:
+        self.problem = ""
+        with self._noting():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._noting():
+            self._stream.flush()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self.problem = getattr(error, "strerror", None) or str(error)
+
+
+_stream: LossyStream | None = None
+
+
+def problem() -> str:
+    """Why the last line of the log was lost, "" if it was written."""
+    return _stream.problem if _stream is not None else ""
+
+
 def configure(level: str, form: str) -> None:
     """``level`` as Python names them, ``form`` json or console; everything goes to stderr."""
+    global _stream  # noqa: PLW0603 - the process has one log
+    _stream = LossyStream(sys.stderr)
     rendered: list[structlog.typing.Processor] = (
         [structlog.processors.JSONRenderer()]
         if form == "json"
@@ -40,6 +80,6 @@ def configure(level: str, form: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _stream)),
         cache_logger_on_first_use=False,
     )

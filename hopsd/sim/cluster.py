@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -15,7 +15,7 @@ from hopsd.model.ids import AppName, JobId, NodeName, UserName
 from hopsd.model.knowledge import ThroughputRecord
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
-from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
 from hopsd.sim.information.comment import comment_of
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
@@ -207,6 +207,11 @@ class VirtualCluster:
         return frozenset(self._jobs)
 
     @property
+    def unfinished_in_order(self) -> tuple[JobId, ...]:
+        """The same in order of submission."""
+        return tuple(self._jobs)
+
+    @property
     def present(self) -> int:
         """The number of unfinished jobs."""
         return len(self._jobs)
@@ -255,11 +260,31 @@ class VirtualCluster:
 
     def read(self) -> Reading:
         """A reading of the cluster; ended jobs are in it once."""
-        ended, self._ended, self._final = self._ended, [], {}
-        jobs = (*ended, *(job.reading for job in self._jobs.values()))
+        reading = self.glance()
+        self._ended, self._final = [], {}
+        return reading
+
+    def glance(self) -> Reading:
+        """The next reading, without reading it: ended jobs will be in it again."""
+        jobs = (*self._ended, *(job.reading for job in self._jobs.values()))
         return Reading(
             self.now, tuple(self._nodes.values()), jobs, site=self._usage.rules(self.now)
         )
+
+    @property
+    def under_way(self) -> tuple[Transition, ...]:
+        """Nothing: virtual steps are over at once."""
+        return ()
+
+    def carry_on(self) -> Sequence[StepOutcome]:
+        """Nothing to do."""
+        return ()
+
+    def let_go_on(self, jobs: Collection[JobId]) -> None:
+        """Nothing to undo."""
+
+    def resume(self, transitions: Sequence[Transition]) -> None:
+        """Nothing to take up."""
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         """All vacating, then all placing.

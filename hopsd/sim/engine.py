@@ -24,6 +24,7 @@ from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, Virtual
 from hopsd.sim.information.knowledge import KnowledgeSettings, Told
 from hopsd.sim.information.knowledge import told as what_is_told
 from hopsd.sim.metrics import Change
+from hopsd.sim.prediction.watcher import Watcher
 from hopsd.sim.speed import Speeds
 from hopsd.sim.store import MemoryStore
 
@@ -110,10 +111,12 @@ class Simulation:
         told: Workload | None = None,
         shares: Mapping[UserName, float] = MappingProxyType({}),
         learns: Knowledge | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         """``told``: what the scheduler learns of the jobs and their speeds, if users lie; it
         replaces ``settings.knowledge``. ``shares``: the users' shares of the cluster. ``learns``:
         what is known of the speeds at first, instead of tables; what jobs report is added.
+        ``watcher``: predicts during the run, and changes nothing in it.
         """
         self._workload = workload
         self._settings = settings
@@ -148,6 +151,7 @@ class Simulation:
         )
         self._plans: list[PlanMade] = []
         self._needless = 0
+        self._watcher = watcher
         self._rounds: list[float] = []
         self._window = RoundWindow(0.0, 0.0)
         self._heard = 0.0
@@ -223,13 +227,21 @@ class Simulation:
         happened since the last reading.
         """
         self._window = window
+        self._watch_arrivals()
         if self.port.present and (news or not self._steady):
             self._plan(None)
             if not self._settles:
                 self._fill()
+        if self._watcher is not None and self.port.present:
+            self._watcher.round(self.port, self._store, self._round, self._window)
         while (look := self._next_look()) < window.end - MOMENT:
             self.port.advance(look)
+            self._watch_arrivals()
             self._fill()
+
+    def _watch_arrivals(self) -> None:
+        if self._watcher is not None:
+            self._watcher.arrivals(self.port, self._store, self._round, self._window)
 
     def _next_look(self) -> float:
         """When the scheduler sees something to plan for; infinity: never again."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
-from hopsd.model.step import StepOutcome
+from hopsd.model.step import StepOutcome, Transition
 from hopsd.store.past_runs import select_runs
 from hopsd.store.port import PlanId, PlanRecord
 
@@ -28,6 +28,10 @@ class MemoryStore:
     _open: tuple[PlanId, PlanRecord] | None = None
     _last: PlanRecord | None = None
     _plans: int = 0
+
+    def copy(self) -> MemoryStore:
+        """A copy to try things on."""
+        return replace(self, _ended=list(self._ended), _jobs=dict(self._jobs))
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
         return self._jobs
@@ -82,6 +86,19 @@ class MemoryStore:
 
     def last_plan(self) -> PlanRecord | None:
         return self._last
+
+    def transitions(self) -> tuple[Transition, ...]:
+        """Empty: virtual steps are over at once."""
+        return ()
+
+    def save_transitions(self, transitions: Sequence[Transition]) -> None:
+        """Does nothing."""
+
+    def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        """Does nothing."""
+
+    def save_ended_by_signal(self, jobs: Collection[JobId]) -> None:
+        """Does nothing: no virtual job does."""
 
     def last_outcomes(self, jobs: Collection[JobId]) -> Mapping[JobId, StepOutcome]:  # noqa: ARG002
         return {}  # asked for jobs that failed, and none does here

@@ -6,7 +6,7 @@ import csv
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.protocol import Policy
+from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.sim.cluster import Failure, lost_gpus
 from hopsd.sim.engine import PlanMade, Progress, Run, Simulation, SimulationSettings
 from hopsd.sim.facts import facts_of
@@ -28,6 +29,9 @@ from hopsd.sim.metrics import (
     round_states,
     summarise,
 )
+from hopsd.sim.prediction.watcher import COLUMNS as PREDICTION_COLUMNS
+from hopsd.sim.prediction.watcher import Watcher
+from hopsd.sim.prediction.watcher import rows as prediction_rows
 
 JOB_COLUMNS = ("policy", "id", "submit", "first_start", "end", "wait", "age", "latency_ratio",
                "ftf", "restarts")  # fmt: skip
@@ -37,7 +41,9 @@ ROUND_COLUMNS = ("policy", "time", "queued", "running", "idle", "fragments", "th
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One policy's run with its figures. ``first_plans``: what each round's first plan took."""
+    """One policy's run with its figures. ``first_plans``: what each round's first plan took;
+    ``predictions``: what was predicted during it.
+    """
 
     policy: str
     changes: tuple[Change, ...]
@@ -47,6 +53,7 @@ class Result:
     plans: int
     summary: Summary
     wall_seconds: float
+    predictions: tuple[Prediction, ...] = ()
 
     @property
     def unfinished(self) -> list[str]:
@@ -61,10 +68,22 @@ def play(
     settings: SimulationSettings,
     failures: Sequence[Failure] = (),
     progress: Progress | None = None,
+    *,
+    predict: bool = False,
 ) -> Result:
-    """Run one policy and compute its figures from the timeline alone."""
-    run = Simulation(cluster, workload, policy, settings, failures, progress).run()
-    return result_of(name, run, cluster, workload, failures)
+    """Run one policy and compute its figures from the timeline alone.
+
+    ``predict``: also predict starts and ends, as the daemon would; nothing else changes.
+    """
+    watcher = watcher_of(name, settings) if predict else None
+    run = Simulation(cluster, workload, policy, settings, failures, progress, watcher=watcher).run()
+    result = result_of(name, run, cluster, workload, failures)
+    return result if watcher is None else replace(result, predictions=tuple(watcher.said))
+
+
+def watcher_of(name: str, settings: SimulationSettings) -> Watcher:
+    """One that predicts what the policy called ``name`` does."""
+    return Watcher(Predictor.of_policy(name, settings.plan.priority, settings.plan.seed))
 
 
 def result_of(
@@ -108,7 +127,9 @@ def figures(result: Result) -> dict[str, Any]:
 
 
 def write(results: Sequence[Result], folder: Path) -> dict[str, str]:
-    """``jobs.csv``, ``rounds.csv`` and ``timeline.jsonl``; returns the paths of the tables."""
+    """``jobs.csv``, ``rounds.csv`` and ``timeline.jsonl``, with predictions ``predictions.csv``;
+    returns the paths of the tables.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     jobs, rounds = folder / "jobs.csv", folder / "rounds.csv"
     _write_csv(jobs, JOB_COLUMNS, results, _job_rows)
@@ -123,7 +144,12 @@ def write(results: Sequence[Result], folder: Path) -> dict[str, str]:
                     "placement": change.placement.as_dict(),
                 }
                 file.write(json.dumps(line) + "\n")
-    return {"jobs": str(jobs), "rounds": str(rounds)}
+    files = {"jobs": str(jobs), "rounds": str(rounds)}
+    if any(result.predictions for result in results):
+        predictions = folder / "predictions.csv"
+        _write_csv(predictions, PREDICTION_COLUMNS, results, _prediction_rows)
+        files["predictions"] = str(predictions)
+    return files
 
 
 def _write_csv(
@@ -149,3 +175,7 @@ def _round_rows(result: Result) -> Iterable[Sequence[object]]:
     for state, made in zip(result.rounds, result.first_plans, strict=True):
         yield (result.policy, state.time, state.queued, state.running, state.idle,
                state.fragments, state.throughput, made.seconds, made.gap)  # fmt: skip
+
+
+def _prediction_rows(result: Result) -> Iterable[Sequence[object]]:
+    return prediction_rows(result.policy, result.predictions, result.outcomes)

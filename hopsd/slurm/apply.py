@@ -1,11 +1,18 @@
-"""Applies steps through an adapter: settle no-ops, vacate, place, read back."""
+"""Applies steps through an adapter: settle no-ops, vacate, place, read back.
+
+Nothing here waits for one job: :meth:`SlurmPort.apply` begins the steps and looks on for at most
+``ApplySettings.patience_seconds``; what is not over by then is UNDER_WAY, and later calls of
+:meth:`SlurmPort.carry_on` carry it on.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import (
     RELEASED_MARK,
     USER_HOLD_BEGIN,
@@ -15,13 +22,17 @@ from hopsd.model.reading import (
     SlurmState,
     with_marks,
 )
-from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.slurm.adapter import Adapter
-from hopsd.slurm.place import RELEASING_SECONDS, VACATED_SECONDS, Placer, Result
-from hopsd.slurm.vacate import died_of_warning, vacate
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
+from hopsd.slurm.adapter import Adapter, SignalScope
+from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
+from hopsd.slurm.steps.vacate import Vacating, died_of_warning, signal_of
+from hopsd.slurm.steps.wave import Result
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 _LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
+
+_READINGS_PER_LOOK = 3
+_LONGEST_LOOK_SECONDS = 6.0
 
 
 class SlurmPort:
@@ -41,15 +52,36 @@ class SlurmPort:
         self._clock = clock
         self._settings = settings or ApplySettings()
         self._watch = Watch(adapter, self._settings.poll_seconds, clock, monotonic, sleep)
-        self._placer = Placer(adapter, self._watch, self._settings)
+        self._vacating = Vacating(adapter, self._watch, self._settings)
+        self._placer = Placer(adapter, self._watch, self._settings, self._not_ready)
+        self._steps: dict[JobId, Step] = {}
+        self._begun: dict[JobId, float] = {}
+        self._vacated: dict[JobId, float] = {}
+        self._completing: dict[NodeName, float] = {}
         self._seen: Reading | None = None  # None once anything was asked since
 
     @property
     def name(self) -> str:
         return self._adapter.name
 
+    @property
+    def under_way(self) -> tuple[Transition, ...]:
+        return (*self._vacating.transitions(), *self._placer.transitions())
+
     def read(self) -> Reading:
-        return self._adapter.read()
+        reading = self._adapter.read()
+        ticks = self._watch.ticks()
+        since = {n.name: self._completing.get(n.name, ticks) for n in reading.nodes if n.completing}
+        self._completing = since
+        if not since:
+            return reading
+        nodes = (
+            replace(node, completing_seconds=ticks - since[node.name])
+            if node.name in since
+            else node
+            for node in reading.nodes
+        )
+        return replace(reading, nodes=tuple(nodes))
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         if not steps:
@@ -57,29 +89,70 @@ class SlurmPort:
         with self._adapter.together():
             return self._apply(steps)
 
+    def carry_on(self) -> Sequence[StepOutcome]:
+        ticks, watched = self._watch.ticks(), self._watched
+        if not watched and self._placer.idle:
+            return []
+        if ticks < self._next_look() and not (watched and self._changed(watched)):
+            return []
+        with self._adapter.together():
+            stop = ticks + self._settings.patience_seconds
+            return self._outcomes(self._carry_on(self._watch.jobs(), None, stop))
+
+    def let_go_on(self, jobs: Collection[JobId]) -> None:
+        seen = self._watch.jobs()
+        running = [seen[j] for j in jobs if j in seen and seen[j].state is SlurmState.RUNNING]
+        warned = ((job.id, signal_of(job, self._settings)) for job in running)
+        steps = SignalScope.STEPS
+        self._vacating.let_go_on(j for j, warning in warned if warning and warning.scope is steps)
+
+    def resume(self, transitions: Sequence[Transition]) -> None:
+        jobs = self._watch.jobs() if transitions else {}
+        self._vacating.resume((one for one in transitions if one.phase.on_nodes), jobs)
+        self._placer.resume(one for one in transitions if not one.phase.on_nodes)
+        ticks = self._watch.ticks()
+        self._steps = {one.step.job: one.step for one in transitions}
+        self._begun = dict.fromkeys(self._steps, ticks)
+        self._vacated = {t.step.job: t.vacated for t in transitions if t.vacated is not None}
+
     def _apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        begun = self._watch.ticks()
-        until = begun + RELEASING_SECONDS
+        ticks = self._watch.ticks()
         results: dict[JobId, Result] = {}
-        left: dict[JobId, float] = {}
-        self._await_ends([step.job for step in steps if step.kind is StepKind.REQUEUE])
         jobs = self._look(steps)
-        todo = self._judge(steps, results, self._settle, jobs)
-        leaving = [step.job for step in todo if step.kind in _LEAVING]
-        if leaving:
-            results |= self._started_elsewhere(todo, leaving, until, jobs)
-            todo = [step for step in todo if step.job not in results]
-            vacated = vacate(self._adapter, self._watch, self._settings, leaving)
-            jobs = self._look(todo)
-            todo = self._judge(
-                todo, results, lambda s, j: self._vacated(s, j, vacated.errors), jobs
-            )
-            left = vacated.left
-            until = self._watch.ticks() + VACATED_SECONDS
-            todo.sort(key=lambda step: step.job not in left)  # who was stopped restarts first
-        results |= self._placer.start(todo, left, until, self._seen)
-        seconds = self._watch.ticks() - begun
-        return [_outcome(s, results[s.job], seconds, left.get(s.job)) for s in steps]
+        fresh: list[Step] = []
+        for step in steps:
+            if self._is_under_way(step):
+                results[step.job] = Result(OutcomeStatus.UNDER_WAY)
+                continue
+            fresh.append(step)
+            job = jobs.get(step.job)
+            over = job is None or (job.state.finished and step.kind is not StepKind.REQUEUE)
+            result = _gone(job) if job is None or over else self._settle(step, job)
+            if result is not None:
+                results[step.job] = result
+        todo = [step for step in fresh if step.job not in results]
+        self._steps |= {step.job: step for step in todo}
+        self._begun |= {step.job: ticks for step in fresh}
+        for step in fresh:
+            self._vacated.pop(step.job, None)
+        self._placer.enqueue([s for s in todo if s.kind is StepKind.START], RELEASING_SECONDS)
+        leaving = [s for s in todo if s.kind in _LEAVING or s.kind is StepKind.REQUEUE]
+        pending = [s for s in leaving if jobs[s.job].state is SlurmState.PENDING]
+        self._placer.enqueue(pending, RELEASING_SECONDS)
+        leaving = [s for s in leaving if jobs[s.job].state is not SlurmState.PENDING]
+        self._vacating.begin(leaving, jobs)
+        results |= self._look_on(jobs if not leaving else self._watch.jobs(), self._seen)
+        order = {step.job: step for step in steps}
+        outcomes = {o.step.job: o for o in self._outcomes(results, order)}
+        return [outcomes[step.job] for step in steps if step.job in outcomes] + [
+            outcome for job, outcome in outcomes.items() if job not in order
+        ]
+
+    def _is_under_way(self, step: Step) -> bool:
+        """Whether the job has a step under way that ``step`` does not replace."""
+        if step.job in self._vacating:
+            return True
+        return step.job in self._placer and not self._placer.cancel(step.job)
 
     def _look(self, steps: Sequence[Step]) -> Jobs:
         """The jobs as they are now. With the nodes, which for up to 30 s after its start slurmctld
@@ -91,87 +164,112 @@ class SlurmPort:
         self._seen = self._adapter.read()
         return {job.id: job for job in self._seen.jobs}
 
-    def _started_elsewhere(
-        self, todo: Sequence[Step], leaving: Collection[JobId], until: float, jobs: Jobs
-    ) -> dict[JobId, Result]:
-        """Start what goes to nodes that nobody has to leave: the grace of some jobs keeps no other
-        from idle GPUs. What fails may need what they leave, such as its user's limit: it is tried
-        again after them.
+    def _look_on(self, jobs: Jobs, reading: Reading | None) -> dict[JobId, Result]:
+        """Carry on what is under way until all of it is over or the patience is; returns the
+        results of what is over. ``jobs``: as just read; ``reading``: the nodes too, if they were.
         """
-        vacating = {node for job in leaving for node in jobs[job].allocation.nodes}
-        results = self._placer.start(
-            [
-                step
-                for step in todo
-                if step.kind is StepKind.START and vacating.isdisjoint(step.target.nodes)
-            ],
-            {},
-            until,
-            self._seen,
-        )
-        return {
-            job: result
-            for job, result in results.items()
-            if result.ran or result.status is not OutcomeStatus.FAILED
-        }
-
-    def _await_ends(self, jobs: Collection[JobId]) -> None:
-        """Until none of ``jobs`` is completing any more: how one ended is told only then."""
-        if jobs:
-            self._watch.until(
-                jobs,
-                lambda seen: all(
-                    seen[job].state is not SlurmState.COMPLETING for job in jobs if job in seen
+        stop = self._watch.ticks() + self._settings.patience_seconds
+        results: dict[JobId, Result] = {}
+        while True:
+            results |= self._carry_on(jobs, reading, stop)
+            reading = None
+            ticks, watched = self._watch.ticks(), self._watched
+            if ticks >= stop or (not watched and self._placer.idle):
+                return results
+            look = min(stop, self._next_look())
+            soon = ticks + min(
+                _LONGEST_LOOK_SECONDS, _READINGS_PER_LOOK * self._watch.reading_seconds
+            )
+            jobs = self._watch.until(
+                watched,
+                lambda seen, soon=soon: (  # type: ignore[misc]
+                    self._vacating.changed(seen, soon) or self._placer.changed(seen, soon)
                 ),
-                self._settings.stop_timeout_seconds,
+                max(0.0, look - ticks),
             )
 
-    def _judge(
-        self,
-        steps: Sequence[Step],
-        results: dict[JobId, Result],
-        judge: Callable[[Step, JobReading], Result | None],
-        jobs: Jobs,
-    ) -> list[Step]:
-        """Judge every step by its job, just read; returns those without a result yet."""
-        for step in steps:
-            job = jobs.get(step.job)
-            over = job is None or (job.state.finished and step.kind is not StepKind.REQUEUE)
-            result = _gone(job) if job is None or over else judge(step, job)
-            if result is not None:
-                results[step.job] = result
-        return [step for step in steps if step.job not in results]
+    @property
+    def _watched(self) -> set[JobId]:
+        """The jobs whose state says how a step goes on."""
+        return {*self._vacating.jobs, *self._placer.released}
+
+    def _next_look(self) -> float:
+        return min(self._vacating.next_look(), self._placer.next_look(self._vacating.nodes))
+
+    def _changed(self, watched: Collection[JobId]) -> bool:
+        """Whether a glance shows that a step goes on."""
+        seen = self._watch.glance(watched)
+        return self._vacating.changed(seen, -inf) or self._placer.changed(seen, -inf)
+
+    def _carry_on(self, jobs: Jobs, reading: Reading | None, stop: float) -> dict[JobId, Result]:
+        """One pass over what is under way, by ``jobs``, just read."""
+        results: dict[JobId, Result] = {}
+        if self._vacating.jobs:
+            gone = self._vacating.carry_on(jobs)
+            results |= gone.results
+            results |= self._after_vacating(gone.vacated, jobs)
+            if gone.nodes or results:
+                last = not self._vacating.jobs
+                self._placer.after_vacating(gone.nodes, VACATED_SECONDS, last=last)
+                reading = None
+        results |= self._placer.settle(jobs, defer=bool(self._vacating.jobs))
+        return results | self._placer.release(reading, self._vacating.nodes, stop)
+
+    def _after_vacating(self, vacated: Mapping[JobId, Step], jobs: Jobs) -> dict[JobId, Result]:
+        """Hold those that have left, and queue those that go elsewhere."""
+        results: dict[JobId, Result] = {}
+        at = self._watch.now()
+        for job_id, step in vacated.items():
+            job = jobs[job_id]
+            self._vacated[job_id] = at
+            if step.kind is StepKind.REQUEUE:
+                results[job_id] = self._put_back(job)
+            elif step.kind is StepKind.PREEMPT:
+                held = self._hold(job)
+                unchanged = held.status is OutcomeStatus.UNCHANGED
+                results[job_id] = Result(OutcomeStatus.DONE) if unchanged else held
+            elif (result := self._not_ready(job)) is not None:
+                results[job_id] = result
+        moves = [step for job, step in vacated.items() if job not in results]
+        if moves:
+            self._placer.enqueue(moves, VACATED_SECONDS, dict.fromkeys(vacated, at))
+        return results
+
+    def _outcomes(
+        self, results: Mapping[JobId, Result], steps: Mapping[JobId, Step] | None = None
+    ) -> list[StepOutcome]:
+        """The outcomes of ``results``; of ``steps`` without one, that they are under way."""
+        ticks = self._watch.ticks()
+        outcomes = []
+        for job in {**(steps or {}), **results}:
+            result = results.get(job, Result(OutcomeStatus.UNDER_WAY))
+            step = (steps or {}).get(job) or self._steps[job]
+            seconds = ticks - self._begun.get(job, ticks)
+            outcomes.append(_outcome(step, result, seconds, self._vacated.get(job)))
+            if result.status is not OutcomeStatus.UNDER_WAY:
+                for known in (self._steps, self._begun, self._vacated):
+                    known.pop(job, None)
+        return outcomes
 
     def _settle(self, step: Step, job: JobReading) -> Result | None:
         """The result of a step that needs neither vacating nor placing."""
         pending = job.state is SlurmState.PENDING
-        if step.kind in (StepKind.RELEASE, StepKind.REQUEUE):
-            back = step.kind is StepKind.REQUEUE
-            return self._put_back(job) if back else self._give_back(step, job)
+        if step.kind is StepKind.RELEASE:
+            return self._give_back(step, job)
+        if step.kind is StepKind.REQUEUE:  # how a job ended is known once it has cleaned up
+            return None if job.state is SlurmState.COMPLETING else self._put_back(job)
         if step.kind is StepKind.HOLD or (step.kind is StepKind.PREEMPT and pending):
             return self._hold(job)
         if job.state is SlurmState.RUNNING and job.allocation == step.target:
             return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
-        if pending:
+        if pending or step.kind is StepKind.START:
             return self._not_ready(job)
-        if step.kind is StepKind.START:
-            return _failed(job, f"already {job.state_text} on {job.allocation}")
         return None if job.requeue else _failed(job, "it was submitted with --no-requeue")
-
-    def _vacated(self, step: Step, job: JobReading, errors: dict[JobId, str]) -> Result | None:
-        """The result after vacating; None where the job is still to be placed."""
-        if step.job in errors:
-            return _failed(job, errors[step.job])
-        if step.kind is StepKind.PREEMPT:
-            held = self._hold(job)
-            unchanged = held.status is OutcomeStatus.UNCHANGED
-            return Result(OutcomeStatus.DONE) if unchanged else held
-        if job.state is not SlurmState.PENDING:
-            return _failed(job, f"already {job.state_text} on {job.allocation}")
-        return self._not_ready(job)
 
     def _not_ready(self, job: JobReading) -> Result | None:
         """None where the job may be placed: it is held, also where its start is put off."""
+        if job.state is not SlurmState.PENDING:
+            return _failed(job, f"already {job.state_text} on {job.allocation}")
         blocked = self._blocked(job)
         if blocked is not None:
             return blocked
@@ -264,4 +362,5 @@ def _outcome(step: Step, result: Result, seconds: float, vacated: float | None) 
         vacated=vacated,
         reason=result.reason,
         ran=result.ran,
+        warned=result.warned,
     )

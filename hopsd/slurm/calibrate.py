@@ -17,7 +17,7 @@ from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import Reading
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.place import usable_gpus
+from hopsd.slurm.steps.wave import usable_gpus
 
 # Below Linux's range of ephemeral ports.
 PORTS = range(20_000, 32_000)

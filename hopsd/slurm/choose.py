@@ -9,6 +9,7 @@ from hopsd.config.schema import PortName, SlurmConfig
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.ask import slurm_conf
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.fenced import FencedAdapter
 from hopsd.slurm.port import Port
@@ -17,6 +18,12 @@ from hopsd.slurm.shadow.port import ShadowPort
 from hopsd.slurm.watch import ApplySettings
 
 Release = tuple[int, int]
+
+EPILOG_SECONDS = 30.0
+"""For the epilog of a job that used all of KillWait."""
+
+PATIENCE_SECONDS = 3.0
+"""How long one tick looks on as its steps are carried out. Most starts are over by then."""
 
 
 def choose_port(
@@ -40,23 +47,37 @@ def choose_port(
     adapter, why = _adapter(config, commands, release)
     if assure is not None:
         adapter = FencedAdapter(adapter, assure, answered)
-    port = SlurmPort(adapter, apply_settings(config))
+    port = SlurmPort(adapter, apply_settings(config, kill_wait(commands)))
     if config.port is PortName.SHADOW:
         return ShadowPort(port), f"shadow, as configured: reads through {why}, changes nothing"
     return port, why
 
 
-def apply_settings(config: SlurmConfig) -> ApplySettings:
-    """The settings of ``apply`` from the configuration."""
+def kill_wait(commands: SlurmCommands) -> float:
+    """Seconds from SIGTERM to SIGKILL of a job that Slurm ends (KillWait in slurm.conf(5)); 0 if
+    slurmctld does not answer.
+    """
+    try:
+        text = slurm_conf(commands).get("KillWait", "")
+    except SlurmUnavailableError:  # hopsd starts all the same
+        return 0.0
+    return float(text.split()[0]) if text[:1].isdigit() else 0.0
+
+
+def apply_settings(config: SlurmConfig, kill_wait: float = 0.0) -> ApplySettings:
+    """The settings of ``apply`` from the configuration. A job has all of Slurm's ``kill_wait``
+    seconds, and an epilog after them, before its requeue is given up.
+    """
     return ApplySettings(
         checkpoint_signal=config.checkpoint_signal,
         signal_scope=SignalScope(config.signal_scope.value),
         grace_seconds=config.checkpoint_grace_seconds,
         longest_grace_seconds=config.longest_grace_seconds,
-        stop_timeout_seconds=config.stop_timeout_seconds,
+        stop_timeout_seconds=max(config.stop_timeout_seconds, kill_wait + EPILOG_SECONDS),
         start_timeout_seconds=config.start_timeout_seconds,
         cpus_per_gpu=config.cpus_per_gpu,
         kept_cores=config.kept_cores,
+        patience_seconds=PATIENCE_SECONDS,
     )
 
 

@@ -10,10 +10,10 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from threading import Timer
-from typing import IO, cast
+from typing import IO, Protocol, cast
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 
@@ -71,6 +71,13 @@ def _refusal(name: str, said: str) -> SlurmError:
     return (SlurmUnavailableError if away else SlurmError)(f"{name}: {said}")
 
 
+class Runner(Protocol):
+    """Whatever runs Slurm's commands."""
+
+    def run(self, *arguments: str) -> str:
+        """As :meth:`SlurmCommands.run`."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmCommands:
     """A runner for Slurm's commands.
@@ -81,6 +88,10 @@ class SlurmCommands:
 
     timeout_seconds: float = 30.0
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    def within(self, seconds: float) -> SlurmCommands:
+        """The same, with a time-out of at most ``seconds``."""
+        return replace(self, timeout_seconds=min(self.timeout_seconds, seconds))
 
     def run(self, *arguments: str) -> str:
         """Standard output of a command that exited with 0.

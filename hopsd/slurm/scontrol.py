@@ -18,6 +18,7 @@ from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
+from hopsd.slurm.breaker import Breaker
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn
@@ -62,6 +63,7 @@ from hopsd.slurm.submit_line import SubmitLines, submit_lines
 
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
+_NO_LINES = "{}: a --signal on sbatch's own command line is not seen meanwhile"
 _NAMED = 5
 """Nodes that a sentence names; there may be thousands."""
 
@@ -90,8 +92,9 @@ class ScontrolAdapter:
         self._clock = clock
         self._shadow = shadow
         self._scripts = Scripts(self._commands)
-        self._lines = SubmitLines(self._commands, self._has_slurmdbd)
-        self._site = SiteRulesReader(self._commands)
+        self._slurmdbd = Breaker("slurmdbd", self._commands)
+        self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
+        self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}
         self._closed: Mapping[str, str] = {}
         self._groups: Mapping[str, frozenset[str]] = {}
@@ -139,6 +142,9 @@ class ScontrolAdapter:
             ),
             jobs=jobs,
             slurm_version=_full_release(answer),
+            problems=tuple(
+                filter(None, [self._slurmdbd.problem and _NO_LINES.format(self._slurmdbd.problem)])
+            ),
             memory=memory,
             others=tuple(others),
             site=self._site.read(jobs),

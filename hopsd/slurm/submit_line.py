@@ -14,17 +14,17 @@ from typing import Any
 import structlog
 
 from hopsd.core.submission.contract import with_signal
-from hopsd.errors import SlurmError
+from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
-from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.command import Runner
 
 log = structlog.get_logger()
 
 UNKNOWN_SECONDS = 5.0
 """Before a job is asked about again: slurmdbd learns of one some seconds after its start."""
 SILENT_SECONDS = 60.0
-"""Before slurmdbd is asked again when it did not answer."""
+"""Before slurmdbd is asked again when it refused."""
 AT_ONCE = 200
 """Jobs in one question."""
 
@@ -122,7 +122,7 @@ class SubmitLines:
 
     def __init__(
         self,
-        commands: SlurmCommands,
+        commands: Runner,
         used: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -161,7 +161,9 @@ class SubmitLines:
                 *("sacct", "--allocations", "--noheader", "--parsable2"),
                 *("--format=JobID,SubmitLine", f"--jobs={','.join(by_id)}"),
             )
-        except SlurmError as error:  # slurmdbd is not needed for anything else
+        except SlurmUnavailableError:  # the breaker has said so, and knows when to ask again
+            return
+        except SlurmError as error:
             log.warning("submit lines", problem=str(error))
             self._not_before |= {_key(job): self._clock() + SILENT_SECONDS for job in jobs}
             return

@@ -25,6 +25,7 @@ class ApplySettings:
     ``grace_seconds`` is the time from the checkpoint signal to the requeue, unless the script
     asks for another, at most ``longest_grace_seconds``. ``stop_timeout_seconds`` is the time from
     the requeue to pending, KillWait and epilog included.
+    ``patience_seconds``: how long one call looks on; what is not over by then is under way.
     ``cpus_per_gpu`` come with each GPU; on a CPU node the CPUs share all cores but ``kept_cores``.
     """
 
@@ -37,6 +38,7 @@ class ApplySettings:
     cpus_per_gpu: int = 1
     kept_cores: int = 1
     poll_seconds: float = 0.1
+    patience_seconds: float = inf
 
 
 class Watch:
@@ -97,14 +99,15 @@ class Watch:
         self._rest(deadline)
         while True:
             late = self._monotonic() >= deadline
-            if late or holds(self._glance(jobs)):
+            if late or holds(self.glance(jobs)):
                 seen = self.jobs()
                 if holds(seen) or late:
                     return seen
             self._sleep(self._poll_seconds)
             self._rest(deadline)
 
-    def _glance(self, jobs: Collection[JobId]) -> Jobs:
+    def glance(self, jobs: Collection[JobId]) -> Jobs:
+        """Of ``jobs`` what :meth:`Adapter.glance` tells."""
         with self._looking():
             return self._adapter.glance(jobs)
 

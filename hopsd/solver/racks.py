@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from math import inf
 from time import monotonic
 
 import numpy as np
@@ -21,7 +20,7 @@ from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver, Solve
 from hopsd.solver.backend.choose import backend
 from hopsd.solver.backend.model import Answer, Model
-from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.column_groups import ColumnGroups, column_groups
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import (
     Prices,
@@ -29,7 +28,7 @@ from hopsd.solver.bound.dual_prices import (
     find_prices,
     prices_at,
 )
-from hopsd.solver.bound.unlisted import bound_of_all
+from hopsd.solver.bound.unlisted import bound_of_all, bound_without_prices
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.leaf_patterns import PackedSet, pack
 from hopsd.solver.solution import Solution
@@ -39,7 +38,7 @@ Listing = Callable[[Mapping[Hashable, ShapesOfSize]], Program]
 """Builds the program with further sets of servers listed, by the key of their family."""
 
 # The share of the time for the patterns, in each round.
-_PACKING = 0.05
+_PACKING = 0.2
 # The share of the time for rounds; the rest is for a search over groups of servers.
 _ROUNDS = 0.6
 # A round that gains less than this share of the gap is the last.
@@ -69,9 +68,10 @@ def solve_with_racks(
         return program, solve(program, gap, seconds, seed=seed, turns=turns, solver=solver)
     began = monotonic()
     checked = CheckedSolver(solver or backend())
-    rounds = _Rounds(program, listing, gap, partial(_answer, checked, _PACKING * seconds))
     last = began + _ROUNDS * seconds
-    while not rounds.enough and monotonic() < last:
+    answer = partial(_answer, checked, _PACKING * seconds, last)
+    rounds = _Rounds(program, listing, gap, answer)
+    while not (rounds.number and rounds.enough) and monotonic() < last:
         before = rounds.value
         rounds.go_on(last)
         if rounds.number > 1 and rounds.value - before <= _GAIN * gap * rounds.bound:
@@ -92,7 +92,7 @@ class _Rounds:
     def __init__(
         self, program: Program, listing: Listing, gap: float, answer: Callable[[Model], Answer]
     ) -> None:
-        self.program, self.bound, self.number = program, inf, 0
+        self.program, self.bound, self.number = program, bound_without_prices(program), 0
         starts = (greedy_by_weight(program), *_kept(program))
         self.choice = max(starts, key=program.scaled_objective)
         self._listing, self._gap, self._answer = listing, gap, answer
@@ -110,25 +110,41 @@ class _Rounds:
         return self.value >= (1 - self._gap) * self.bound
 
     def go_on(self, give_up: float) -> None:
-        """New prices from the best plan, and plans at these prices."""
+        """New prices from the best plan, and plans at these prices; by ``give_up``, as far as it
+        comes.
+        """
         program, self.number = self.program, self.number + 1
+        of_servers: list[Prices | None] = []
         if self._prices is None:
-            prices = find_prices(program, column_groups(program), self.value, give_up)
-            packings = [pack(program, None, held, self._answer) for held in _kept(program)]
+            parts = column_groups(program)
+            prices = find_prices(program, parts, self.value, give_up)
+            if _could_all_run(program, parts):
+                of_servers.append(None)
         else:
             rows, row = capacity_rows(program), self._prices.row
             prices = descend_from(program, rows, row, self.value, give_up)
-            packings = []
         self.bound = min(self.bound, bound_of_all(program, prices))
         self._plan(greedy_by_prices(program, prices))
+        if monotonic() > give_up:
+            return
         self._plan(greedy_by_prices(program, prices, self._cheap(prices)))
-        packings += [pack(program, prices, held, self._answer) for held in _kept(program)]
-        self._list(packings)
-        self._prices = prices_at(self.program, capacity_rows(self.program), prices.row)
-        for packing in packings:
-            for held in _kept(self.program):
-                start = _with(self.program, held, packing)
-                self._plan(greedy_by_prices(self.program, self._prices, start))
+        if not self.enough:
+            of_servers.append(prices)
+        kept = range(len(_kept(program)))
+        packings = [
+            (at, pack(program, each, _kept(program)[at], self._answer))
+            for each in of_servers
+            for at in kept
+        ]
+        if monotonic() > give_up:
+            return
+        self._list([packing for _, packing in packings])
+        if self.program is not program:
+            prices = prices_at(self.program, capacity_rows(self.program), prices.row)
+        self._prices = prices
+        for at, packing in packings:
+            start = _with(self.program, _kept(self.program)[at], packing)
+            self._plan(greedy_by_prices(self.program, prices, start))
 
     def _plan(self, choice: Ints) -> None:
         self.choice = max(self.choice, choice, key=self.program.scaled_objective)
@@ -143,11 +159,20 @@ class _Rounds:
 
     def _list(self, packings: Sequence[Sequence[PackedSet]]) -> None:
         """List the packed sets, too."""
+        if not any(packings):
+            return
         for key, shapes in _by_key(packings).items():
             known = self._sets.get(key)
             self._sets[key] = shapes if known is None else union(known, shapes)
         before, self.program = self.program, self._listing(self._sets)
         self.choice = _renumbered(before, self.program, self.choice)
+
+
+def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
+    """Whether all jobs' smallest sizes together are no more than the idle GPUs."""
+    least = np.full(program.configurations.jobs, np.iinfo(np.int64).max)
+    np.minimum.at(least, parts.job, parts.size)
+    return int(least[np.unique(parts.job)].sum()) <= int(program.idle.sum())
 
 
 def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
@@ -171,9 +196,9 @@ def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
     return np.where(choice < 0, -1, column)
 
 
-def _answer(checked: CheckedSolver, seconds: float, model: Model) -> Answer:
+def _answer(checked: CheckedSolver, seconds: float, give_up: float, model: Model) -> Answer:
     """Without a gap: what is missing would be whole jobs, and CBC mostly needs less than 0.1 s."""
-    return checked(model, None, 0.0, seconds, None)
+    return checked(model, None, 0.0, min(seconds, give_up - monotonic()), None)
 
 
 def _kept(program: Program) -> list[Ints]:

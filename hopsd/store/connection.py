@@ -121,7 +121,11 @@ def translated_errors() -> Iterator[None]:
     """Raise psycopg's errors as ours."""
     try:
         yield
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
+    except (
+        psycopg.errors.InsufficientPrivilege,
+        psycopg.errors.UndefinedTable,
+        psycopg.errors.UndefinedColumn,
+    ) as error:
         hint = "run `hopsctl migrate` as the schema's owner"
         raise StoreError(f"PostgreSQL: {_first_line(error)}; {hint}") from error
     except psycopg.errors.ReadOnlySqlTransaction as error:

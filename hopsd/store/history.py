@@ -104,6 +104,12 @@ class History(Store, Protocol):
     def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
         """Sums per ``seconds``, a multiple of an hour; ``hour`` is the start of each period."""
 
+    def predictions(self) -> dict[str, Any] | None:
+        """What :meth:`save_predictions` saved last."""
+
+    def save_predictions(self, state: Mapping[str, Any]) -> None:
+        """Keep what predictions have learnt, in place of what was kept before."""
+
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
         """Insert entries; a job that exists already only gets its first plan."""
 

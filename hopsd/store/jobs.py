@@ -189,6 +189,16 @@ def save_program(connection: Connection, script: WorkloadName, program: str, at:
     )
 
 
+def save_ended_by_signal(connection: Connection, ended: Collection[JobId]) -> None:
+    """Mark the newest job of each of these numbers."""
+    connection.execute(
+        "UPDATE jobs SET ended_by_signal = true FROM (SELECT id, max(submit) AS submit FROM jobs"
+        " WHERE id = ANY(%s) GROUP BY id) AS newest"
+        " WHERE jobs.id = newest.id AND jobs.submit = newest.submit",
+        [[clean(job) for job in ended]],
+    )
+
+
 def past_runs(connection: Connection) -> tuple[PastRun, ...]:
     """What `hopsd.store.past_runs.select_runs` selects, by index instead of from all jobs."""
     limits = {"alike": MAX_SIMILAR, "user": MAX_OF_USER, "account": MAX_OF_ACCOUNT}
@@ -204,7 +214,7 @@ WITH present AS (
         samples_done, ended
     FROM jobs
     WHERE ended IS NOT NULL AND run_seconds > 0
-        AND state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT')
+        AND state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT') AND NOT ended_by_signal
 )
 SELECT user_name, account, name, workload, run_seconds, attained_gpu_seconds, samples_done, ended
 FROM (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from hopsd.errors import ConfigError
 from hopsd.model.ids import JobId
 from hopsd.model.journal import Control, Event, ReleaseRequest
 from hopsd.store import throughput
@@ -35,12 +38,39 @@ def control(connection: Connection) -> Control:
     return Control() if row is None else Control(*row)
 
 
+def claim_cluster(connection: Connection, name: str) -> None:
+    row = connection.execute("SELECT name FROM cluster").fetchone()
+    if row is None:
+        connection.execute(
+            "INSERT INTO cluster (name) VALUES (%s) ON CONFLICT DO NOTHING", [clean(name)]
+        )
+        row = connection.execute("SELECT name FROM cluster").fetchone()
+    if row is not None and row[0] != clean(name):
+        raise ConfigError(
+            f"database.dsn: this database is cluster {row[0]}'s, and this Slurm is cluster {name};"
+            " give each cluster a database of its own"
+        )
+
+
 def set_paused(connection: Connection, paused: bool, by: str, at: float) -> None:
     connection.execute(
         "INSERT INTO control (paused, by_whom, since) VALUES (%s, %s, %s) ON CONFLICT (singleton)"
         " DO UPDATE SET paused = excluded.paused, by_whom = excluded.by_whom,"
         " since = excluded.since",
         [paused, clean(by), at],
+    )
+
+
+def predictions(connection: Connection) -> dict[str, Any] | None:
+    row = connection.execute("SELECT state FROM predictions").fetchone()
+    return None if row is None else dict(row[0])
+
+
+def save_predictions(connection: Connection, state: Mapping[str, Any]) -> None:
+    connection.execute(
+        "INSERT INTO predictions (state) VALUES (%s) ON CONFLICT (singleton)"
+        " DO UPDATE SET state = excluded.state",
+        [json.dumps(state)],
     )
 
 

@@ -1,12 +1,14 @@
-"""Selects the ended jobs that predict the run times of present ones."""
+"""Ended jobs: those that predict the run times of present ones, and how jobs ended where."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from hopsd.model.history import JobRecord
 from hopsd.model.knowledge import PastRun
 from hopsd.model.reading import SlurmState
+from hopsd.store.connection import Connection
 
 MAX_SIMILAR, MAX_OF_USER, MAX_OF_ACCOUNT = 16, 32, 128
 """Maximum runs, newest first: of a user's workload or job name, of a user, of an account."""
@@ -63,3 +65,28 @@ def _kinds(job: JobRecord) -> dict[tuple[str, ...], int]:
     if job.account:
         kinds["account", job.account] = MAX_OF_ACCOUNT
     return kinds
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """``state``: Slurm's, of the job that ended on ``nodes``."""
+
+    at: float
+    job: str
+    workload: str
+    nodes: dict[str, int]
+    state: str
+
+
+def ended_runs(connection: Connection, since: float) -> list[EndedRun]:
+    """The last placement of each ended job, without profile runs."""
+    rows = connection.execute(_ENDS, {"since": since})
+    return [EndedRun(*row) for row in rows]
+
+
+_ENDS = """
+SELECT DISTINCT ON (j.id, j.submit) j.ended, j.id, j.workload, p.nodes, j.state
+FROM jobs j JOIN placements p ON p.job = j.id AND p.submit = j.submit
+WHERE j.ended >= %(since)s AND NOT p.profiling
+ORDER BY j.id, j.submit, p.started DESC
+"""

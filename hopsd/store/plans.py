@@ -11,7 +11,7 @@ from hopsd.model.ids import JobId
 from hopsd.model.journal import PlanSummary, ReasonRecord
 from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason, ReasonCode
-from hopsd.model.step import Step, StepOutcome
+from hopsd.model.step import OutcomeStatus, Step, StepOutcome, Transition
 from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
 from hopsd.store.port import PlanId, PlanRecord
@@ -107,6 +107,36 @@ def last_outcomes(connection: Connection, jobs: Collection[JobId]) -> dict[JobId
         [[clean(job) for job in jobs]],
     )
     return {JobId(name): decode(StepOutcome, outcome) for name, outcome in rows}
+
+
+def save_outcomes(connection: Connection, outcomes: Sequence[StepOutcome]) -> None:
+    """Replace the newest outcome of each job, if it says that its step is under way."""
+    for outcome in outcomes:
+        connection.execute(
+            "UPDATE outcomes SET status = %s, outcome = %s WHERE (plan, position) ="
+            " (SELECT plan, position FROM outcomes WHERE job = %s"
+            " ORDER BY plan DESC, position DESC LIMIT 1) AND status = %s",
+            [
+                outcome.status.value,
+                json.dumps(encode(outcome), allow_nan=False),
+                clean(outcome.step.job),
+                OutcomeStatus.UNDER_WAY.value,
+            ],
+        )
+
+
+def transitions(connection: Connection) -> tuple[Transition, ...]:
+    rows = connection.execute("SELECT transition FROM transitions ORDER BY position")
+    return tuple(decode(Transition, row[0]) for row in rows)
+
+
+def save_transitions(connection: Connection, transitions: Sequence[Transition]) -> None:
+    connection.execute("DELETE FROM transitions")
+    rows = [
+        {"position": position, "job": clean(one.step.job), "transition": encode(one)}
+        for position, one in enumerate(transitions)
+    ]
+    insert(connection, "transitions", rows)
 
 
 def reasons(connection: Connection, job: JobId) -> tuple[ReasonRecord, ...]:

@@ -10,7 +10,7 @@ from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.plan import Plan
-from hopsd.model.step import Step, StepOutcome
+from hopsd.model.step import Step, StepOutcome, Transition
 
 PlanId = NewType("PlanId", int)
 
@@ -62,6 +62,20 @@ class Store(Protocol):
 
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
         """Record the outcomes after it was applied."""
+
+    def transitions(self) -> tuple[Transition, ...]:
+        """The steps of finished plans that are still under way, as last saved."""
+
+    def save_transitions(self, transitions: Sequence[Transition]) -> None:
+        """Replace them all."""
+
+    def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        """What came of steps that were under way; each replaces that of its job's newest step."""
+
+    def save_ended_by_signal(self, jobs: Collection[JobId]) -> None:
+        """These ended in the grace of hops' own signal: how long they ran says nothing of the next
+        run of their workload.
+        """
 
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         """The newest plan begun but not finished: hopsd was stopped while applying it."""

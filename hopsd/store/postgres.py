@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
@@ -30,12 +30,14 @@ from hopsd.model.knowledge import (
     Theory,
     ThroughputRecord,
 )
-from hopsd.model.step import StepOutcome
-from hopsd.store import diary, figures, jobs, journal, plans, profiling, throughput
+from hopsd.model.step import StepOutcome, Transition
+from hopsd.store import diary, figures, jobs, journal, past_runs, plans, profiling, throughput
 from hopsd.store.connection import Connection, Database
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
 from hopsd.store.port import PlanId, PlanRecord
+
+StoredHealth: TypeAlias = tuple[list[throughput.ReportedSpeed], list[past_runs.EndedRun]]
 
 
 class PostgresStore:
@@ -195,6 +197,28 @@ class PostgresStore:
             for job, at in vacated:
                 jobs.vacate(connection, job, at)
 
+    def transitions(self) -> tuple[Transition, ...]:
+        with self._database.transaction() as connection:
+            return plans.transitions(connection)
+
+    def save_transitions(self, transitions: Sequence[Transition]) -> None:
+        with self._writing() as connection:
+            plans.save_transitions(connection, transitions)
+
+    def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
+        vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
+        with self._records_lock:
+            self._open_jobs.mark_vacated(job for job, _ in vacated)
+        with self._writing() as connection:
+            plans.save_outcomes(connection, outcomes)
+            for job, at in vacated:
+                jobs.vacate(connection, job, at)
+
+    def save_ended_by_signal(self, ended: Collection[JobId]) -> None:
+        if ended:
+            with self._writing() as connection:
+                jobs.save_ended_by_signal(connection, ended)
+
     def unfinished_plan(self) -> tuple[PlanId, PlanRecord] | None:
         with self._database.transaction() as connection:
             return plans.unfinished(connection)
@@ -252,6 +276,15 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return journal.control(connection)
 
+    def claim_cluster(self, name: str) -> None:
+        """Make this the database of cluster ``name``, unless it is another's.
+
+        Raises:
+            ConfigError: it is. A job's number means another job there.
+        """
+        with self._database.transaction() as connection:
+            journal.claim_cluster(connection, name)
+
     def set_paused(self, *, paused: bool, by: str, at: float) -> None:
         with self._database.transaction() as connection:
             journal.set_paused(connection, paused, by, at)
@@ -283,6 +316,14 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return figures.figures(connection, since, until, restart, user)
 
+    def predictions(self) -> dict[str, Any] | None:
+        with self._database.transaction() as connection:
+            return journal.predictions(connection)
+
+    def save_predictions(self, state: Mapping[str, Any]) -> None:
+        with self._writing() as connection:
+            journal.save_predictions(connection, state)
+
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
         with self._writing() as connection:
             diary.save(connection, entries)
@@ -293,6 +334,16 @@ class PostgresStore:
         """The newest diary jobs of a period before ``cursor``."""
         with self._database.transaction() as connection:
             return diary.jobs(connection, since, until, limit, cursor)
+
+    def health(
+        self, since: float
+    ) -> tuple[list[throughput.ReportedSpeed], list[past_runs.EndedRun]]:
+        """What trainings reported, and how jobs ended, from ``since`` on."""
+        with self._database.transaction() as connection:
+            return (
+                throughput.reported_speeds(connection, since),
+                past_runs.ended_runs(connection, since),
+            )
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
         with self._writing() as connection:

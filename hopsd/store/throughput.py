@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import LiteralString
 
 from hopsd.model.ids import GpuType, WorkloadName
@@ -162,3 +163,42 @@ def shortages(connection: Connection) -> tuple[Shortage, ...]:
 def _replace(key: str, columns: Iterable[str]) -> str:
     assignments = ", ".join(f"{name} = excluded.{name}" for name in columns)
     return f"ON CONFLICT ({key}) DO UPDATE SET {assignments}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedSpeed:
+    """``per_gpu``: samples per second; ``nodes``: the job's GPUs on each node."""
+
+    at: float
+    job: str
+    workload: str
+    batch: float
+    nodes: dict[str, int]
+    per_gpu: float
+
+
+def reported_speeds(connection: Connection, since: float) -> list[ReportedSpeed]:
+    """One for each report, where only one run of its user can have made it.
+
+    A report names a node, a user and how many GPUs the job has; the run is the placement that had
+    them at that time. Two such runs cannot be told apart: neither is returned.
+    """
+    rows = connection.execute(_SPEEDS, {"since": since})
+    return [ReportedSpeed(*row) for row in rows]
+
+
+_SPEEDS = """
+SELECT DISTINCT ON (at, job, workload, batch) at, job, workload, batch, nodes, per_gpu FROM (
+    SELECT t.at, p.job, t.workload, t.batch, p.nodes, t.per_gpu,
+        count(*) OVER (
+            PARTITION BY t.at, t.workload, t.node, t.gpus, t.nodes, t."user", t.batch, t.per_gpu
+        ) AS runs
+    FROM throughput t
+    JOIN placements p ON p.nodes ? t.node AND p.started <= t.at
+        AND (p.ended IS NULL OR p.ended >= t.at)
+        AND (SELECT sum(value::int) FROM jsonb_each_text(p.nodes)) = t.gpus
+    JOIN jobs j ON j.id = p.job AND j.submit = p.submit AND j.user_name = t."user"
+    WHERE t.at >= %(since)s
+) matched WHERE runs = 1
+ORDER BY at, job, workload, batch, per_gpu
+"""

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.checkpoint.memory import Memory
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
-from hops_profiler.checkpoint.wishes import first, several
+from hops_profiler.checkpoint.wishes import broadcast, first, several
 
 
 class Folder:
@@ -32,10 +32,7 @@ class Folder:
         base: Path | None = None
         if first() and memory:
             base = self._base(size)
-        if several():
-            told = [str(base or "")]
-            dist.broadcast_object_list(told)
-            base = Path(told[0]) if told[0] else None
+        base = broadcast(base)
         self.in_memory = base is not None
         self._base_folder = base or final.with_name(f".{final.name}.partial")
         self.made = self._base_folder / final.name
@@ -49,16 +46,15 @@ class Folder:
         """It is whole. Raises OSError, on all ranks."""
         if several():
             dist.barrier()
-        told = [""]
+        message = ""
         if first():
             try:
                 self.place()
             except OSError as failure:
-                told = [str(failure)]
-        if several():
-            dist.broadcast_object_list(told)
-        if told[0]:
-            raise OSError(told[0])
+                message = str(failure)
+        message = broadcast(message)
+        if message:
+            raise OSError(message)
 
     def place(self) -> None:
         """The same, on the first rank alone, in any thread; more than once, too."""

@@ -20,7 +20,7 @@ from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.memory import Memory
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS, Target
-from hops_profiler.checkpoint.wishes import Agreement, Asked, first, several
+from hops_profiler.checkpoint.wishes import Agreement, Asked, broadcast, first, several
 from hops_profiler.timing.ending import flush
 
 _RESERVE_AT = 3
@@ -67,12 +67,8 @@ class Checkpoint:
         for as long as it does not stand still for ``patience`` seconds.
         """
         options = {"map_location": "cpu", "weights_only": True, **options}
-        source = str(self._source(patience)) if first() else ""
-        if several():
-            told = [source]
-            dist.broadcast_object_list(told)
-            source = told[0]
-        for path in (Path(source), self._target.path):  # from memory it may just have gone
+        source: Path = broadcast(self._source(patience) if first() else None)
+        for path in (source, self._target.path):  # from memory it may just have gone
             try:
                 with path.open("rb") as file:
                     return torch.load(file, **options)

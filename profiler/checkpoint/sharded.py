@@ -20,7 +20,7 @@ from hops_profiler.checkpoint.folder import Folder, complete, settle
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.target import PATIENCE_SECONDS
-from hops_profiler.checkpoint.wishes import Agreement, Asked, first, several
+from hops_profiler.checkpoint.wishes import Agreement, Asked, broadcast, first, several
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
@@ -62,17 +62,16 @@ class ShardedCheckpoint:
         One that is still on its way from a node's memory is waited for as long as it does not stand
         still for ``patience`` seconds.
         """
-        told = [""]
+        latest: Path | None = None
         if first():
             settle(self._folder, patience)
             numbers = self._numbers()
-            told = [str(self._path(numbers[-1])) if numbers else ""]
-        if several():
-            dist.broadcast_object_list(told)
-        if not told[0]:
+            latest = self._path(numbers[-1]) if numbers else None
+        latest = broadcast(latest)
+        if latest is None:
             return None
         state = self._state()
-        load(state, checkpoint_id=told[0], process_group=self._group)
+        load(state, checkpoint_id=latest, process_group=self._group)
         return state
 
     def step(self) -> None:
@@ -123,10 +122,8 @@ class ShardedCheckpoint:
         leave(first=first())
 
     def _next(self) -> Path:
-        told = [str(self._path(max(self._numbers(), default=0) + 1)) if first() else ""]
-        if several():
-            dist.broadcast_object_list(told)
-        return Path(told[0])
+        path: Path = broadcast(self._path(max(self._numbers(), default=0) + 1) if first() else None)
+        return path
 
     def _path(self, number: int) -> Path:
         return self._folder / f"checkpoint-{number}"

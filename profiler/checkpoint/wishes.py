@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -62,6 +63,15 @@ def several() -> bool:
 
 def first() -> bool:
     return not several() or dist.get_rank() == 0
+
+
+def broadcast(value: Any) -> Any:
+    """The first rank's ``value``, on all ranks."""
+    if not several():
+        return value
+    values = [value]
+    dist.broadcast_object_list(values)
+    return values[0]
 
 
 def _device() -> torch.device:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-_ROUNDS = 8
+_ROUNDS = 6
 _MASK = 2**64 - 1
 
 
@@ -67,10 +67,17 @@ def _encrypted(cells: torch.Tensor, rows: int, columns: int, keys: tuple[int, ..
     row, column = cells // columns, cells % columns
     for number, key in enumerate(keys):
         if number % 2:
-            column = (column + _hashed(row ^ key) % columns) % columns
+            column = _moved(column, row ^ key, columns)
         else:
-            row = (row + _hashed(column ^ key) % rows) % rows
+            row = _moved(row, column ^ key, rows)
     return row * columns + column
+
+
+def _moved(places: torch.Tensor, keyed: torch.Tensor, length: int) -> torch.Tensor:
+    """``places`` on a ring of ``length``, which is at most 2^31, on by what ``keyed`` hashes to."""
+    distance = ((_hashed(keyed) >> 32) * length) >> 31  # remainders would take five times as long
+    moved = places + distance
+    return torch.where(moved < length, moved, moved - length)
 
 
 _MULTIPLIERS = tuple(

@@ -13,7 +13,7 @@ from hops_profiler.data.order import Order, Share, sample_seed
 from hops_profiler.data.source import Batches, Position, Source
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-_PLACES_AHEAD = 2048
+_PLACES_AHEAD = 8192
 """About how many samples' numbers are computed at a time: a call takes as long for one."""
 
 
@@ -34,7 +34,7 @@ class Samples(Source):
             raise ValueError("the dataset has no samples")
         self._order = Order(self.samples, global_batch, seed, shuffle)
         self.steps_per_epoch = self._order.steps_per_epoch
-        self._sampler = _Sampler(self._order, with_epoch=sample_seeds)
+        self._sampler = RankSampler(self._order, with_epoch=sample_seeds)
         self._seed = seed
         self._generator = torch.Generator()
         self._loader: DataLoader[Any] = DataLoader(
@@ -54,7 +54,7 @@ class Samples(Source):
             yield Batches(size, [len(part) for part in parts], fetched)
 
 
-class _Sampler:
+class RankSampler:
     """Yields the samples' numbers of one rank's micro-batches, from a step of an epoch on."""
 
     def __init__(self, order: Order, *, with_epoch: bool) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, Tuple  # noqa: UP035 - Python 3.8
 
 _SIZED = re.compile(
     r".*(gpus|devices|nodes|nproc|processes|workers|ntasks|cpus|threads|world.size|learning.rate"
@@ -18,12 +19,14 @@ _SIZED = re.compile(
 """Options whose value may be one of the job's sizes. That of ``--fold 2`` on two GPUs is none."""
 
 
-def command(nodes: Collection[str], sizes: Collection[str]) -> list[tuple[str, str, str]]:
-    """This program's command line, in digests, since words may be secret. For each word: its name,
-    which is its option or its position; a digest that does not depend on the names of the job's
-    ``nodes``; and one that does not depend on its ``sizes``, either.
-    """
-    found: list[tuple[str, str, str]] = []
+Digests = Tuple[str, str]  # noqa: UP006
+"""Of a word or a value: one that does not depend on the names of the job's nodes, and one that does
+not depend on its sizes, either. Digests, since words may be secret."""
+
+
+def words(nodes: Collection[str], sizes: Collection[str]) -> list[tuple[str, Digests]]:
+    """This program's command line: each word's name, which is its option or its position."""
+    named: list[tuple[str, Digests]] = []
     before = ""
     for position, word in enumerate(sys.argv):
         option, equals, value = word.partition("=")
@@ -31,19 +34,59 @@ def command(nodes: Collection[str], sizes: Collection[str]) -> list[tuple[str, s
             option, value = before if before.startswith("-") else "", word
         exact = _digest(_masked(word, nodes))
         sized = _digest(_without_size(word, option, value, nodes, sizes))
-        found.append((option if option.startswith("-") else f"word {position}", exact, sized))
+        name = option if option.startswith("-") else f"word {position}"
+        named.append((name, (exact, sized)))
         before = "" if equals else word
-    return found
+    return named
 
 
 def variables(
     environ: Mapping[str, str], nodes: Collection[str], sizes: Collection[str]
-) -> tuple[str, str, str]:
-    """The user's variables together, as :func:`command` has a word."""
-    items = sorted(environ.items())
-    exact = [f"{name}={_masked(value, nodes)}" for name, value in items]
-    sized = [f"{name}={_without_size(value, name, value, nodes, sizes)}" for name, value in items]
-    return "the environment", _digest("\0".join(exact)), _digest("\0".join(sized))
+) -> dict[str, Digests]:
+    """Of each variable of the user's, by its name."""
+    return {
+        name: (
+            _digest(_masked(value, nodes)),
+            _digest(_without_size(value, name, value, nodes, sizes)),
+        )
+        for name, value in environ.items()
+    }
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which training this is: two that were started with the same have the same."""
+
+    script: str
+    words: list[tuple[str, Digests]]
+    variables: dict[str, Digests]
+
+    def as_json(self) -> dict[str, Any]:
+        digests = [digests for _, digests in self.words]
+        return {"script": self.script, "words": digests, "variables": self.variables}
+
+    def change_since(self, before: Any) -> str:
+        """What differs from the `as_json` of an earlier run, read from a file; "": nothing."""
+        if not isinstance(before, dict):
+            return "its note"
+        if before.get("script") != self.script:
+            return "the script's text"
+        variables = before.get("variables")
+        if not isinstance(variables, dict):
+            return "its note"
+        for name in sorted({*variables, *self.variables}):
+            if not _match(variables.get(name), self.variables.get(name)):
+                return f"the variable {name}"
+        words = before.get("words")
+        if not isinstance(words, list) or len(words) != len(self.words):
+            return "the number of words"
+        pairs = zip(words, self.words)  # noqa: B905 - Python 3.8
+        return next((name for old, (name, now) in pairs if not _match(old, now)), "")
+
+
+def _match(before: Any, now: Digests | None) -> bool:
+    """Whether two digests are of the same word, or of the same but for a size."""
+    return isinstance(before, (list, tuple)) and now is not None and any(map(eq, before, now))
 
 
 def script() -> str:
@@ -52,16 +95,6 @@ def script() -> str:
         return hashlib.sha256(Path(sys.argv[0]).read_bytes()).hexdigest()
     except (OSError, IndexError, ValueError):
         return ""
-
-
-def change(before: Any, now: Sequence[tuple[str, str, str]]) -> str:
-    """What of a command differs from that ``before``, from a file; "": nothing."""
-    if not isinstance(before, list) or len(before) != len(now):
-        return "the number of words"
-    for old, (name, *digests) in zip(before, now):  # noqa: B905 - Python 3.8
-        if not isinstance(old, list) or not any(map(operator.eq, old, digests)):
-            return name
-    return ""
 
 
 def _without_size(

@@ -20,8 +20,9 @@ from hops_profiler import environment
 from hops_profiler.checkpoint.folder import save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
-from hops_profiler.checkpoint.wishes import first, several
+from hops_profiler.checkpoint.wishes import broadcast, first, several
 from hops_profiler.frameworks import request
+from hops_profiler.frameworks.batch import Note, Split, kept
 from hops_profiler.frameworks.own import Own
 
 _LAST = "trainer_state.json"
@@ -47,7 +48,7 @@ def attach_search(module: ModuleType) -> None:
     search = vars(module)["get_last_checkpoint"]
 
     @functools.wraps(search)
-    def found(folder: Any, *args: Any, **kwargs: Any) -> Any:
+    def searched(folder: Any, *args: Any, **kwargs: Any) -> Any:
         path = search(folder, *args, **kwargs)
         base = Path(folder).resolve()
         if path is None and environment.restarts() and base not in _begun:
@@ -55,7 +56,7 @@ def attach_search(module: ModuleType) -> None:
             path = str(own) if own else None
         return path
 
-    vars(module)["get_last_checkpoint"] = found
+    vars(module)["get_last_checkpoint"] = searched
 
 
 def attach(module: ModuleType) -> None:
@@ -72,11 +73,13 @@ def attach(module: ModuleType) -> None:
         _begun.add(base)
         if not able and request.can_agree() and first() and _is_in(own, resume_from_checkpoint):
             own.take()  # found by the script; all ranks have looked
-        if not able or not _told(turn.take() and own.is_usable() if first() else None):
+        if not able or not broadcast(turn.take() and own.is_usable() if first() else None):
             return train(self, resume_from_checkpoint, *args, **kwargs)
         before = None
         if environment.restarts():
             before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
+        script = None if before else _named(resume_from_checkpoint, self.args.output_dir)
+        _keep_batch(self, Path(before) if before else script)
         with request.listening() as asked:
             step = _Step(self, asked, own, turn)
             noted = functools.partial(_noted, self, self._save_checkpoint, own)
@@ -117,7 +120,30 @@ def _noted(trainer: Any, save: Any, own: Own, *args: Any, **kwargs: Any) -> None
     if first():
         trial = args[1] if len(args) > 1 else kwargs.get("trial")
         folder = Path(trainer._get_output_dir(trial)).resolve()
-        own.note_scheduled(folder / f"checkpoint-{trainer.state.global_step}")
+        checkpoint = folder / f"checkpoint-{trainer.state.global_step}"
+        Note.now(_split(trainer)).write(checkpoint)
+        own.note_scheduled(checkpoint)
+
+
+def _split(trainer: Any) -> Split:
+    options = trainer.args
+    return Split(
+        options.per_device_train_batch_size,
+        options.gradient_accumulation_steps,
+        options.world_size,
+    )
+
+
+def _keep_batch(trainer: Any, checkpoint: Path | None) -> None:
+    """Have steps of as many samples as those that led to ``checkpoint``: Trainer counts its own
+    steps, and takes those that are done for steps of its present size. On all ranks.
+    """
+    split = _split(trainer)
+    keeps = broadcast(kept(split, Note.read(checkpoint)) if first() else None)
+    if keeps != split:
+        trainer.args.per_device_train_batch_size = keeps.micro_batch
+        trainer.args.gradient_accumulation_steps = keeps.accumulation
+        trainer._train_batch_size = keeps.micro_batch
 
 
 def _can_leave(trainer: Any) -> bool:
@@ -154,7 +180,7 @@ class _Step:
 
     def _save(self, final: Path) -> None:
         trainer = self._trainer
-        if _told(self._turn.is_shared() if first() else None):
+        if broadcast(self._turn.is_shared() if first() else None):
             raise OSError("another training of the job runs in the same folder")
         if first():
             self._own.sign(final)
@@ -168,6 +194,8 @@ class _Step:
         best = trainer.state.best_model_checkpoint
         with _having(trainer, _get_output_dir=lambda trial: str(made.parent)):  # noqa: ARG005
             self._save_checkpoint(trainer.model, trial=None)
+        if first():
+            Note.now(_split(trainer)).write(made)
         if trainer.state.best_model_checkpoint != best:
             trainer.state.best_model_checkpoint = best
             if trainer.args.should_save:
@@ -185,31 +213,23 @@ def _chosen(own: Own, script: Any, folder: str) -> str | None:
         with contextlib.suppress(OSError):  # as if there were none
             ours = own.latest()
             ours = ours if own.take() else None
-            found = [one for one in (ours, own.scheduled() if ours else None) if one]
-            latest = max(found, key=_steps, default=None)
+            candidates = [path for path in (ours, own.scheduled() if ours else None) if path]
+            latest = max(candidates, key=_steps, default=None)
             wanted = ours and latest and _steps(latest) >= _steps(_named(script, folder))
             if ours and wanted:
                 path = str(latest)
                 own.clear(ours)
-    told: str | None = _told(path)
-    return told
+    chosen: str | None = broadcast(path)
+    return chosen
 
 
 def _all(wish: bool) -> bool:
     """Whether all ranks have it."""
-    told = [wish]
+    wishes = [wish]
     if several():
-        told *= dist.get_world_size()
-        dist.all_gather_object(told, wish)
-    return all(told)
-
-
-def _told(word: Any) -> Any:
-    """What the first rank says."""
-    told = [word]
-    if several():
-        dist.broadcast_object_list(told)
-    return told[0]
+        wishes *= dist.get_world_size()
+        dist.all_gather_object(wishes, wish)
+    return all(wishes)
 
 
 def _named(script: Any, folder: str) -> Path | None:

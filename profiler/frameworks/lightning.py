@@ -22,6 +22,8 @@ from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import several
 from hops_profiler.frameworks import request
+from hops_profiler.frameworks.batch import Note
+from hops_profiler.frameworks.lightning_order import KeptOrder
 from hops_profiler.frameworks.own import Own
 
 _STATE = "lightning.ckpt"
@@ -55,10 +57,12 @@ def attach(module: ModuleType) -> None:
             args, kwargs = _with_path(args, kwargs, str(latest / _STATE))
         free = request.is_free()
         with request.listening() if free else nullcontext() as asked:
-            ours = callback(asked, own, turn, latest)
+            order = KeptOrder(self, Note.read(latest))
+            ours = callback(asked, own, turn, latest, order)
             self.callbacks.append(ours)
             try:
-                done = fit(self, *args, **kwargs)
+                with order:
+                    done = fit(self, *args, **kwargs)
             except Exception as failure:
                 if latest is not None and request.failed_in(_LOADS, failure):
                     request.unusable(own, failure, first=self.is_global_zero)
@@ -125,9 +129,15 @@ def _callback(base: type) -> Any:
         """Saves when hops asks, after a batch with which the optimizer has stepped; then leaves."""
 
         def __init__(
-            self, asked: request.Request | None, own: Own, turn: request.Turn, latest: Path | None
+            self,
+            asked: request.Request | None,
+            own: Own,
+            turn: request.Turn,
+            latest: Path | None,
+            order: KeptOrder,
         ) -> None:
             self._asked, self._own, self._turn, self._latest = asked, own, turn, latest
+            self._order = order
             self._step = 0
             self.leads = False
 
@@ -149,7 +159,9 @@ def _callback(base: type) -> Any:
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
-            if stepped and self.leads and self._asked is not None and self._asked.reached():
+            able = stepped and self.leads and not trainer.is_last_batch
+            # After an epoch's last batch Lightning would begin that epoch again.
+            if able and self._asked is not None and self._asked.reached():
                 final = self._own.at(self._step)
                 request.tried(self._own, final, lambda at: self._save(trainer, at), self._asked)
                 leave(first=trainer.is_global_zero)
@@ -160,15 +172,17 @@ def _callback(base: type) -> Any:
                 raise OSError("another training of the job runs in the same folder")
             if first:
                 self._own.sign(final)
-            _save(trainer, final)
+            _save(trainer, final, self._order.note())
 
     return LeaveOnRequest
 
 
-def _save(trainer: Any, final: Path) -> None:
+def _save(trainer: Any, final: Path, note: Note | None) -> None:
     def write(made: Path) -> None:
         trainer.save_checkpoint(made / _STATE)
         trainer.strategy.checkpoint_io.teardown()  # an asynchronous one's threads have written
+        if note is not None and trainer.is_global_zero:
+            note.write(made)
 
     model, states = trainer.lightning_module, [one.state for one in trainer.optimizers]
     held = [list(model.parameters()), list(model.buffers()), states]

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hops_profiler import environment
+from hops_profiler import environment, startup
 from hops_profiler.checkpoint.folder import complete, settle
-from hops_profiler.frameworks.command import change, command, script, variables
+from hops_profiler.frameworks.command import Identity, script, variables, words
 
 _STARTED = "started.json"
 _SCHEDULED = "scheduled"
 _TAKEN = "taken"
 _UNUSED = "unused"
-_SCRIPT, _VARIABLES = script(), environment.of_the_user()
-"""As they are when the framework is imported: people edit scripts while they run, and programs set
-variables.
-"""
+_SCRIPT = script()
+"""As it is when the framework is imported: people edit scripts while they run."""
+
+_VARIABLES = environment.of_the_user(startup.ENVIRON)
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class Own:
         if not self._is_ours() and self.folder.exists() and not self.set_aside("other"):
             raise OSError(f"{self.folder} is another command's, and stays")
         self.folder.mkdir(parents=True, exist_ok=True)
-        digests = [word[1:] for word in _command()]
-        (self.folder / _STARTED).write_text(json.dumps(digests))
+        (self.folder / _STARTED).write_text(json.dumps(_identity().as_json()))
         shutil.rmtree(coming, ignore_errors=True)
 
     def take(self) -> bool:
@@ -152,13 +151,12 @@ class Own:
         return not self._change()
 
     def _change(self) -> str:
-        return change(_read(self.folder / _STARTED), _command())
+        return _identity().change_since(_read(self.folder / _STARTED))
 
 
-def _command() -> list[tuple[str, str, str]]:
+def _identity() -> Identity:
     nodes, sizes = environment.node_names(), environment.sizes()
-    said = variables(_VARIABLES, nodes, sizes)
-    return [("the script's text", _SCRIPT, _SCRIPT), said, *command(nodes, sizes)]
+    return Identity(_SCRIPT, words(nodes, sizes), variables(_VARIABLES, nodes, sizes))
 
 
 def _read(path: Path) -> Any:

@@ -7,11 +7,10 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import NoReturn
 
 from hops_profiler import startup
-from hops_profiler.launch import dynamo, place, rendezvous
+from hops_profiler.launch import place, rendezvous
 from hops_profiler.launch.options import Options, parse
 from hops_profiler.launch.place import Place
 from hops_profiler.launch.preload import preload
@@ -91,8 +90,6 @@ def _start(options: Options, here: Place) -> int:
     if reason:
         _say(f"every rank starts as a process of its own: {reason}")
     if alone:
-        if not reason and not options.module:
-            dynamo.postpone(Path(options.arguments[0]))
         # Nobody to supervise: a fork would copy the pages that the rank touches, at its end all.
         os.environ.update(_environment(world, here, options, 0, count, world.offset))
         _train(options, imported=not reason)

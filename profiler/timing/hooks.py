@@ -29,7 +29,8 @@ from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
 begin_data, fetched, ran_out = Recorder.begin_data, Recorder.fetched, Recorder.ran_out
-begin_backward, given = Recorder.begin_backward, Recorder.given
+begin_backward, given, noticed = Recorder.begin_backward, Recorder.given, Recorder.noticed
+stepped_elsewhere, ran_without_graph = Recorder.stepped_elsewhere, Recorder.ran_without_graph
 begin_update, abandoned, stepped = Recorder.begin_update, Recorder.abandoned, Recorder.stepped
 leave, evaluates = Recorder.leave, Recorder.evaluates
 
@@ -88,6 +89,7 @@ class Hooks:
         self._thread: int | None = None
         self._stepping: int | None = None
         self._step: Any = None  # the code around every optimizer's step, PyTorch's
+        self._learners: dict[int, bool] = {}  # other threads, since a backward pass of theirs
         self._trained: dict[int, int] = {}
         self._reading: Callable[[], Any] = _nothing
         self._sizes: Any = None
@@ -123,6 +125,7 @@ class Hooks:
         self._attach_loader()
         self._attach_backward()
         self._attach_modes()
+        self._attach_grad_modes()
         self._inputs.attach()
         optim.register_optimizer_step_pre_hook(self._step_begins)
         optim.register_optimizer_step_post_hook(self._step_ends)
@@ -229,10 +232,14 @@ class Hooks:
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self.off or compiling() or self._elsewhere():
+            if self.off or compiling():
+                return original(*args, **kwargs)
+            if self._elsewhere():
+                self._learners[get_ident()] = True
                 return original(*args, **kwargs)
             if self._inputs.looking:
-                note((given, self._inputs.take()))
+                evidence = self._inputs.evidence()
+                note((noticed, evidence, given, self._inputs.take()))
             note((begin_backward, perf_counter()))
             try:
                 if self._at_once:
@@ -268,6 +275,32 @@ class Hooks:
 
         torch.nn.Module.eval = evaluated  # type: ignore[method-assign, assignment]
         optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+
+    def _attach_grad_modes(self) -> None:
+        """Hook into blocks that build no graph: a long one that comes seldom is an evaluation."""
+        for kind in (torch.no_grad, torch.inference_mode):
+            self._attach_grad_mode(kind)
+
+    def _attach_grad_mode(self, kind: Any) -> None:
+        enter, exit_ = kind.__enter__, kind.__exit__
+
+        @functools.wraps(enter)
+        def entered(block: Any) -> Any:
+            if not compiling():
+                block._hops_began = perf_counter()
+            return enter(block)
+
+        @functools.wraps(exit_)
+        def exited(block: Any, *error: Any) -> Any:
+            result = exit_(block, *error)
+            if not (self.off or compiling()) and self._thread == get_ident():
+                usual = self._recorder.counts.iteration
+                took = perf_counter() - getattr(block, "_hops_began", float("inf"))
+                if usual.count and took > usual.mean:
+                    self._note((ran_without_graph, None))
+            return result
+
+        kind.__enter__, kind.__exit__ = entered, exited
 
     def _elsewhere(self) -> bool:
         """True in another thread than the one that trains."""
@@ -325,7 +358,11 @@ class Hooks:
         self._note((abandoned, None))
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
-        if self.off or compiling() or self._elsewhere():
+        if self.off or compiling():
+            return
+        if self._elsewhere():
+            if self._learners.pop(get_ident(), False):
+                self._note((stepped_elsewhere, id(optimizer)))
             return
         now, key = perf_counter(), id(optimizer)
         if self._stepping == key:
@@ -375,8 +412,9 @@ class Hooks:
             look = done in LOOKS
             if not recorder.reads:
                 look = look or done == UNSEEN or done % LOOK_AGAIN == 0
-            if look != self._inputs.looking:
+            if look != self._inputs.looking or self._inputs.hidden:
                 if look:
+                    self._inputs.rest()
                     self._inputs.look(again=done > UNSEEN)
                 else:
                     self._inputs.rest()

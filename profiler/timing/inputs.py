@@ -18,6 +18,15 @@ from hops_profiler.timing.handlers import raised_by_one
 compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
+class Evidence:
+    """See :class:`hops_profiler.timing.recorder.Evidence`."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.outputs = 0
+        self.axes: set[int] = set()
+
+
 class Inputs:
     """Inspects calls of modules, only while ``looking``.
 
@@ -26,13 +35,19 @@ class Inputs:
     image) get the same samples; calls with one sample each (an episode's steps) add up. Modules
     without parameters, such as a loss over all words of all texts, count where nothing else does.
 
-    If something is compiled, only calls of compiled objects are inspected: a module's own call may
-    be under torch.compile there, which would compile ours.
+    A custom autograd function's forward pass runs without a graph of its own, but leads to a
+    backward pass: modules called in it count, and else what the function is given.
+
+    If something is compiled, only calls of compiled objects are inspected at first: a module's own
+    call may be under torch.compile there, which would compile ours. If none of them begins a
+    graph, the compiled functions are helpers of an eager model, and the next look is at modules.
     """
 
     def __init__(self) -> None:
         self.looking = False
         self._compiles = False
+        self._compiled_model = False
+        self._passed = False
         self._owners: list[Any] = []
         self._called: dict[Any, tuple[Any, Any]] = {}
         self._thread = 0
@@ -40,6 +55,9 @@ class Inputs:
         self._most = 0
         self._singles = 0
         self._without = 0
+        self._in_function = False
+        self._function: Any = None
+        self._evidence = Evidence()
         self._sequence: Any = None
 
     def attach(self) -> None:
@@ -59,6 +77,8 @@ class Inputs:
             def seen(*args: Any, **kwargs: Any) -> Any:
                 if not self.looking or compiling():
                     return result(*args, **kwargs)
+                if torch.is_grad_enabled() and not _within_graph(args):
+                    self._compiled_model = True
                 return self._call(result, None, args, kwargs)
 
             return seen
@@ -70,15 +90,47 @@ class Inputs:
         if self.looking:
             return
         self._compiles = self._compiles or _has_compiled()
-        if self._compiles:
+        helpers = self._passed and not self._compiled_model
+        if self._compiles and not helpers:
             self._owners = [_compiled_module()]
-        elif not again:
+        elif not again or self._compiles:
             self._owners = [torch.nn.Module, *_with_own_calls(torch.nn.Module)]
+        if not self._compiles:
+            self._hook_functions()
         self._thread, self._depth = get_ident(), 0
         self._forget()
         for owner in self._owners:
             self._hook(owner)
         self.looking = True
+
+    @property
+    def hidden(self) -> bool:
+        """True if this look is at compiled objects, and none of them began a graph."""
+        modules = torch.nn.Module in self._owners
+        return self._compiles and self._passed and not (self._compiled_model or modules)
+
+    def _hook_functions(self) -> None:
+        """Hook into `torch.autograd.Function.apply`."""
+        original = vars(torch.autograd.Function)["apply"]
+
+        @functools.wraps(original.__func__)
+        def apply(kind: Any, *args: Any, **kwargs: Any) -> Any:
+            call = functools.partial(original.__func__, kind)
+            if not self.looking or compiling() or get_ident() != self._thread:
+                return call(*args, **kwargs)
+            outermost = torch.is_grad_enabled() and self._depth == 0 and not self._in_function
+            if not outermost or not any(_requires_grad(value) for value in args):
+                return call(*args, **kwargs)
+            self._note_function(args)
+            self._in_function = True
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._in_function = False
+
+        hooked = classmethod(apply)
+        torch.autograd.Function.apply = hooked  # type: ignore[method-assign, assignment]
+        self._function = hooked, original
 
     def _hook(self, owner: Any) -> None:
         original = owner.__call__
@@ -97,6 +149,11 @@ class Inputs:
         if not self.looking:
             return
         self.looking = False
+        if self._function is not None:
+            hooked, original = self._function
+            if vars(torch.autograd.Function)["apply"] is hooked:
+                torch.autograd.Function.apply = original  # type: ignore[method-assign]
+            self._function = None
         for owner, (called, original) in self._called.items():
             if vars(owner).get("__call__") is not called:
                 continue  # other code has wrapped ours, which now only passes calls on
@@ -107,22 +164,44 @@ class Inputs:
         self._called = {}
 
     def _call(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        if get_ident() != self._thread or not torch.is_grad_enabled():
+        builds = torch.is_grad_enabled() or self._in_function
+        if get_ident() != self._thread or not builds:
             return function(*args, **kwargs)
+        if type(module).__name__ == "OptimizedModule":
+            self._compiled_model = True
         self._note(module, args, kwargs)
         self._depth += 1
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
         finally:
             self._depth -= 1
+        if self._depth == 0:
+            rows = result.shape[0] if isinstance(result, torch.Tensor) and result.dim() else 0
+            self._evidence.outputs = max(self._evidence.outputs, rows)
+        return result
+
+    def _note_function(self, args: Any) -> None:
+        try:
+            given = [a for a in args if not isinstance(a, torch.nn.Parameter)]
+            given = [a for a in given if not (isinstance(a, torch.Tensor) and _is_parameter(a))]
+            self._without = max(self._without, samples_of(given))
+        except Exception as error:  # then the batch size is unknown
+            if raised_by_one(error):
+                raise
+
+    def evidence(self) -> Evidence:
+        """What else the forward pass that has just ended showed; to be read before :meth:`take`."""
+        return self._evidence
 
     def take(self) -> int:
         """Samples of the forward pass that has just ended; 0 if unknown."""
         found = max(self._most, self._singles) or self._without
+        self._passed = True
         self._forget()
         return found
 
     def _forget(self) -> None:
+        self._evidence = Evidence()
         self._most = self._singles = self._without = 0
         self._sequence = None
 
@@ -134,7 +213,9 @@ class Inputs:
                     self._without = max(self._without, found)
                     return
                 self._sequence = next((a for a in args if isinstance(a, torch.Tensor)), None)
-                if found == 1:
+                self._evidence.rows += found
+                self._evidence.axes |= _second_axes([*args, *kwargs.values()])
+                if found == 1 and not self._in_function:  # a solver's calls are over one state
                     self._singles += 1
                 self._most = max(self._most, found)
             elif self._sequence is not None and getattr(module, "batch_first", None) is False:
@@ -153,6 +234,29 @@ class Inputs:
             same = tuple(outer.shape[:2]) == tuple(inner.shape[:2])
             if same and self._most == outer.shape[0]:
                 self._most = int(outer.shape[1])
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _is_parameter(value: torch.Tensor) -> bool:
+    return value.requires_grad and value.is_leaf
+
+
+def _within_graph(args: Any) -> bool:
+    """True where a tensor comes out of a graph: a larger, eager model calls."""
+    return any(isinstance(value, torch.Tensor) and value.grad_fn is not None for value in args)
+
+
+def _second_axes(values: Any) -> set[int]:
+    """Lengths of second axes that may be the batch's; not features of a table."""
+    return {
+        int(value.shape[1])
+        for value in values
+        if isinstance(value, torch.Tensor)
+        and (value.dim() > 2 or (value.dim() == 2 and not value.is_floating_point()))
+    }
 
 
 def _with_own_calls(owner: Any) -> set[Any]:

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
         def begin(self) -> None: ...
         def read(self) -> list[tuple[float | None, dict[str, float]]]: ...
 
+    class Evidence(Protocol):
+        """Rows given to outermost modules in all, rows that the last one returned, and the
+        lengths of inputs' second axes."""
+
+        rows: int
+        outputs: int
+        axes: set[int]
+
     Timed = tuple[dict[str, float], float, float]
     """Seconds by phase, samples and batches of an iteration."""
 
@@ -39,6 +47,10 @@ were compiled into the user's graph, or of no optimizer of PyTorch's, cannot be 
 BARE = 10
 """Steps in a row without a backward pass after which such a step ends an iteration: gradients that
 come from elsewhere (`torch.autograd.grad`)."""
+
+RARE = 16
+"""An evaluation is at least so many iterations after the one before; rollouts and generated texts
+that a step trains on come more often."""
 
 DEEPEST = 8
 """Nesting depth of phases; deeper ones are steps ended by an exception that no hook saw."""
@@ -91,6 +103,11 @@ class Recorder:
         self._ran_out = False
         self._ahead: int | None = None
         self._share = 1
+        self._factor = 1.0
+        self._last_factor = 0.0
+        self._steps_elsewhere = 0
+        self._last_graphless = -RARE
+        self._closure_steps = 0
         self.reads = False
         self._leading: tuple[int, float] = _NO_PASSES
         self._led: tuple[int, float] = _NO_PASSES
@@ -165,8 +182,8 @@ class Recorder:
             "update": between(ended, steps),
             "rest": between([self._mark, *steps], asked),
         }
-        self.counts.usual(seconds, steps, sum(sizes))
-        self._usual.confirmed(len(steps), sizes[-1])
+        self.counts.usual(seconds, steps, sum(sizes) * self._factor)
+        self._usual.confirmed(len(steps), sizes[-1] * self._factor)
         self._last_batch = next(filter(None, reversed(sizes)), self._last_batch)
         self._mark = self._now = steps[-1]
         self.reads, self._bare = True, 0
@@ -178,6 +195,7 @@ class Recorder:
     def _can_be_usual(self) -> bool:
         """True where one has just ended, and the next is timed if it is a usual one."""
         begun = self._fetches or self._passes or self._evaluations or self._within or self._looked
+        begun = begun or self._graphless
         return (
             self.counts.iterations >= WARMUP
             and self._mark == self.counts.last_step
@@ -219,6 +237,12 @@ class Recorder:
         """The forward pass to the backward pass that begins was seen to be given ``samples``."""
         self._looked, self._given = True, samples
 
+    def noticed(self, evidence: Evidence) -> None:
+        """What else that forward pass showed of its batch."""
+        self._rows += evidence.rows
+        self._outputs += evidence.outputs
+        self._axes |= evidence.axes
+
     def leave(self, now: float) -> bool:
         """The innermost phase ends. True if an iteration ends with it."""
         self._now = now
@@ -241,6 +265,7 @@ class Recorder:
         self._given = 0.0
         if self._leader is None and self._passes == UNSEEN:
             self._leader = _BACKWARD
+            self._closure_steps = int(bool(self._within))
             return self._end_iteration(now, UNSEEN)
         if self._leader != _BACKWARD:
             return False
@@ -275,14 +300,22 @@ class Recorder:
         """A model was put into the mode in which it is evaluated."""
         self._evaluations += 1
 
+    def ran_without_graph(self, _: object = None) -> None:
+        """The loop spent more than an iteration's time in code that builds no graph."""
+        if not self._within:
+            self._graphless = True
+
     def stepped(self, optimizer: int) -> bool:
         """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""
         now = self._now
         if self._leader == _BACKWARD:
+            if self._closure_steps == 1:
+                self._closure_steps = 2
+                return False  # its passes may be all that there will be: they stay iterations
             self._begin_anew()
             if not self._passes:  # they have all been counted
                 self._leader = optimizer
-                self.counts.end(now, 1)
+                self.counts.end(now, max(1, self._closure_steps))
                 return True
         iterations = 1
         if optimizer != self._leader and self._leader is not None:
@@ -298,9 +331,17 @@ class Recorder:
         self._others.clear()
         return self._end_iteration(now, iterations)
 
+    def stepped_elsewhere(self, optimizer: int) -> None:
+        """``optimizer`` has stepped in another thread, after a backward pass there."""
+        if optimizer == self._leader:
+            self._steps_elsewhere += 1
+
     def _begin_anew(self) -> None:
         """What was taken for iterations were gradient accumulations of a single one."""
         samples, batches = self.samples, self.batches
+        if self._closure_steps:  # each was over the same samples
+            samples *= self._closure_steps / max(1, self.counts.iterations)
+            batches = self._closure_steps
         self.counts = Counts()
         self.counts.count(samples, batches, read=self.reads)
         self._usual, self._early, self._leader = Usual(), [], None
@@ -309,7 +350,9 @@ class Recorder:
     def _begin_iteration(self) -> None:
         self._fetches = self._samples = self._passes = self._evaluations = 0
         self._leading = self._led = _NO_PASSES
-        self._looked = self._ran_out = False
+        self._looked = self._ran_out = self._graphless = False
+        self._rows = self._outputs = 0
+        self._axes: set[int] = set()
         self._seconds = _NOTHING.copy()
 
     def _end_iteration(self, now: float, iterations: int = 1) -> bool:
@@ -321,13 +364,22 @@ class Recorder:
         fetches = self._fetches
         samples, batches = self._trained_on(iterations)
         self.reads = fetches > 0
-        timed = self._judge(now, iterations, samples, batches)
-        self._time(self._seconds, samples, batches, timed=timed)
+        learners, self._steps_elsewhere = 1 + self._steps_elsewhere, 0
+        if not fetches:  # what other threads read has been counted
+            samples, batches = samples * learners, batches * learners
+        timed = self._judge(now, iterations, samples, batches, learners)
+        self._time(self._seconds, samples, batches, learners, timed=timed)
         self._begin_iteration()
         return True
 
     def _time(
-        self, seconds: dict[str, float], samples: float, batches: float, *, timed: bool
+        self,
+        seconds: dict[str, float],
+        samples: float,
+        batches: float,
+        learners: int,
+        *,
+        timed: bool,
     ) -> None:
         """Time the iteration that ends if it is to be ``timed``: now, or once the device has done
         it. Of those for which the device has no room, nothing is known.
@@ -336,7 +388,11 @@ class Recorder:
         if self._device is not None and self._device.cut(keep=timed) and exact:
             self._queued.append((seconds, samples, batches))
         if timed and not exact:
-            self.counts.time(self.counts.took, seconds, samples, batches)
+            if learners > 1:
+                seconds = {phase: time / learners for phase, time in seconds.items()}
+            for _ in range(learners):
+                took = self.counts.took / learners
+                self.counts.time(took, seconds, samples / learners, batches / learners)
 
     def _lay_by(self) -> None:
         """Attribute a batch read ahead to the iteration that trained on it.
@@ -352,13 +408,19 @@ class Recorder:
             self._fetches, self._samples = fetches + 1, self._samples + self._last_batch
             self._ahead = self._last_batch
 
-    def _judge(self, now: float, iterations: int, samples: float, batches: float) -> bool:
+    def _judge(
+        self, now: float, iterations: int, samples: float, batches: float, learners: int
+    ) -> bool:
         """Count the iteration that ends. True if it is to be timed: it was a usual one."""
         counts, passes, fetches = self.counts, self._passes, self._fetches
         known = counts.iterations
+        if self._graphless:
+            # Without a loader this may be a rollout, which is part of the training.
+            self._evaluations += fetches > 0 and known - self._last_graphless >= RARE
+            self._last_graphless = known
         # The first one may hold whatever came before.
         usual = known > 0 and self._usual.holds(passes, fetches, self._evaluations)
-        if usual:
+        if usual and (learners == 1 or fetches):
             self._usual.trained(passes, samples, batches)
         if known < WARMUP:
             self._early.append((passes, fetches, self._evaluations, samples, batches))
@@ -372,7 +434,7 @@ class Recorder:
             else:
                 trained_on = samples, batches
             counts.count(*trained_on, read=fetches > 0)
-        counts.end(now, iterations, passes)
+        counts.end(now, iterations + learners - 1, passes)
         if not usual and known > 0:
             counts.interrupted += 1
         return usual and known >= WARMUP and iterations == 1
@@ -385,7 +447,8 @@ class Recorder:
         """
         passes = max(self._leading[0], self._led[0], iterations)
         if self._looked:
-            self._input = max(self._leading[1], self._led[1])
+            # A look that saw no call of a model says nothing; an earlier one still holds.
+            self._input = max(self._leading[1], self._led[1]) or self._input
         if not self._fetches:
             one = self._input or self._last_batch
             return one * max(1, iterations), passes
@@ -394,7 +457,35 @@ class Recorder:
             # One rank may read for all of them, and hand out what it has read.
             told = self._input * self.ranks == self._samples
             self._share = self.ranks if told else 1
-        return self._samples / self._share, min(passes, self._fetches / self._share)
+        if self._looked:
+            self._compare_with_input()
+        samples = self._samples / self._share * self._factor
+        return samples, min(passes, self._fetches / self._share)
+
+    def _compare_with_input(self) -> None:
+        """Set the ratio of samples trained on to samples read, once two looks agree on it.
+
+        A loader may yield the rows of several steps at a time (the model gets 1/k of them), or
+        batches that its data set made (the model gets k for each "sample"). Any other difference is
+        one of layout: packed texts, patches, nodes of graphs.
+        """
+        read, given = self._samples / self._share, max(self._leading[1], self._led[1])
+        passes = max(self._leading[0], self._led[0])
+        factor = 1.0
+        # A second axis as long as the batch is the batch's own: the first one is time.
+        if given > passes and read and read / self._fetches not in self._axes:
+            fewer = read % given == 0 and self._rows < read
+            independent = self._rows == self._outputs == given
+            ready_made = read == self._fetches and independent and given % read == 0
+            if fewer or ready_made:
+                factor = given / read
+        if factor == self._last_factor and factor != self._factor:
+            change, self._factor = factor / self._factor, factor
+            self._early = [
+                (passes, fetches, evaluations, samples * change, batches)
+                for passes, fetches, evaluations, samples, batches in self._early
+            ]
+        self._last_factor = factor
 
     def _first(self) -> list[tuple[float, float]]:
         """Samples and batches of the first iterations, by what is usual as is known by now."""

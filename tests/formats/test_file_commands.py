@@ -202,3 +202,31 @@ def test_a_simulation_prints_what_its_schema_says(tmp_path: Path) -> None:
 )
 def test_a_comment_is_printed_as_its_schema_says(text: str) -> None:
     assert valid(hopsctl("comment", text, "--json").stdout, "comment")["reqs"][0] == 1
+
+
+def test_health_prints_what_its_schema_says() -> None:
+    file = ROOT / "examples/files/health.json"
+    done = hopsctl("health", "--records", file, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    verdicts = valid(done.stdout, "health")
+    assert [row["node"] for row in verdicts["slow"]] == ["n2"]
+    assert [row["node"] for row in verdicts["lemons"]] == ["n4"]
+    said = hopsctl("health", "--records", file).stdout
+    assert "n2" in said
+    assert "the first record" in said
+    assert "n4" in said
+
+
+def test_health_refuses_a_bad_record_and_says_when_there_is_nothing_to_say() -> None:
+    empty: dict[str, Any] = {
+        "now": 10,
+        "nodes": [{"name": "n0", "gpu_type": "a", "gpus": 4}],
+        "records": [],
+        "ends": [],
+    }
+    done = hopsctl("health", "--records", "-", stdin=json.dumps(empty))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "No node is certain to be slow or to break jobs.\n"
+    done = hopsctl("health", "--records", "-", stdin=json.dumps({**empty, "records": [{}]}))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "hopsctl: records[0].at: missing\n"

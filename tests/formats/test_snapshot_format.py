@@ -73,7 +73,7 @@ def test_an_empty_cluster_and_an_empty_queue_are_snapshots() -> None:
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        ({"age": 0}, "jobs[0].age: 0, but it must be a finite number, above 0"),
+        ({"age": 0}, "jobs[0].age: 0, but it must be a finite number, 0.001 or more"),
         ({"wait": -1}, "jobs[0].wait: -1, but it must be a finite number, 0 or more"),
         ({"wait": True}, "jobs[0].wait: True, but"),
         ({"id": 17}, "jobs[0].id: 17, but it must be a text that is not empty"),
@@ -83,6 +83,8 @@ def test_an_empty_cluster_and_an_empty_queue_are_snapshots() -> None:
         ({"reqs": [10**400]}, "jobs[0].reqs[0]: "),
         ({"samples": 10**400}, "jobs[0].samples: "),
         ({"running": {"n9": 1}}, "jobs[0].running.n9: there is no node 'n9' in nodes"),
+        ({"samples": 1e-320}, "jobs[0].samples: 1e-320, but it must be a finite number, 0.001"),
+        ({"age": 5e-324}, "jobs[0].age: 5e-324, but it must be a finite number, 0.001 or more"),
         ({"running": {"n3": 3}}, "nodes[1].idle: 6 idle GPUs and 3 that jobs run on are more"),
         ({"state": "running"}, "jobs[0].state: 'running', but it must be one of waiting, held"),
         ({"throughput": {"a": {}}}, "jobs[0].throughput.a.aggregated: missing"),

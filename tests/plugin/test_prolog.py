@@ -756,6 +756,7 @@ def test_what_saves_for_a_user_cannot_be_traced_by_that_user(memory_node: Memory
     pids = [int(pid) for pid in (trace / "pids").read_text().split()]
     user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     own = subprocess.Popen([*user, "sleep", "60"])
+    until(lambda: Path(f"/proc/{own.pid}/comm").read_text() == "sleep\n")  # setpriv is over
     try:
         opened = [
             subprocess.run(

@@ -101,21 +101,21 @@ def check_counts(run: Run, counts: Collection[int]) -> None:
     check_ranks(run, len(run.ranks))
 
 
-USERS = Path(__file__).parents[2] / "docs" / "users.md"
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
 LAUNCHERS = dict(
     re.findall(
         r"```bash\n# (\w+(?: python)?)[^\n]*\n(.*?)```",
-        USERS.read_text().partition("## Launchers")[2].partition("\n## ")[0],
+        RECIPES.read_text().partition("## Launchers")[2].partition("\n## ")[0],
         re.DOTALL,
     )
 )
 
 
-def test_the_launchers_of_the_users_page_are_read() -> None:
+def test_the_launchers_of_the_recipes_are_read() -> None:
     assert [*LAUNCHERS] == ["torchrun", "srun python", "accelerate", "Lightning", "deepspeed"]
 
 
-def test_a_launcher_as_the_users_page_has_it_starts_a_rank_on_each_gpu(
+def test_a_launcher_of_the_recipes_starts_a_rank_on_each_gpu(
     scripts: ScriptSite,
 ) -> None:
     runs = scripts.run([Script(text, "hops:reqs=4,8") for text in LAUNCHERS.values()])

@@ -25,6 +25,7 @@ from hopsd.model.reading import (
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.service.controller import Controller
+from hopsd.slurm.port import InstantPort
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
@@ -41,7 +42,7 @@ JOB = JobReading(
 )
 
 
-class Port:
+class Port(InstantPort):
     """Does what it is told; ``fails`` is raised in place of the next answer."""
 
     name = "memory"
@@ -139,7 +140,7 @@ def test_reports_out_of_reach_are_told_at_every_tick(rig: Rig, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
-        (SlurmUnavailableError("no answer"), "SlurmUnavailableError: no answer"),
+        (SlurmUnavailableError("no answer"), "no answer"),
         (KeyError("who"), "a defect of hops, KeyError"),
     ],
 )

@@ -19,6 +19,8 @@ class Site(SlurmCommands):
     """Commands of a site with Slurm 25.11."""
 
     def run(self, *arguments: str) -> str:
+        if arguments == ("scontrol", "show", "config"):
+            return "KillWait                = 90 sec\n"
         assert arguments == ("scontrol", "--version")
         return "slurm 25.11.3\n"
 
@@ -96,3 +98,11 @@ def test_settings_come_from_the_configuration() -> None:
     assert settings.grace_seconds == 7.0
     assert settings.cpus_per_gpu == 3
     assert settings.kept_cores == 2
+
+
+def test_a_long_kill_wait_prolongs_the_stop_timeout() -> None:
+    """A job that Slurm kills only after 90 s was given up after 60 s, as it was being killed."""
+    seconds = choose.kill_wait(Site())
+    assert seconds == 90.0
+    assert choose.apply_settings(SlurmConfig(), seconds).stop_timeout_seconds == 120.0
+    assert choose.apply_settings(SlurmConfig()).stop_timeout_seconds == 60.0

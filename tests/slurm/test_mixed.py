@@ -16,8 +16,8 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName, host_of
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SiteMemory, SlurmState
 from hopsd.slurm.mixed import parts, places, with_idle_shares
 from hopsd.slurm.parse import job_allocation, node_readings, records
-from hopsd.slurm.place import Requests
 from hopsd.slurm.shape import reset_arguments, update_arguments
+from hopsd.slurm.steps.placement_request import Requests
 from hopsd.slurm.watch import ApplySettings
 
 A, S, V = GpuType("a100"), GpuType("1g.10gb"), GpuType("v100")

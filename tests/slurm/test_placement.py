@@ -138,7 +138,7 @@ def test_outcomes_come_in_the_order_of_the_steps(cluster: PrivateCluster, port: 
 def test_what_there_is_no_time_for_stays_held_and_starts_with_the_next_plan(
     cluster: PrivateCluster, port: SlurmPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hopsd.slurm.place._AT_ONCE", 2)
+    monkeypatch.setattr("hopsd.slurm.steps.place._AT_ONCE", 2)
     steps = [start(submit(cluster), n0=1) for _ in range(4)]
     with monkeypatch.context() as patch:
         patch.setattr("hopsd.slurm.apply.RELEASING_SECONDS", 0.0)

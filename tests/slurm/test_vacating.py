@@ -219,3 +219,20 @@ def test_a_script_that_requeues_itself_is_moved(cluster: PrivateCluster, port: S
     script = "trap 'scontrol requeue $SLURM_JOB_ID; exit 0' USR1; sleep 600 & wait"
     job = started(cluster, port, submit(cluster, script=script), n0=2)
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
+
+
+@pytest.mark.parametrize("handler", ["", "trap 'exit 0' USR1;"], ids=["dies", "exits 0"])
+def test_a_signal_for_the_steps_ends_no_job(
+    cluster: PrivateCluster, port: SlurmPort, handler: str
+) -> None:
+    """`--signal=USR1@3` before a plain srun: hops' own signal ended the job as COMPLETED, its
+    dependents started, and its short run was learnt.
+    """
+    script = f'srun bash -c "{handler} sleep 600 & wait"; exit 0'
+    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    child = submit(cluster, f"--dependency=afterok:{job}", comment=None)
+    words = "admincomment=hops:asks|signal:steps:USR1:3"
+    cluster.run("scontrol", "update", f"jobid={job}", words)
+    assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
+    assert f"afterok:{job}(unfulfilled)" in cluster.run("scontrol", "show", "job", child)
+    assert reading(port, job).restarts == 1

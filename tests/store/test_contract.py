@@ -20,7 +20,7 @@ from values import (
     waiting,
 )
 
-from hopsd.errors import StoreError
+from hopsd.errors import ConfigError, StoreError
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
@@ -32,6 +32,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.history import History
 from hopsd.store.past_runs import MAX_OF_ACCOUNT, MAX_SIMILAR
 from hopsd.store.port import PlanId, PlanRecord
+from hopsd.store.postgres import PostgresStore
 from hopsd.store.throughput import NEWEST, NEWEST_PHASES
 
 ONE, TWO = JobId("1"), JobId("2")
@@ -501,3 +502,19 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     assert [run.job for run in store.profile_runs(0.0)] == [TWO]
     assert store.programs([WorkloadName("old"), WorkloadName("new")]).keys() == {"new"}
     assert not any(store.prune(now=10 * day, retention_days=2.0).values())
+
+
+def test_a_database_is_of_one_cluster(database: str) -> None:
+    """One cluster's recovery sent signals to the other's jobs of the same numbers."""
+    with PostgresStore(database) as store:
+        for _ in range(2):
+            store.claim_cluster("east")
+        with pytest.raises(ConfigError, match="this database is cluster east's"):
+            store.claim_cluster("west")
+
+
+def test_what_predictions_have_learnt_is_replaced_as_a_whole(store: History) -> None:
+    assert store.predictions() is None
+    for state in ({"level": {"start": 0.8}, "residuals": {"start/1": [0.5, -1.0]}}, {"level": {}}):
+        store.save_predictions(state)
+        assert store.predictions() == state

@@ -91,6 +91,7 @@ outcomes = every_field(
     vacated=st.none() | reals,
     reason=texts,
     ran=allocations,
+    warned=reals,
 )
 numbers = every_field(
     JobNumbers,

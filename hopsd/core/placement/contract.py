@@ -9,6 +9,8 @@ from hopsd.core.placement.rack_sets import (
     LeafServers,
     RackRule,
     RackSets,
+    any_even_sets,
+    any_filled_sets,
     even_sets,
     filled_sets,
 )
@@ -58,6 +60,16 @@ def spread(there: LeafServers, size: int, form: Form) -> RackSets:
     found = _spread(there, size, form)
     most = form.max_nodes
     return found if most is None or found.shapes.servers.shape[1] <= most else NO_SETS
+
+
+def could_spread(there: LeafServers, size: int, form: Form) -> bool:
+    """Whether there is any shape of :func:`spread`."""
+    rule = form.rack_rule
+    if rule is None or form.max_nodes is not None:
+        return bool(len(spread(there, size, form).shapes))
+    if form.shape is ShapeRule.EVEN:
+        return any_even_sets(there, size, form.per_node, rule)
+    return any_filled_sets(there, size, rule)
 
 
 def _spread(there: LeafServers, size: int, form: Form) -> RackSets:

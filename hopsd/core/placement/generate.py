@@ -23,6 +23,7 @@ from hopsd.core.placement.rack_sets import (
     LeafServers,
     RackFamily,
     RackRule,
+    can_span,
     leaf_numbers,
     leaves_of,
     union,
@@ -350,12 +351,17 @@ def _family(
     spans, first_on = np.unique(leaves_of(factors.leaf, block.shapes.servers), return_index=True)
     leaves = np.arange(1, rule.leaves(count, len(able.by_leaf())) + 1)
     example = first_on[np.abs(leaves[:, None] - spans).argmin(axis=1)]
-    fastest = factors.slowest(members, able.servers[:, None], (size, count)).max(axis=1)
+    across = factors.across(members, leaves)
+    on_server = factors.slowest(members, able.servers[:, None], (size, count))
     examples = block.shapes.servers[example]
     listed = factors.slowest(members, examples, (size, count))
     listed *= factors.across(members, leaves_of(factors.leaf, examples))
-    parts = None
-    if not even:
+    slowest, parts = np.full(len(members), inf), None
+    if even:
+        for at, servers in enumerate(can_span(rule, count, able, leaves).T):
+            least = on_server[:, servers].min(axis=1, initial=inf) * across[:, at]
+            slowest = np.minimum(slowest, block.per_gpu[bound] * least * size)
+    else:
         several = ShapesOfSize(np.repeat(able.servers, gives)[:, None], ramp(gives)[:, None] + 1)
         parts = rows.demands(several, rules)
     return RackFamily(
@@ -368,11 +374,12 @@ def _family(
         block.shapes,
         leaves,
         example,
-        fastest[:, None] * factors.across(members, leaves) / listed,
+        on_server.max(axis=1)[:, None] * across / listed,
         able,
         rows.demands(ShapesOfSize(able.servers[:, None], gives[:, None]), rules),
         parts,
         block.complete,
+        slowest,
     )
 
 

@@ -10,10 +10,9 @@ from types import MappingProxyType
 import numpy as np
 
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.contract import form_of, in_one, may_spread, spread
+from hopsd.core.placement.contract import could_spread, form_of, in_one, may_spread
 from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
-from hopsd.core.placement.remembered import Remembered
-from hopsd.core.placement.sensitivity import Sensitivities
+from hopsd.core.placement.sensitivity import Remembered, Sensitivities
 from hopsd.model.arrays import Ints
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job, Node
@@ -70,7 +69,7 @@ class Pool:
             return True
         there = LeafServers(np.arange(len(usable)), usable, self._leaves[allowed])
         form = form_of(job.rules)
-        return spreads and any(len(spread(there, size, form).shapes) for size in sizes)
+        return spreads and any(could_spread(there, size, form) for size in sizes)
 
 
 Pools = Mapping[GpuType, Pool]

@@ -197,6 +197,9 @@ def _smallest(configurations: Configurations) -> Floats:
     else:
         least = own.per_gpu * own.extremes()[0] * own.size
         smallest[filled] = np.minimum.reduceat(least, own.of_job())
+    for sets in configurations.families:
+        if not sets.complete:
+            np.minimum.at(smallest, sets.jobs, sets.slowest)
     return smallest
 
 

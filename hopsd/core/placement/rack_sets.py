@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import lru_cache
+from itertools import chain, combinations
 from math import comb, inf
 
 import numpy as np
 
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.shapes import NO_SHAPES, ShapesOfSize
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.job import Node
 from hopsd.model.rules import Rules
 
@@ -119,7 +120,8 @@ class RackFamily:
     many, or about. ``headroom`` (jobs, n): how much faster than there a job could be on so many.
     ``able``: the servers that may be part of a set; ``whole`` (servers,): what each gives. If
     ``parts`` is given, sets are uneven: the last server gives less, ``parts`` (server by server)
-    for 1, 2, ... GPUs.
+    for 1, 2, ... GPUs. ``slowest`` (jobs,): the least throughput with any set, as far as it is
+    known (``inf``: not).
     """
 
     key: Hashable
@@ -134,8 +136,9 @@ class RackFamily:
     headroom: Floats
     able: LeafServers
     whole: Demands
-    parts: Demands | None = None
-    complete: bool = False
+    parts: Demands | None
+    complete: bool
+    slowest: Floats
 
     @property
     def unit(self) -> int:
@@ -163,6 +166,17 @@ NO_SETS = RackSets(NO_SHAPES)
 
 def even_sets(there: LeafServers, size: int, per_node: int | None, rule: RackRule) -> RackSets:
     """Sets of the fewest servers, two or more, that each give the same, ``per_node`` if given."""
+    for able, count in _even(there, size, per_node, rule):
+        positions, complete = _sets(rule, count, able)
+        gpus = np.full(positions.shape, size // count)
+        return RackSets(_sorted(able.servers[positions], gpus), complete)
+    return NO_SETS
+
+
+def _even(
+    there: LeafServers, size: int, per_node: int | None, rule: RackRule
+) -> Iterator[tuple[LeafServers, int]]:
+    """The numbers of servers that could give equal counts, and those that have enough."""
     if per_node is None:
         most = min(size, len(there.servers))
         counts = [count for count in range(2, most + 1) if size % count == 0]
@@ -170,24 +184,14 @@ def even_sets(there: LeafServers, size: int, per_node: int | None, rule: RackRul
         counts = [size // per_node] if 2 * per_node <= size and size % per_node == 0 else []
     for count in counts:
         able = there.with_at_least(size // count)
-        groups = able.by_leaf()
-        if not _hold(rule, count, [len(group) for group in groups]):
-            continue
-        positions, complete = _sets(rule, count, groups)
-        gpus = np.full(positions.shape, size // count)
-        return RackSets(_sorted(able.servers[positions], gpus), complete)
-    return NO_SETS
+        if _hold(rule, count, [len(group) for group in able.by_leaf()]):
+            yield able, count
 
 
 def filled_sets(there: LeafServers, size: int, rule: RackRule) -> RackSets:
     """Sets of the fewest servers, two or more: in node order each but the last gives all it has."""
-    able = there.with_at_least(1)
-    groups = able.by_leaf()
-    least = -(-size // int(able.idle.max(initial=1)))
-    for count in range(max(2, least), min(size, len(able.servers)) + 1):
-        if not _could_fill(rule, count, groups, able.idle, size):
-            continue
-        positions, complete = _sets(rule, count, groups, able.idle)
+    for able, count in _filled(there, size, rule):
+        positions, complete = _sets(rule, count, able, uneven=True)
         gpus = able.idle[positions]
         before = gpus[:, :-1].sum(axis=1)
         fills = (before < size) & (before + gpus[:, -1] >= size)
@@ -197,6 +201,46 @@ def filled_sets(there: LeafServers, size: int, rule: RackRule) -> RackSets:
         if not complete and rule.segment is None:
             break  # Some set of so few servers is not listed; one of more would not be allowed.
     return NO_SETS
+
+
+def _filled(there: LeafServers, size: int, rule: RackRule) -> Iterator[tuple[LeafServers, int]]:
+    """The numbers of servers that could have ``size`` GPUs together, and those that have any."""
+    able = there.with_at_least(1)
+    groups = able.by_leaf()
+    least = -(-size // int(able.idle.max(initial=1)))
+    for count in range(max(2, least), min(size, len(able.servers)) + 1):
+        if _could_fill(rule, count, groups, able.idle, size):
+            yield able, count
+
+
+def any_even_sets(there: LeafServers, size: int, per_node: int | None, rule: RackRule) -> bool:
+    """Whether there are :func:`even_sets`."""
+    return any(True for _ in _even(there, size, per_node, rule))
+
+
+def any_filled_sets(there: LeafServers, size: int, rule: RackRule) -> bool:
+    """Whether there are :func:`filled_sets`."""
+    if rule.segment is None:
+        return any(True for _ in _filled(there, size, rule))
+    return bool(len(filled_sets(there, size, rule).shapes))
+
+
+def can_span(rule: RackRule, count: int, able: LeafServers, leaves: Ints) -> Bools:
+    """Whether each server can be in an even set on exactly so many leaves: (servers, n)."""
+    unit, groups = rule.unit(count), able.by_leaf()
+    holds = np.array([len(group) // unit * unit for group in groups])
+    order = np.argsort(-holds, kind="stable")
+    rank = np.argsort(order)
+    most = np.append(0, np.cumsum(holds[order]))
+    found = np.zeros((len(able.servers), len(leaves)), dtype=np.bool_)
+    for at, number in enumerate(leaves.tolist()):
+        # The leaf with the largest of the others; it may be one of these.
+        others = np.where(rank >= number - 1, most[number - 1], most[number] - holds)
+        smallest = holds[order[number - 1]]
+        fits = (holds >= unit) & (smallest >= unit) & (holds + others >= count)
+        for group, yes in zip(groups, (fits & (number * unit <= count)).tolist(), strict=True):
+            found[group, at] = yes
+    return found
 
 
 def _sorted(servers: Ints, gpus: Ints) -> ShapesOfSize:
@@ -243,23 +287,37 @@ def _most(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
 
 
 def _sets(
-    rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints | None = None
+    rule: RackRule, count: int, able: LeafServers, *, uneven: bool = False
 ) -> tuple[Ints, bool]:
     """Sets as positions (sets, count), each ascending, and whether they are all."""
-    if _number(rule, count, [len(group) for group in groups]) <= SETS_MAX:
-        found = np.array(list(_every(rule, count, groups)), dtype=np.int64).reshape(-1, count)
+    idle = able.idle.tobytes() if uneven else b""
+    return _positions(rule, count, able.leaf.tobytes(), idle, SETS_MAX)
+
+
+@lru_cache(maxsize=128)
+def _positions(
+    rule: RackRule, count: int, leaf: bytes, idle: bytes, most: int
+) -> tuple[Ints, bool]:
+    """:func:`_sets` on the leaves of servers, ``most`` of them. Kept: plans ask for them twice, and
+    the next round again.
+    """
+    there = np.frombuffer(leaf, dtype=np.int64)
+    groups = LeafServers(there, there, there).by_leaf()
+    if _number(rule, count, [len(group) for group in groups], most) <= most:
+        found = np.array(list(_every(rule, count, groups)), dtype=np.int32).reshape(-1, count)
         return np.sort(found, axis=1), True
-    if idle is not None:  # The fullest servers first, so that few hold much.
-        groups = [group[np.argsort(-idle[group], kind="stable")] for group in groups]
-    some = list(_some(rule, count, groups))
-    if idle is not None:
-        some.append(_fullest(rule, count, groups, idle))
-    found = np.array([one for one in some if one], dtype=np.int64).reshape(-1, count)
+    uneven = np.frombuffer(idle, dtype=np.int64) if idle else None
+    if uneven is not None:  # The fullest servers first, so that few hold much.
+        groups = [group[np.argsort(-uneven[group], kind="stable")] for group in groups]
+    some = list(_some(rule, count, groups, most))
+    if uneven is not None:
+        some.append(_fullest(rule, count, groups, uneven))
+    found = np.array([one for one in some if one], dtype=np.int32).reshape(-1, count)
     return np.unique(np.sort(found, axis=1), axis=0), False
 
 
-def _number(rule: RackRule, count: int, held: Sequence[int]) -> float:
-    """How many sets of ``count`` servers there are; about, where they are very many."""
+def _number(rule: RackRule, count: int, held: Sequence[int], enough: int) -> float:
+    """How many sets of ``count`` servers there are; about, where they are more than ``enough``."""
     unit, leaves = rule.unit(count), rule.leaves(count, len(held))
     groups = count // unit
     ways = np.zeros((leaves + 1, groups + 1))
@@ -270,7 +328,7 @@ def _number(rule: RackRule, count: int, held: Sequence[int]) -> float:
             chosen = float(min(comb(servers, number * unit), int(_MANY)))
             ways[1:, number:] += before[:-1, : groups + 1 - number] * chosen
         np.minimum(ways, _MANY, out=ways)
-        if ways[1:, groups].sum() > SETS_MAX:
+        if ways[1:, groups].sum() > enough:
             break
     return float(ways[1:, groups].sum())
 
@@ -298,14 +356,16 @@ def _every(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[
     return grow(0, count, most)
 
 
-def _some(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
+def _some(
+    rule: RackRule, count: int, groups: Sequence[Ints], windows_max: int
+) -> Iterator[list[int]]:
     """Servers next to each other in one leaf; and over leaves, from each one on: those that follow,
     and the largest ones.
     """
     unit, most = rule.unit(count), rule.leaves(count, len(groups))
     lists = [group.tolist() for group in groups]
     windows = sum(max(0, len(own) - count + 1) for own in lists)
-    step = max(1, -(-windows // max(1, SETS_MAX)))
+    step = max(1, -(-windows // max(1, windows_max)))
     for own in lists:
         for first in range(0, len(own) - count + 1, step):
             yield own[first : first + count]
@@ -361,7 +421,7 @@ def _over(
     """``count`` servers from a leaf and then others, each giving all that it can."""
     found: list[int] = []
     leaves = 0
-    for leaf in (own, *(other for other in others if other is not own)):
+    for leaf in chain((own,), (other for other in others if other is not own)):
         taken = min(count - len(found), len(leaf)) // unit * unit
         if taken:
             found += leaf[-taken:] if ends else leaf[:taken]

@@ -50,7 +50,7 @@ def after_outcomes(
         if outcome.status is OutcomeStatus.FAILED:
             if _counts(outcome):
                 updated[job] = _failed_again(updated.get(job), outcome, now)
-        elif outcome.status is not OutcomeStatus.PUT_OFF:
+        elif outcome.status not in (OutcomeStatus.PUT_OFF, OutcomeStatus.UNDER_WAY):
             updated.pop(job, None)
     return updated
 

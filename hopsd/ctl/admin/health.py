@@ -2,59 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import click
 
+from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.formats.health import health_json, read_health
 from hopsd.formats.source import read_text
-from hopsd.health.judge import judge
-from hopsd.health.records import Health
 
 
 @click.command()
-@click.option("--records", required=True, metavar="FILE|-", help="Judge the records in a file.")
+@click.option("--records", metavar="FILE|-", help="Judge a file of records; do not ask hopsd.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
-def health(records: str, as_json: bool) -> None:
-    """Name servers that are slow and servers that break jobs, from ordinary trainings' records.
+@socket_option
+def health(records: str | None, as_json: bool, path: Path) -> None:
+    """Name nodes that are slow and nodes that break jobs, from ordinary trainings.
+
+    Nothing is changed: what to do about them is the site's decision.
 
     \b
     Examples:
-      hopsctl health --records examples/files/health.json
-      hopsctl health --records - --json < examples/files/health.json
+      hopsctl health
+      hopsctl health --records examples/files/health.json --json
 
-    Exit codes: 0 judged, 2 the file is not one of records.
+    Exit codes: 0 judged, 2 the file is not one of records, 4 hopsd is not reachable.
     """
-    result = judge(read_health(read_text(records)))
+    if records is None:
+        document = ask_daemon(path, "health")
+    else:
+        from hopsd.health.judge import judge  # noqa: PLC0415  # scipy is slow to import
+
+        document = health_json(judge(read_health(read_text(records))))
     if as_json:
-        show_json(health_json(result))
+        show_json(document)
         return
-    show_health(result)
+    _show(document)
 
 
-def show_health(result: Health) -> None:
+def _show(document: Mapping[str, Any]) -> None:
     """The verdicts for people, each with its evidence in numbers."""
-    if result.slow:
+    slow, lemons = document["slow"], document["lemons"]
+    if slow:
         rows = [
             (
-                slow.node,
-                f"{1.0 - slow.factor:.1%}",
-                f"{1.0 - slow.high:.1%} to {1.0 - slow.low:.1%}",
-                "the first record" if slow.since is None else _time(slow.since),
+                row["node"],
+                f"{1.0 - row['factor']:.1%}",
+                f"{1.0 - row['high']:.1%} to {1.0 - row['low']:.1%}",
+                "the first record" if row["since"] is None else _time(row["since"]),
             )
-            for slow in result.slow
+            for row in slow
         ]
         show(table("Slow nodes", ["node", "slower by", "95 % interval", "since"], rows))
-    if result.lemons:
-        rows_of_lemons = [
-            (lemon.node, lemon.failures, f"{lemon.expected:.1f}", f"{lemon.p:.1g}")
-            for lemon in result.lemons
+    if lemons:
+        failures = [
+            (row["node"], row["failures"], f"{row['expected']:.1f}", f"{row['p']:.1g}")
+            for row in lemons
         ]
         head = ["node", "failed runs", "expected", "probability by chance"]
-        show(table("Nodes that break jobs", head, rows_of_lemons))
-    if not result.slow and not result.lemons:
-        print("No node is slow or breaks jobs, as far as the records tell.")
+        show(table("Nodes that break jobs", head, failures))
+    if not slow and not lemons:
+        print("No node is certain to be slow or to break jobs.")
 
 
 def _time(seconds: float) -> str:

@@ -113,6 +113,9 @@ _SECONDS = FiniteRange(min=0.0, max=SPAN_MAX)
               help="The same for the samples that jobs declare.")  # fmt: skip
 @click.option("--failures", "failure_file", metavar="FILE", help="Jobs and nodes that fail (JSON).")
 @click.option("--report", is_flag=True, help="Also write OUT/report.html.")
+@click.option("--predict", is_flag=True,
+              help="Also write OUT/predictions.csv: when jobs were expected to start and end;"
+              " docs/predictions.md.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 def simulate(
     cluster_name: str,
@@ -145,6 +148,7 @@ def simulate(
     time_error: float | None,
     failure_file: str | None,
     report: bool,
+    predict: bool,
     resume: bool,
 ) -> None:
     """Play a workload through under one or more policies.
@@ -168,7 +172,9 @@ def simulate(
     for policy in policies:
         get(policy)
     if switch_cost is not None:
-        refuse_beside_switches(policies, knows, refresh, count_planning, resume, failure_file)
+        refuse_beside_switches(
+            policies, knows, refresh, count_planning, resume, failure_file, predict
+        )
     failures: tuple[Failure, ...] = ()
     if failure_file is not None:
         failures = read_file(failure_file, lambda text: read_failures(text, cluster, workload))
@@ -189,7 +195,7 @@ def simulate(
         count_planning=count_planning,
     )
     run = partial(play_one, cluster=cluster, workload=workload, settings=settings,
-                   failures=failures, out=out, resume=resume)  # fmt: skip
+                   failures=failures, out=out, resume=resume, predict=predict)  # fmt: skip
     if switch_cost is not None:
         run = partial(take_turns, cluster=cluster, workload=workload, settings=settings,
                       switch_cost=switch_cost)  # fmt: skip
@@ -277,13 +283,14 @@ def play_one(
     out: Path,
     *,
     resume: bool,
+    predict: bool = False,
 ) -> Result:
     """One policy's run, with its progress on stderr and its plans in ``out``."""
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
     path = out / "journal" / f"{name}.jsonl"
     with journaled(get(name), path, run, resume=resume) as policy, _progress(name) as progress:
-        return play(name, policy, cluster, workload, settings, failures, progress)
+        return play(name, policy, cluster, workload, settings, failures, progress, predict=predict)
 
 
 @contextmanager
@@ -300,6 +307,7 @@ def refuse_beside_switches(
     count_planning: bool,
     resume: bool,
     failure_file: str | None,
+    predict: bool,
 ) -> None:
     """Name what does not go with --switch-cost.
 
@@ -312,7 +320,7 @@ def refuse_beside_switches(
         raise InputError(f"--switch-cost: {others[0]} has no tasks; accepted are {accepted}")
     given = {"--knowledge, --speed-error or --time-error": knows.differs,
              "--refresh": refresh > 0.0, "--count-planning": count_planning, "--resume": resume,
-             "--failures": failure_file is not None}  # fmt: skip
+             "--failures": failure_file is not None, "--predict": predict}  # fmt: skip
     for option, there in given.items():
         if there:
             raise InputError(f"{option} cannot be used with --switch-cost")

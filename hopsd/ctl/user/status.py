@@ -280,6 +280,7 @@ def running(doc: Document, most: int | None) -> Any:
             job["latency_ratio"],
             job["restarts"],
             _progress(job),
+            when(job, doc["time"]),
         )
         for job in doc["running"]
     ]
@@ -287,9 +288,9 @@ def running(doc: Document, most: int | None) -> Any:
     most, of = _rows(doc, "running", rows, most)
     return table(
         "Running",
-        [*columns, "samples"],
+        [*columns, "samples", "ends in"],
         rows,
-        wide=("reqs", "run", "LR", "restarts", "samples"),
+        wide=("reqs", "run", "LR", "restarts", "samples", "ends in"),
         long=("name", "placement"),
         most=most,
         of=of,
@@ -312,14 +313,21 @@ def waiting(doc: Document, most: int | None) -> Any:
             duration(job["wait_seconds"]),
             job["priority"],
             job["code"] or job["state"].lower(),
+            when(job, doc["time"]),
             job["reason"],
         )
         for job in doc["waiting"]
     ]
-    columns = ["job", "user", "name", "reqs", "waited", "priority", "code", "why"]
+    columns = ["job", "user", "name", "reqs", "waited", "priority", "code", "starts in", "why"]
     most, of = _rows(doc, "waiting", rows, most)
     return table(
-        "Waiting", columns, rows, wide=("priority", "code"), long=("name",), most=most, of=of
+        "Waiting",
+        columns,
+        rows,
+        wide=("priority", "code", "starts in"),
+        long=("name",),
+        most=most,
+        of=of,
     )
 
 
@@ -453,6 +461,30 @@ def _expected(row: Document) -> str:
     return f"about {age}{between}, {found['source']}"
 
 
+def when(row: Document, now: float | None) -> str:
+    """Such as `12m (4m to 40m)` from ``now`` on; `-`: not known."""
+    found = row.get("predicted")
+    if not found or now is None:
+        return "-"
+    left, low, high = (duration(max(0.0, found[key] - now)) for key in ("expected", "low", "high"))
+    return left if low == high else f"{left} ({low} to {high})"
+
+
+def _predicted(row: Document) -> list[tuple[str, object]]:
+    """When it starts or ends, and how old that estimate is."""
+    found = row.get("predicted")
+    if not found:
+        return []
+    now = time.time()
+    what = "starts in" if found["kind"] == "start" else "ends in"
+    age = duration(max(0.0, now - found["at"]))
+    text = f"{when(row, now)}, by {clock(found['high'])}; estimated {age} ago, 80 % interval"
+    facts: list[tuple[str, object]] = [(what, text)]
+    if found["progress"] is not None and found["kind"] == "end":
+        facts.append(("progress", f"{found['progress']:.0%}"))
+    return facts
+
+
 def _facts(row: Document) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [
         ("comment", row["comment"]),
@@ -460,6 +492,7 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("placement", row["placement"]),
         ("waited", duration(row["wait_seconds"])),
         ("expected run time", _expected(row)),
+        *_predicted(row),
         ("latency ratio", row["latency_ratio"]),
         ("priority", row["priority"]),
         ("sensitivity to spreading", row["sensitivity"]),

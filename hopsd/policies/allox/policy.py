@@ -48,7 +48,7 @@ def plan_of(
     """A plan that leaves running jobs in place."""
     jobs = situation.work.jobs
     queued = [job.id for job in jobs if job.id not in placements]
-    default = Reason(ReasonCode.LOST_TO_OTHERS, "others come first on what is idle")
+    default = Reason(ReasonCode.LOST_TO_OTHERS, "idle GPUs went to jobs of higher priority")
     return Plan(
         placements=situation.placements | placements,
         window=tuple(job.id for job in jobs),

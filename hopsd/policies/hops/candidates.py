@@ -59,17 +59,19 @@ def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Ca
     nodes = snapshot.nodes
     everyone = queue(snapshot, settings)
     rho = sensitivities(everyone.jobs, nodes)
-    could = runnable(everyone.jobs, nodes, settings.sigma)
+    runnable_jobs = runnable(everyone.jobs, nodes, settings.sigma)
     available, gpus = available_resources(snapshot), reach * sum(node.gpus for node in nodes)
-    left = allowances(snapshot.limits, staying_jobs(snapshot))
-    blocked = limited(could, gpus, left)
-    able = [job for job in could if job.id not in blocked]
-    size, idle = service_window(able, gpus), int(available.gpus.sum())
-    adjusted = [] if snapshot.round.first else sensitivity_adjustment(able, size, rho, idle)
-    window = able[:size]
-    waiting = _kept_out(snapshot, everyone, could, able, window, reach)
+    remaining_limits = allowances(snapshot.limits, staying_jobs(snapshot))
+    blocked = limited(runnable_jobs, gpus, remaining_limits)
+    allowed_jobs = [job for job in runnable_jobs if job.id not in blocked]
+    size, idle = service_window(allowed_jobs, gpus), int(available.gpus.sum())
+    adjusted = [] if snapshot.round.first else sensitivity_adjustment(allowed_jobs, size, rho, idle)
+    window = allowed_jobs[:size]
+    waiting = _outside_window(snapshot, everyone, runnable_jobs, allowed_jobs, window, reach)
     waiting |= {
-        job.id: reasons.over_limit(job, blocked[job.id]) for job in could if job.id in blocked
+        job.id: reasons.over_limit(job, blocked[job.id])
+        for job in runnable_jobs
+        if job.id in blocked
     }
     for job in adjusted:
         del waiting[job.id]
@@ -80,33 +82,33 @@ def candidates(snapshot: Snapshot, settings: PlanSettings, reach: int = 1) -> Ca
         everyone.priority,
         rho,
         available,
-        left,
+        remaining_limits,
         waiting,
     )
 
 
-def _kept_out(
+def _outside_window(
     snapshot: Snapshot,
     everyone: Queue,
-    could: Sequence[Job],
-    able: Sequence[Job],
+    runnable_jobs: Sequence[Job],
+    allowed_jobs: Sequence[Job],
     window: Sequence[Job],
     reach: int,
 ) -> dict[JobId, Reason]:
     """Reasons of jobs that are not queued, can run nowhere, or are outside the window."""
     pools = pools_of(snapshot.nodes)
     gpus = sum(pool.gpus for pool in pools.values())
-    found = {
+    waiting = {
         job.id: reasons.NOT_QUEUED[job.state]
         for job in snapshot.jobs
         if job.state in reasons.NOT_QUEUED and not job.running
     }
-    runs_somewhere = {job.id for job in could}
-    found |= {
+    runs_somewhere = {job.id for job in runnable_jobs}
+    waiting |= {
         job.id: reasons.nowhere(job, pools) for job in everyone.jobs if job.id not in runs_somewhere
     }
     size, asked = len(window), sum(min(job.reqs) for job in window)
-    for position, job in enumerate(able[size:], size + 1):
+    for position, job in enumerate(allowed_jobs[size:], size + 1):
         priority = everyone.priority[job.id]
-        found[job.id] = reasons.outside_window(position, priority, size, asked, gpus, reach)
-    return found
+        waiting[job.id] = reasons.outside_window(position, priority, size, asked, gpus, reach)
+    return waiting

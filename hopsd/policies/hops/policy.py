@@ -12,7 +12,6 @@ import numpy as np
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.fill import as_filled
 from hopsd.core.placement.generate import generate
-from hopsd.core.placement.interchange import in_queue_order
 from hopsd.core.placement.program import Program, build
 from hopsd.core.placement.shapes import ShapesOfSize
 from hopsd.model.allocation import Allocation
@@ -23,6 +22,7 @@ from hopsd.model.plan import JobNumbers, Plan, PlanSettings, RoundInfo, Snapshot
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.policies import reasons
 from hopsd.policies.hops.candidates import Candidates, candidates
+from hopsd.policies.hops.interchange import in_queue_order
 from hopsd.solver.racks import solve_with_racks
 from hopsd.solver.solution import Solution
 from hopsd.solver.solve import solve
@@ -70,7 +70,7 @@ def place(
     clock.lap("configurations")
     program = worth(chosen, configurations, snapshot.round, settings)
     clock.lap("model")
-    left = settings.time_limit_seconds - clock.total()
+    seconds = settings.time_limit_seconds - clock.total()
     if configurations.families:
 
         def listing(sets: Mapping[Hashable, ShapesOfSize]) -> Program:
@@ -79,10 +79,15 @@ def place(
             return worth(chosen, configurations, snapshot.round, settings)
 
         program, solution = solve_with_racks(
-            program, listing, settings.gap, left, seed=settings.seed, turns=settings.effort
+            program,
+            listing,
+            settings.gap,
+            seconds,
+            seed=settings.seed,
+            turns=settings.effort,
         )
     else:
-        solution = solve(program, settings.gap, left, seed=settings.seed, turns=settings.effort)
+        solution = solve(program, settings.gap, seconds, seed=settings.seed, turns=settings.effort)
     choice = without_needless_moves(program, solution.choice)
     if slide:
         choice = as_filled(program, in_queue_order(program, choice))
@@ -111,14 +116,14 @@ def without_needless_moves(program: Program, choice: Ints) -> Ints:
     movers = np.flatnonzero((present >= 0) & (choice >= 0) & (choice != present))
     if not len(movers):
         return kept
-    left = program.capacity - program.taken(choice)
+    free = program.capacity - program.taken(choice)
     for job in movers.tolist():
         here, there = present[job : job + 1], kept[job : job + 1]
         if program.value[here[0]] < program.value[there[0]]:
             continue
-        residual = left + program.taken(there) - program.taken(here)
+        residual = free + program.taken(there) - program.taken(here)
         if np.all(residual >= 0):
-            kept[job], left = here[0], residual
+            kept[job], free = here[0], residual
     return kept
 
 
@@ -167,7 +172,7 @@ def _plan(
     }
     objective = _objective(program, choice)
     bound = max(objective, program.unscaled(solution.bound))
-    waiting = {**chosen.waiting, **_lost(chosen, placements, configurations)}
+    waiting = {**chosen.waiting, **_waiting_reasons(chosen, placements, configurations)}
     idle_left = int(chosen.available.gpus.sum()) - program.gpus(choice)
     queued = any(job.id not in placements and _may_run(chosen, job) for job in chosen.queue)
     clock.lap("check")
@@ -203,7 +208,7 @@ def _allocation(configurations: Configurations, column: int, nodes: Sequence[Nod
     return Allocation.of({nodes[server].name: gpus for server, gpus in parts})
 
 
-def _lost(
+def _waiting_reasons(
     chosen: Candidates, placements: Mapping[JobId, Allocation], configurations: Configurations
 ) -> dict[JobId, Reason]:
     """Why each candidate without a placement waits."""

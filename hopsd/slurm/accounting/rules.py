@@ -18,7 +18,7 @@ from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import UserName
 from hopsd.model.reading import JobReading
 from hopsd.model.site import NO_RULES, Association, Bounds, Kind, Partition, Qos, SiteRules
-from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.command import Runner, SlurmCommands
 from hopsd.slurm.parse import kind_of, records
 
 log = structlog.get_logger()
@@ -43,8 +43,12 @@ class SiteRulesReader:
         commands: SlurmCommands,
         share: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
+        slurmdbd: Runner | None = None,
     ) -> None:
+        """``slurmdbd``: what runs the commands that ask it; None: ``commands``."""
         self._commands = commands
+        self._slurmdbd = slurmdbd or commands
+        self._over: set[str] = set()
         self._share = share
         self._clock = clock
         self._good_until = -inf
@@ -104,15 +108,18 @@ class SiteRulesReader:
         )
 
     def _over_partition(self) -> set[str]:
-        """QOS with OverPartQOS, which override a partition's; none while slurmdbd is away."""
+        """QOS with OverPartQOS, which override a partition's; the last ones while slurmdbd is
+        away.
+        """
         try:
-            said = self._commands.run(
+            said = self._slurmdbd.run(
                 "sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,flags"
             )
         except SlurmError:
-            return set()
+            return self._over
         lines = [line.partition("|") for line in said.splitlines()]
-        return {name for name, _, flags in lines if "OverPartQOS" in flags.split(",")}
+        self._over = {name for name, _, flags in lines if "OverPartQOS" in flags.split(",")}
+        return self._over
 
 
 def read_enforced(config: str) -> frozenset[str]:

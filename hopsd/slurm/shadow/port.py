@@ -8,12 +8,12 @@ import structlog
 
 from hopsd.model.reading import Reading
 from hopsd.model.step import OutcomeStatus, Step, StepOutcome
-from hopsd.slurm.port import SHADOW, Port
+from hopsd.slurm.port import SHADOW, InstantPort, Port
 
 log = structlog.get_logger()
 
 
-class ShadowPort:
+class ShadowPort(InstantPort):
     """Reads through another port and refuses to write."""
 
     name = SHADOW

@@ -20,12 +20,17 @@ from hopsd.solver.bound.dual_prices import Prices, prices_at
 
 def bound_of_all(program: Program, prices: Prices) -> float:
     """A bound on any plan, with listed sets of servers or others."""
-    bounds = [_bound(program, prices), float(_largest(program).sum())]
+    bounds = [_bound(program, prices), bound_without_prices(program)]
     if not program.configurations.short_of_more_than_gpus:
         # Equal prices for servers that are alike prove no less: the dual function is convex.
         even = _averaged(program, prices)
         bounds.append(_bound(program, prices_at(program, prices.rows, even)))
     return min(bounds)
+
+
+def bound_without_prices(program: Program) -> float:
+    """The bound where every job gets what is best for it."""
+    return float(_largest(program).sum())
 
 
 def _incomplete(program: Program) -> list[RackFamily]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hopsd.core.placement.pools import remembered
-from hopsd.core.placement.remembered import Remembered
+from hopsd.core.placement.sensitivity import Remembered
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable
 

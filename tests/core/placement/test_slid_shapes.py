@@ -21,7 +21,7 @@ from hopsd.model.rules import ANYWHERE, Rules
 from hopsd.model.step import Step, StepKind
 from hopsd.policies.hops import policy
 from hopsd.policies.registry import get
-from hopsd.slurm.place import _wave
+from hopsd.slurm.steps.wave import startable_together
 
 A = GpuType("a")
 
@@ -149,7 +149,7 @@ def test_slurm_can_start_what_is_planned(seed: int) -> None:
 def never_started(nodes: tuple[Node, ...], plan: Plan) -> list[Step]:
     free = {node.name: node.idle for node in nodes}
     waiting = [Step(job, StepKind.START, target=to) for job, to in plan.placements.items()]
-    while wave := _wave(waiting, free):
+    while wave := startable_together(waiting, free):
         for step in wave:
             waiting.remove(step)
             for node, gpus in step.target:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hopsd.core.placement import generate
+from hopsd.core.placement.configurations import Configurations
 from hopsd.core.queue.priority import age_seconds
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -102,8 +105,13 @@ def test_equal_jobs_start_in_the_order_of_submission(
     assert speeds == sorted(speeds, reverse=True)
 
 
-def test_of_identical_jobs_the_oldest_start() -> None:
-    """In place of the newest: 17 to 20 of 20, 57 to 60 of 60."""
+@pytest.mark.parametrize("written", [True, False])
+def test_of_identical_jobs_the_oldest_start(written: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of the newest: 17 to 20 of 20, 57 to 60 of 60. ``written``: whether columns are."""
+    if not written:
+        monkeypatch.setattr(generate, "WRITTEN_MAX", 0)
+        monkeypatch.setattr(generate, "_SHARED", 0)
+        monkeypatch.setattr(Configurations, "written", None)
     for count in (20, 60):
         equal = [
             Job(

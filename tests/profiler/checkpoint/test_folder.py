@@ -26,6 +26,7 @@ SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HOPS_JOB", "1")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     with tempfile.TemporaryDirectory(prefix="hops-test-", dir="/dev/shm") as name:
         (Path(name) / "mounts").write_text(f"{Path('/proc/self/ns/mnt').readlink()}\n")
         monkeypatch.setenv("HOPS_STATE_DIR", name)

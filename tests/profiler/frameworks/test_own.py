@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 from hops_profiler import environment
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.command import change, command, variables
+from hops_profiler.frameworks.command import Identity, variables, words
 from hops_profiler.frameworks.own import Own
 
 
@@ -127,18 +127,19 @@ SMALL = {"HOPS_GPUS": "1", "HOPS_LR": "0.1", "SLURMD_NODENAME": "n1", "MASTER_AD
 LARGE = {"HOPS_GPUS": "2", "HOPS_LR": "2e-1", "SLURMD_NODENAME": "n7", "MASTER_ADDR": "n7"}
 
 
-def changed(words: list[str], now: list[str], *given: dict[str, str]) -> str:
+def changed(line: list[str], now: list[str], *given: dict[str, str]) -> str:
     """What differs between the runs of two command lines, given these variables."""
-    found = []
-    for line, environ in zip((words, now), given, strict=True):
+    runs = []
+    for arguments, environ in zip((line, now), given, strict=True):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["train.py", *line])
-            found.append(command(environment.node_names(environ), environment.sizes(environ)))
-    return change(json.loads(json.dumps([word[1:] for word in found[0]])), found[1])
+            patch.setattr("sys.argv", ["train.py", *arguments])
+            names = environment.node_names(environ), environment.sizes(environ)
+            runs.append(Identity("text", words(*names), {}))
+    return runs[1].change_since(json.loads(json.dumps(runs[0].as_json())))
 
 
 @pytest.mark.parametrize(
-    ("words", "now", "differs"),
+    ("line", "now", "differs"),
     [
         (["--lr=0.1", "tcp://n1:29500"], ["--lr=2e-1", "tcp://n7:29500"], ""),
         (["--lr", "0.1", "--num_gpus", "1"], ["--lr", "2e-1", "--num_gpus", "2"], ""),
@@ -156,44 +157,65 @@ def changed(words: list[str], now: list[str], *given: dict[str, str]) -> str:
         (["--lr=0.1"], [], "the number of words"),
     ],
 )
-def test_only_what_hops_has_given_may_differ(
-    words: list[str], now: list[str], differs: str
-) -> None:
-    assert changed(words, now, SMALL, LARGE) == differs
+def test_only_what_hops_has_given_may_differ(line: list[str], now: list[str], differs: str) -> None:
+    assert changed(line, now, SMALL, LARGE) == differs
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "same"),
+    ("before", "now", "differs"),
     [
-        ({"SEED": "1"}, {"SEED": "1", "RANK": "1", "HOSTNAME": "n7", "SLURM_JOB_ID": "9"}, True),
-        ({"SEED": "1"}, {"SEED": "2"}, False),
-        ({"SEED": "1"}, {}, False),
-        ({"LR": "0.1"}, {"LR": "2e-1"}, True),  # LR=$HOPS_LR
-        ({"LR": "0.1"}, {"LR": "0.05"}, False),
-        ({"FOLD": "1"}, {"FOLD": "2"}, False),  # also on as many GPUs
-        ({"URL": "tcp://n1:29500"}, {"URL": "tcp://n7:29500"}, True),
+        ({"SEED": "1"}, {"SEED": "1", "RANK": "1", "HOSTNAME": "n7", "SLURM_JOB_ID": "9"}, ""),
+        ({"SEED": "1"}, {"SEED": "2"}, "the variable SEED"),
+        ({"SEED": "1"}, {}, "the variable SEED"),
+        ({}, {"FOLD": "1"}, "the variable FOLD"),
+        ({"LR": "0.1"}, {"LR": "2e-1"}, ""),  # LR=$HOPS_LR
+        ({"LR": "0.1"}, {"LR": "0.05"}, "the variable LR"),
+        ({"FOLD": "1"}, {"FOLD": "2"}, "the variable FOLD"),  # also on as many GPUs
+        ({"URL": "tcp://n1:29500"}, {"URL": "tcp://n7:29500"}, ""),
+        ({}, {"TORCHINDUCTOR_CACHE_DIR": "/scratch/torchinductor"}, ""),
     ],
 )
 def test_the_users_variables_say_which_training_it_is(
-    before: dict[str, str], now: dict[str, str], same: bool
+    before: dict[str, str], now: dict[str, str], differs: str
 ) -> None:
-    found = [
-        variables(
-            environment.of_the_user(own | given),
-            environment.node_names(given),
-            environment.sizes(given),
+    runs = [
+        Identity(
+            "text",
+            [],
+            variables(
+                environment.of_the_user(user | given),
+                environment.node_names(given),
+                environment.sizes(given),
+            ),
         )
-        for own, given in ((before, SMALL), (now, LARGE))
+        for user, given in ((before, SMALL), (now, LARGE))
     ]
-    assert (change([list(found[0][1:])], [found[1]]) == "") == same
+    assert runs[1].change_since(json.loads(json.dumps(runs[0].as_json()))) == differs
 
 
-@pytest.mark.parametrize("unknown", [None, {}, [None], ["train.py"], "text", 3])
+def test_what_libraries_set_while_they_are_imported_does_not_count() -> None:
+    """With hops-run two ranks import `torch._dynamo` first, which sets a variable; one does not."""
+    code = (
+        "from hops_profiler import startup; startup.install();"
+        "import os, torch; os.environ['SET_BY_A_LIBRARY'] = '1';"
+        "from hops_profiler.frameworks import own; print(sorted(own._VARIABLES))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, env={"SEED": "1"}, text=True
+    )
+    assert "'SEED'" in done.stdout
+    assert "SET_BY_A_LIBRARY" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [None, {}, [None], ["train.py"], "text", 3, {"script": "", "variables": {"SEED": 3}}],
+)
 def test_a_note_that_cannot_be_read_is_another_commands(
     unknown: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["train.py"])
-    assert change(unknown, command((), ()))
+    assert Identity("", words((), ()), {}).change_since(unknown)
 
 
 def test_no_word_of_the_command_is_written_down(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:

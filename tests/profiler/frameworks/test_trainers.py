@@ -78,6 +78,8 @@ class Trainer:
         self.args = SimpleNamespace(
             output_dir=str(folder),
             world_size=1,
+            per_device_train_batch_size=16,
+            gradient_accumulation_steps=1,
             save_only_model=False,
             push_to_hub=False,
             save_on_each_node=False,
@@ -447,6 +449,7 @@ class Fit:
         self.lightning_module, self.optimizers = torch.nn.Linear(2, 2), list[Any]()
         self.default_root_dir, self.callbacks = str(folder), list[Any]()
         self.num_nodes = self.world_size = 1
+        self.is_last_batch = False
         self.is_global_zero, self.global_step = True, 0
         self.pending: Path | None = None
 
@@ -590,6 +593,16 @@ def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) ->
         one.backward()
     assert end.value.code == 85
     assert not (tmp_path / "backward").exists()
+
+
+def test_lightning_leaves_in_the_next_epoch_after_the_last_batch_of_one(
+    fit: type[Fit], tmp_path: Path
+) -> None:
+    """It would begin the epoch again."""
+    one = fit(tmp_path)
+    one.is_last_batch = True
+    one.fit()
+    assert not list(tmp_path.rglob("checkpoint-*"))
 
 
 def test_where_fit_spawns_the_ranks_it_keeps_out(fit: type[Fit], tmp_path: Path) -> None:

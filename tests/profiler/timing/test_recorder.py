@@ -316,3 +316,73 @@ def test_the_pattern_is_the_form_that_fits(
     sequential = data + forward + backward_update
     assert pattern(overlapped * 1.02, data, forward, backward_update) == 1
     assert pattern(sequential * 0.99, data, forward, backward_update) == 2
+
+
+class Batch:
+    """What a look showed of a forward pass."""
+
+    def __init__(self, rows: int, outputs: int, axes: set[int]) -> None:
+        self.rows, self.outputs, self.axes = rows, outputs, axes
+
+
+def samples_where(read: int, given: int, seen: Batch) -> float:
+    """Of ten iterations that read so many rows, of which the model is given so many."""
+    loop = Loop()
+    for iteration in range(10):
+        loop.fetch(samples=read)
+        if iteration in (1, 2):
+            loop.recorder.noticed(seen)
+            loop.recorder.given(given)
+        loop.phase("backward", 0.3)
+        loop.step()
+    return loop.recorder.samples / 10
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "seen", "samples"),
+    [
+        (32, 8, Batch(8, 8, set()), 8),  # a quarter of what is read
+        (32, 8, Batch(16, 8, set()), 8),  # by two models
+        (32, 8, Batch(32, 8, set()), 32),  # all of it, in four calls
+        (32, 8, Batch(8, 8, {32}), 32),  # the first axis is time
+        (32, 1, Batch(1, 1, set()), 32),  # packed into one row
+        (32, 12, Batch(12, 12, set()), 32),  # no whole part
+        (1, 64, Batch(64, 64, set()), 64),  # a ready batch
+        (1, 64, Batch(64, 1, set()), 1),  # a bag of instances
+        (1, 64, Batch(89, 64, set()), 1),  # a task's two sets
+        (8, 64, Batch(64, 64, set()), 8),  # patches
+        (8, 0, Batch(0, 0, set()), 8),  # a look that sees nothing
+    ],
+)
+def test_what_the_model_is_given_corrects_what_was_read(
+    read: int, given: int, seen: Batch, samples: int
+) -> None:
+    assert samples_where(read, given, seen) == samples
+
+
+def test_one_look_that_differs_corrects_nothing() -> None:
+    loop = Loop()
+    for iteration in range(10):
+        loop.fetch(samples=32)
+        if iteration in (1, 2):
+            loop.recorder.noticed(Batch(8, 8, set()))
+            loop.recorder.given(8 * iteration)
+        loop.phase("backward", 0.3)
+        loop.step()
+    assert loop.recorder.samples == 320
+
+
+def test_steps_of_other_threads_share_the_time_and_add_samples() -> None:
+    loop = Loop()
+    for iteration in range(20):
+        if iteration == 1:
+            loop.recorder.noticed(Batch(8, 8, set()))
+            loop.recorder.given(8)
+        loop.phase("backward", 0.3)
+        loop.recorder.stepped_elsewhere(1)
+        loop.recorder.stepped_elsewhere(2)  # another optimizer
+        loop.step()
+    counts = loop.recorder.counts
+    assert 38 <= counts.iterations <= 40
+    assert counts.timed_samples == 8 * counts.iteration.count
+    assert counts.iteration.mean == pytest.approx(0.35)

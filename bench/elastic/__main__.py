@@ -1,0 +1,71 @@
+"""``python -m bench.elastic``: the loss over five moves on the unbroken run's, and what it costs.
+
+The picture goes to docs/img/elastic.svg. Random moves: ``python -m bench.elastic.moves``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from bench.elastic.cost import GLOBAL_BATCH, measure
+from bench.elastic.moves import compare
+from bench.elastic.plot import draw
+from bench.elastic.ranks import Run, Training
+from bench.elastic.scaled import scaled_losses
+
+RUNS = (1, 2, 4, 3, 1, 2)
+"""Ranks before and after each of the five moves."""
+
+EVERY = 60
+"""Steps between moves."""
+
+OPTIONS = ("--global-batch", "32", "--micro-batch", "8", "--epochs", "3", "--every", "1000")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.elastic", description=__doc__)
+    parser.add_argument("--plot", type=Path, default=Path("docs/img/elastic.svg"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Training(Path(folder) / "alone", OPTIONS)
+        alone.run(1)
+        moved = Training(Path(folder) / "moved", OPTIONS)
+        for ranks in RUNS[:-1]:
+            moved.run(ranks, _leave)
+        moved.run(RUNS[-1])
+        difference = compare(alone, moved)
+        (wanted,) = [[step.loss for _, step in sorted(steps.items())] for steps in alone.steps()]
+        runs = [
+            (ranks, {number: step.loss for (_, number), step in steps.items()})
+            for ranks, steps in zip(moved.runs, moved.steps(), strict=True)
+        ]
+    changes = [min(losses) for _, losses in runs]
+    scaled = scaled_losses(list(zip(changes, moved.runs, strict=True)), len(wanted))
+    draw(options.plot, wanted, runs, scaled)
+    print(f"moves                      {len(runs) - 1}, over {len(wanted)} steps")
+    print(f"steps of other samples     {difference.steps_wrong}")
+    print(f"largest loss difference    {difference.loss:.1e}")
+    print(f"largest weight difference  {difference.weight:.1e}")
+    cost = measure()
+    print(f"a step of {GLOBAL_BATCH} samples, DataLoader {1e6 * cost.plain:.0f} us of a core")
+    print(f"  added by ElasticLoader       {1e6 * cost.added:.0f} us")
+    print(f"  share of 50 ms               {100 * cost.added / 0.05:.2f} %")
+    print(f"resuming at the first step     {1e3 * cost.resume_first:.1f} ms")
+    print(f"  at the last of 10^9 samples  {1e3 * cost.resume_last:.1f} ms")
+
+
+def _leave(run: Run) -> int:
+    while run.steps < EVERY and run.is_running():
+        time.sleep(0.002)
+    return signal.SIGUSR1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""What the order costs: a step's batches, compared with a plain DataLoader, and resuming."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import hops_profiler
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+GLOBAL_BATCH, MICRO_BATCH = 256, 64
+
+
+class Zeros(Dataset[torch.Tensor]):
+    """Costs next to nothing to read."""
+
+    def __init__(self, length: int) -> None:
+        self.length, self.sample = length, torch.zeros(8)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.sample
+
+
+@dataclass(frozen=True)
+class Cost:
+    """In seconds of processor time, of a step by a plain DataLoader, and what the order adds; in
+    seconds, from a loaded state to the first batch, at the beginning of a long epoch and its end.
+    """
+
+    plain: float
+    added: float
+    resume_first: float
+    resume_last: float
+
+
+def measure(steps: int = 400, rounds: int = 5, samples: int = 10**9) -> Cost:
+    plain, added = [], []
+    for _ in range(rounds):  # in turns: the machine's speed changes
+        plain.append(_seconds(_plain(), steps))
+        added.append(_seconds(_elastic(samples), steps) - plain[-1])
+    last = samples // GLOBAL_BATCH - 1
+    return Cost(median(plain), median(added), *(_resume(samples, step) for step in (0, last)))
+
+
+def _plain() -> Any:
+    batches = iter(DataLoader(Zeros(10**6), batch_size=MICRO_BATCH, shuffle=True))
+    while True:
+        yield [next(batches) for _ in range(GLOBAL_BATCH // MICRO_BATCH)]
+
+
+def _elastic(samples: int) -> Any:
+    loader = hops_profiler.ElasticLoader(Zeros(samples), GLOBAL_BATCH, MICRO_BATCH)
+    for step in loader.steps():
+        yield list(step)
+
+
+def _seconds(steps: Any, count: int) -> float:
+    next(steps)
+    began = time.thread_time()
+    for _ in itertools.islice(steps, count):
+        pass
+    return (time.thread_time() - began) / count
+
+
+def _resume(samples: int, step: int) -> float:
+    times = []
+    for _ in range(5):
+        loader = hops_profiler.ElasticLoader(Zeros(samples), GLOBAL_BATCH, MICRO_BATCH)
+        began = time.perf_counter()
+        loader.load_state_dict({**loader.state_dict(), "offset": step, "step": step})
+        next(iter(next(loader.steps())))
+        times.append(time.perf_counter() - began)
+    return median(times)

@@ -1,0 +1,40 @@
+"""The other way: as many samples per GPU on any number of them, and a learning rate to match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import hops_profiler
+import torch
+from torch.nn.functional import cross_entropy
+
+from bench.elastic.ranks import example_models
+
+PER_GPU = 32
+
+
+def scaled_losses(changes: Sequence[tuple[int, int]], steps: int) -> list[tuple[float, float]]:
+    """The loss of each step, with how many times ``PER_GPU`` samples were read before it.
+    ``changes``: from which of these on, the training has how many GPUs. ``lr_rule=linear``.
+    """
+    example = example_models()["mlp"]
+    torch.manual_seed(1)
+    model = example.build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=example.lr, momentum=0.9)
+    features, labels = example.dataset().tensors
+    loader = hops_profiler.ElasticLoader(range(len(labels)), PER_GPU, epochs=100, seed=5)
+    batches = (batch for step in loader.steps() for batch, _ in step)
+    losses = []
+    done = 0
+    while done < steps:
+        gpus = [count for start, count in changes if start <= done][-1]
+        ids = torch.cat([next(batches) for _ in range(gpus)])
+        for group in optimizer.param_groups:
+            group["lr"] = hops_profiler.scaled(example.lr, gpus)
+        loss = cross_entropy(model(features[ids]), labels[ids])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append((done, loss.item()))
+        done += gpus
+    return losses

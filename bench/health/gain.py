@@ -1,0 +1,83 @@
+"""`python -m bench.health.gain`: what plans gain by knowing which servers are slow.
+
+The paper's 512 GPUs, with some servers at 80 % of their type's speed. One run knows every server's
+factor, one takes all servers of a type for equal; both run at the true speeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from dataclasses import replace
+from statistics import fmean
+
+from hopsd.model.plan import PlanSettings
+from hopsd.model.scenario import Workload
+from hopsd.policies.registry import get
+from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
+from hopsd.sim.presets import preset
+from hopsd.sim.study import result_of
+
+SHARES = (0.01, 0.05, 0.1)
+SLOW = 0.8
+PRESET = "paper-512"
+
+
+def with_slow_servers(workload: Workload, share: float, seed: int) -> Workload:
+    """``share`` of the preset's servers, at least one, run all workloads at SLOW."""
+    names = [server.name for server in preset(PRESET).cluster().servers]
+    slow = random.Random(seed).sample(names, max(1, round(share * len(names))))
+    return replace(
+        workload, server_factor=dict.fromkeys(workload.throughput, dict.fromkeys(slow, SLOW))
+    )
+
+
+def played(policy: str, truth: Workload, told: Workload) -> tuple[float, float]:
+    """Mean and 99th percentile of completion times, in hours."""
+    cluster = preset(PRESET).cluster()
+    plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
+    settings = SimulationSettings(plan=plan)
+    run = Simulation(cluster, truth, get(policy), settings, told=told).run()
+    summary = result_of(policy, run, cluster, truth).summary
+    return summary.avg_jct_h, summary.p99_jct_h
+
+
+def main() -> None:
+    options = _options()
+    print("| slow servers | mean completion, h: none slow | unknown | known | gain | 99 %: gain |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    for share in SHARES:
+        rows = []
+        for seed in range(options.seeds):
+            made = preset(PRESET).workload(seed, jobs=options.jobs)
+            equal = replace(made, server_factor={})
+            slow = with_slow_servers(equal, share, seed)
+            rows.append(
+                [
+                    played(options.policy, equal, equal),
+                    played(options.policy, slow, equal),
+                    played(options.policy, slow, slow),
+                ]
+            )
+        none, unknown, known = (fmean(row[i][0] for row in rows) for i in range(3))
+        tail = fmean(row[2][1] for row in rows) / fmean(row[1][1] for row in rows)
+        print(
+            f"| {share:.0%} | {none:.3f} | {unknown:.3f} | {known:.3f}"
+            f" | {1.0 - known / unknown:.1%} | {1.0 - tail:.1%} |",
+            flush=True,
+        )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.health.gain")
+    parser.add_argument("--policy", default="hops+")
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    if options.jobs < 1 or options.seeds < 1:
+        parser.error("--jobs and --seeds: numbers from 1")
+    return options
+
+
+if __name__ == "__main__":
+    main()

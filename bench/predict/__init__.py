@@ -1,0 +1,1 @@
+"""How well starts and ends are predicted."""

@@ -1,0 +1,62 @@
+"""How a job's weight under `hops+` grows while it waits: the picture of docs/policies.md.
+
+python -m bench.weight_chart
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, Node, ThroughputTable
+from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.policies.registry import get
+from hopsd.sim.svg import Axis, chart
+
+PICTURE = Path("docs/img/policies-weight.svg")
+HOURS = (1.0, 2.0, 5.0, 10.0, 20.0)
+WAITED_MAX, WEIGHT_MAX = 24.0, 4.0
+NODE = Node(NodeName("n0"), GpuType("a"), 1, 1)
+
+
+def weight(hours: float, waited: float) -> float:
+    """Of a job of so many hours among one of each length, the others of which have just come."""
+    jobs = [
+        Job(
+            JobId(f"{each:g}"), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
+            throughput={NODE.gpu_type: ThroughputTable({1: 1.0})}, samples=3600.0 * each,
+        )
+        for each in HOURS
+    ]  # fmt: skip
+    asked = [
+        replace(job, wait_seconds=3600.0 * waited) if job.id == f"{hours:g}" else job
+        for job in jobs
+    ]
+    snapshot = Snapshot(0.0, RoundInfo(True, 360.0), (NODE,), tuple(asked))
+    return get("hops+")(snapshot, PlanSettings()).jobs[JobId(f"{hours:g}")].priority
+
+
+def main() -> None:
+    hours = [WAITED_MAX * step / 96 for step in range(97)]
+    lines = {
+        f"job of {each:g} h": [
+            (at, height) for at in hours if (height := weight(each, at)) <= WEIGHT_MAX
+        ]
+        for each in HOURS[1:]
+    }
+    lines["1 h, just come"] = [(0.0, weight(1.0, 0.0)), (WAITED_MAX, weight(1.0, 0.0))]
+    title = "weight of a job among five"
+    drawn = chart(
+        title,
+        Axis("hours waited", 0.0, WAITED_MAX),
+        Axis("weight", 0.0, WEIGHT_MAX),
+        lines,
+        steps=False,
+    )
+    alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
+    PICTURE.write_text(drawn.replace("<svg ", alone, 1))
+
+
+if __name__ == "__main__":
+    main()

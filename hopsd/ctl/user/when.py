@@ -1,0 +1,116 @@
+"""`hopsctl when`: when a script would start if it were submitted now, and with other GPU counts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hopsd.ctl.daemon import ask_daemon, socket_option
+from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.terminal import say
+from hopsd.errors import InputError
+from hopsd.formats.source import read_text
+from hopsd.model.reason import clock, duration
+
+Document = dict[str, Any]
+
+_TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
+
+
+@click.command()
+@click.argument("script", required=False, type=click.Path(dir_okay=False))
+@click.option("--comment", metavar="TEXT", help="As for sbatch; else the script's own.")
+@click.option("--time", "limit", metavar="TIME", help="As for sbatch; else the script's own.")
+@socket_option
+@click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
+def when(
+    script: str | None, comment: str | None, limit: str | None, path: Path, as_json: bool
+) -> None:
+    """When SCRIPT would start if it were submitted now, and with which GPU count sooner.
+
+    Nothing is submitted. The interval holds the start in 80 % of cases.
+
+    \b
+    Examples:
+      hopsctl when train.sh
+      hopsctl when --comment hops:reqs=1,2,4 --time 4:00:00
+
+    Exit codes: 0 done, 1 nothing is predicted yet, 2 the comment is refused, 4 hopsd is not
+    reachable.
+    """
+    own = options(read_text(script)) if script is not None else {}
+    comment = comment if comment is not None else own.get("comment")
+    if comment is None:
+        raise InputError("needed is a script with '#SBATCH --comment=hops:...', or --comment")
+    limit = limit if limit is not None else own.get("time")
+    seconds = None if limit is None else limit_seconds(limit)
+    answer = ask_daemon(path, "when", comment=comment, time_limit_seconds=seconds)
+    if as_json:
+        show_json(answer)
+        return
+    now = time.time()
+    rows = [(way["reqs"], *_cells(way["predicted"], now)) for way in answer["ways"]]
+    show(table("If it were submitted now", ["GPUs", "starts in", "80 % interval", "by"], rows))
+    rate = answer["arrivals_per_hour"]
+    coming = f"{rate:.1f} jobs an hour as of late" if rate else "none: too little was seen yet"
+    say(f"estimated from {clock(answer['at'])}; jobs to come: {coming}")
+
+
+def _cells(found: Document | None, now: float) -> tuple[str, str, str]:
+    if found is None:
+        return "not known", "-", "-"
+    left, low, high = (duration(max(0.0, found[key] - now)) for key in ("expected", "low", "high"))
+    return left, f"{low} to {high}", clock(found["high"])
+
+
+def options(script: str) -> dict[str, str]:
+    """``comment`` and ``time`` of a batch script's #SBATCH lines before its first command.
+
+    Raises:
+        InputError: a line's quotes do not match.
+    """
+    found: dict[str, str] = {}
+    for line in script.splitlines():
+        text = line.strip()
+        if text and not text.startswith("#"):
+            break
+        if not text.startswith("#SBATCH"):
+            continue
+        try:
+            words = shlex.split(text.removeprefix("#SBATCH"), comments=True)
+        except ValueError as error:
+            raise InputError(f"{text}: {error}") from None
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            name, given, value = word.partition("=")
+            key = {"--comment": "comment", "--time": "time", "-t": "time"}.get(name)
+            if key is not None:
+                found[key] = value if given else following
+    return found
+
+
+def limit_seconds(text: str) -> float:
+    """Seconds of sbatch's ``--time``: minutes, minutes:seconds, hours:minutes:seconds, and after
+    days- hours, hours:minutes or hours:minutes:seconds (sbatch(1)).
+
+    Raises:
+        InputError: it is none of these.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"time {text!r}; accepted is a time such as 90, 1:30:00 or 2-12:00:00")
+    days, *parts = match.groups()
+    first, second, third = (int(part) if part else 0 for part in parts)
+    if days is not None:
+        seconds = int(days) * 86400 + first * 3600 + second * 60 + third
+    elif parts[2] is not None:
+        seconds = first * 3600 + second * 60 + third
+    else:
+        seconds = first * 60 + second
+    if seconds <= 0:
+        raise InputError(f"time {text!r}; accepted is a time above 0")
+    return float(seconds)

@@ -1,0 +1,69 @@
+"""Which share of its time limit a job uses, as those that ended did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, isfinite, log, sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+from hopsd.model.arrays import Floats
+
+USUAL_SHARE, USUAL_SPREAD = 0.4, 0.7
+"""Median and standard deviation of ln(share) before any job has ended: users ask for two to three
+times what they need.
+"""
+
+PRIOR_JOBS = 5.0
+"""What these count, in jobs."""
+
+JOBS_MOST = 500.0
+"""Older jobs count less, so that what users do today counts."""
+
+LEAST = 1e-4
+
+_Z = np.linspace(-4.0, 4.0, 321)
+_CDF = np.array([NormalDist().cdf(z) for z in _Z.tolist()])
+
+
+@dataclass(slots=True)
+class LimitShares:
+    """Moments of ln(share of the limit) of ended jobs."""
+
+    jobs: float = PRIOR_JOBS
+    total: float = PRIOR_JOBS * log(USUAL_SHARE)
+    squares: float = PRIOR_JOBS * (log(USUAL_SHARE) ** 2 + USUAL_SPREAD**2)
+
+    def note(self, share: float) -> None:
+        """A job has ended after this share of its limit."""
+        if not isfinite(share) or share <= 0.0:
+            return
+        value = log(min(max(share, LEAST), 1.0))
+        keep = min(1.0, (JOBS_MOST - 1.0) / self.jobs)
+        self.jobs = self.jobs * keep + 1.0
+        self.total = self.total * keep + value
+        self.squares = self.squares * keep + value * value
+
+    @property
+    def median(self) -> float:
+        return exp(self.total / self.jobs)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the logarithm."""
+        mean = self.total / self.jobs
+        return sqrt(max(self.squares / self.jobs - mean * mean, 1e-4))
+
+    def drawn(self, ran: Floats, samples: int, rng: np.random.Generator) -> Floats:
+        """Shares of jobs that have run for the share ``ran`` (jobs,) of their limits, (samples,
+        jobs): at least that, at most 1. The mean is uncertain, too, for all jobs together.
+        """
+        spread = self.spread
+        mean = self.total / self.jobs + spread / sqrt(self.jobs) * rng.standard_normal((samples, 1))
+        low = np.interp((np.log(np.clip(ran, LEAST, 1.0)) - mean) / spread, _Z, _CDF)
+        high = np.interp(-mean / spread, _Z, _CDF)
+        u = low + rng.random((samples, len(ran))) * np.maximum(high - low, 0.0)
+        share = np.exp(mean + spread * np.interp(u, _CDF, _Z))
+        drawn: Floats = np.clip(share, np.minimum(ran * 1.001, 1.0), 1.0)
+        return drawn

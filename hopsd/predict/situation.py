@@ -1,0 +1,288 @@
+"""What is known of the jobs now, as arrays that a playout starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import median_low
+
+import numpy as np
+
+from hopsd.core.placement.pools import Pool, Pools, pools_of
+from hopsd.core.queue.priority import ages, mean_count
+from hopsd.core.queue.run_time import Expectation
+from hopsd.core.speed.throughput import configuration_throughput, per_gpu
+from hopsd.model.allocation import Allocation
+from hopsd.model.arrays import Bools, Floats
+from hopsd.model.ids import GpuType, JobId, NodeName
+from hopsd.model.job import Job, JobState, Node
+from hopsd.model.plan import Snapshot
+from hopsd.predict.limit_share import USUAL_SHARE, USUAL_SPREAD
+
+COUNTS_MAX = 8
+"""GPU counts of a job that are told apart; of more, as many at equal distance."""
+
+Z80 = 1.2815515655446004
+"""Of a standard normal: 80 % are between minus this and this."""
+
+
+class Source(StrEnum):
+    """What a job's run time is known from."""
+
+    SAMPLES = "samples"
+    PAST_RUNS = "past runs"
+    TIME_LIMIT = "time limit"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The jobs that are present, (jobs,) each unless said otherwise. Seconds are from ``now`` on.
+
+    ``counts`` (jobs, :data:`COUNTS_MAX`): GPU counts, ascending, the last one repeated;
+    ``rates``, same shape: work per second with so many. Work is in seconds with the mean count.
+    ``left``: median of the work left, ``spread``: standard deviation of its logarithm; ``most``:
+    work at which the job is ended, infinity: never.
+    ``held``: GPUs that it has, ``rate`` with them. ``competes``: whether it may start or move.
+    ``rigid_by_type``: work per second with the rigid count, by GPU type. ``round_left``: until the
+    round ends. ``running``: where each job runs. ``fits_now``: whether what is idle could hold it
+    with its smallest count, server by server.
+    """
+
+    now: float
+    gpus: int
+    round_left: float
+    round_seconds: float
+    ids: tuple[JobId, ...]
+    counts: Floats
+    rates: Floats
+    rigid: Floats
+    rigid_rate: Floats
+    left: Floats
+    spread: Floats
+    most: Floats
+    asked: Floats
+    held: Floats
+    rate: Floats
+    age: Floats
+    waited: Floats
+    ran: Floats
+    attained: Floats
+    submit: Floats
+    restart: Floats
+    started: Bools
+    competes: Bools
+    pinned: Bools
+    fits_now: Bools
+    sources: tuple[Source, ...]
+    progress: tuple[float | None, ...]
+    nodes: tuple[Node, ...]
+    running: tuple[Allocation, ...]
+    rigid_by_type: tuple[Mapping[GpuType, float], ...]
+
+
+def situation_of(
+    snapshot: Snapshot,
+    expected: Mapping[JobId, Expectation],
+    round_end: float,
+    round_seconds: float,
+    movable: frozenset[JobId] | None = None,
+) -> Situation:
+    """From a snapshot of the moment. ``expected``: run times that users did not tell.
+    ``movable``: None: as the jobs say.
+    """
+    jobs = snapshot.jobs
+    pools = pools_of(snapshot.nodes)
+    types = {node.name: node.gpu_type for node in snapshot.nodes}
+    age = ages(jobs, snapshot.nodes)
+    idle: dict[GpuType, tuple[int, int]] = {}
+    for node in snapshot.nodes:
+        most, total = idle.get(node.gpu_type, (0, 0))
+        idle[node.gpu_type] = max(most, node.idle), total + node.idle
+    known: dict[object, _Speeds] = {}
+    rows = []
+    for job in jobs:
+        key = id(job.throughput), job.reqs, job.rules.min_gpus
+        if key not in known:
+            known[key] = _speeds(job, pools)
+        rows.append(_row(job, known[key], age[job.id], expected.get(job.id), types))
+    can_move = [
+        job.preemptible and (movable is None or not job.running or job.id in movable)
+        for job in jobs
+    ]
+
+    def column(at: int) -> Floats:
+        return np.array([row.numbers[at] for row in rows], dtype=np.float64)
+
+    def table(which: Sequence[Sequence[float]]) -> Floats:
+        return np.array(which, dtype=np.float64).reshape(len(rows), COUNTS_MAX)
+
+    return Situation(
+        now=snapshot.now,
+        gpus=sum(node.idle for node in snapshot.nodes)
+        + sum(gpus for job in jobs for node, gpus in job.running if node in types),
+        round_left=max(0.0, round_end - snapshot.now),
+        round_seconds=round_seconds,
+        ids=tuple(job.id for job in jobs),
+        counts=table([row.counts for row in rows]),
+        rates=table([row.rates for row in rows]),
+        rigid=column(0),
+        rigid_rate=column(1),
+        left=column(2),
+        spread=column(3),
+        most=column(4),
+        asked=column(5),
+        rate=column(6),
+        held=np.array([job.running.gpus for job in jobs], dtype=np.float64),
+        age=np.array([age[job.id] for job in jobs], dtype=np.float64),
+        waited=np.array([job.wait_seconds for job in jobs], dtype=np.float64),
+        ran=np.array([job.run_seconds for job in jobs], dtype=np.float64),
+        attained=np.array([job.attained_gpu_seconds for job in jobs], dtype=np.float64),
+        submit=np.array([job.submit - snapshot.now for job in jobs], dtype=np.float64),
+        restart=np.array([job.restart_seconds for job in jobs], dtype=np.float64),
+        started=np.array([bool(job.running) or job.run_seconds > 0.0 for job in jobs], dtype=bool),
+        competes=np.array(
+            [
+                job.state is JobState.WAITING and (bool(job.running) or rows[i].numbers[0] > 0.0)
+                for i, job in enumerate(jobs)
+            ],
+            dtype=bool,
+        ),
+        pinned=~np.array(can_move, dtype=bool),
+        fits_now=np.array(
+            [_fits_now(job, row.counts[0], idle) for job, row in zip(jobs, rows, strict=True)],
+            dtype=bool,
+        ),
+        sources=tuple(row.source for row in rows),
+        progress=tuple(row.progress for row in rows),
+        nodes=snapshot.nodes,
+        running=tuple(job.running for job in jobs),
+        rigid_by_type=tuple(row.by_type for row in rows),
+    )
+
+
+def _fits_now(job: Job, count: float, idle: Mapping[GpuType, tuple[int, int]]) -> bool:
+    """``idle``: of each type, the most idle GPUs of a server, and all."""
+    return count > 0.0 and any(
+        gpu_type in idle
+        and (count <= idle[gpu_type][0] or (bool(table.distributed) and count <= idle[gpu_type][1]))
+        for gpu_type, table in job.throughput.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """``numbers``: rigid count, its rate, left, spread, most, asked, rate."""
+
+    numbers: tuple[float, ...]
+    counts: Sequence[float]
+    rates: Sequence[float]
+    source: Source
+    progress: float | None
+    by_type: Mapping[GpuType, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Speeds:
+    """Counts and samples per second with each on the mean type; the rigid count, with that by
+    type.
+    """
+
+    counts: Sequence[float]
+    speeds: Sequence[float]
+    rigid: float = 0.0
+    rigid_speed: float = 0.0
+    by_type: Mapping[GpuType, float] = field(default_factory=dict)
+
+
+def _speeds(job: Job, pools: Pools) -> _Speeds:
+    able: dict[int, float] = {}
+    for count in job.reqs:
+        speeds = [
+            (pool.gpus, speed)
+            for pool in pools.values()
+            if (speed := _speed_on(job, pool, count)) > 0.0
+        ]
+        if speeds:
+            able[count] = sum(gpus * speed for gpus, speed in speeds) / sum(g for g, _ in speeds)
+    if not able:
+        return _Speeds([0.0] * COUNTS_MAX, [0.0] * COUNTS_MAX)
+    counts = sorted(able)
+    if len(counts) > COUNTS_MAX:
+        at = np.linspace(0, len(counts) - 1, COUNTS_MAX).round().astype(int)
+        counts = [counts[i] for i in at.tolist()]
+    counts += counts[-1:] * (COUNTS_MAX - len(counts))
+    rigid = median_low(sorted(able))
+    return _Speeds(
+        [float(c) for c in counts],
+        [able[c] for c in counts],
+        float(rigid),
+        able[rigid],
+        {t: speed for t, pool in pools.items() if (speed := _speed_on(job, pool, rigid)) > 0.0},
+    )
+
+
+def _speed_on(job: Job, pool: Pool, count: int) -> float:
+    """Samples per second with ``count`` GPUs of a type; 0: it cannot."""
+    table = job.throughput.get(pool.gpu_type)
+    if table is None or not job.rules.enough(pool.gpu_type, count) or count > pool.gpus:
+        return 0.0
+    servers = 1 if count <= pool.largest else -(-count // pool.largest)
+    if servers > 1 and not table.distributed and table.by_shape is None:
+        return 0.0
+    return per_gpu(table, count, servers) * count
+
+
+def _row(
+    job: Job,
+    speeds: _Speeds,
+    age: float,
+    expected: Expectation | None,
+    types: Mapping[NodeName, GpuType],
+) -> _Row:
+    """The job's work in seconds with its mean count."""
+    mean = mean_count(job.reqs)
+    unit = float(np.interp(mean, speeds.counts, speeds.speeds)) if speeds.rigid else 0.0
+    present = configuration_throughput(job, job.running, types) if job.running else 0.0
+    unit = unit or present or 1.0
+    limit = job.time_limit_seconds
+    most = np.inf if limit is None else max(0.0, limit - job.run_seconds)
+    spread, progress = 0.0, None
+    if job.samples is not None:
+        source = Source.SAMPLES if expected is None else Source.PAST_RUNS
+        total, done = job.samples / unit, job.samples_done / unit
+        progress = min(1.0, job.samples_done / job.samples) if job.samples > 0 else None
+    elif expected is not None and expected.seconds is not None:
+        source, total, done = Source.PAST_RUNS, expected.seconds, job.run_seconds
+    elif limit is not None:
+        source = Source.TIME_LIMIT
+        done = job.run_seconds
+        total = max(limit * USUAL_SHARE, done * 1.2)
+        spread = USUAL_SPREAD
+    else:
+        source, total, done = Source.NOTHING, age, job.run_seconds
+        spread = 1.5
+    left = max(total - done, 1e-3 * total, 1e-6)
+    if expected is not None and expected.high > expected.low:
+        low = max(expected.low * total - done, 0.02 * left)
+        high = max(expected.high * total - done, low)
+        left, spread = float(np.sqrt(low * high)), float(np.log(high / low)) / (2 * Z80)
+    asked = most if limit is not None else total - done
+    rate = present / unit if present else (1.0 if job.running else 0.0)
+    return _Row(
+        (
+            speeds.rigid,
+            speeds.rigid_speed / unit,
+            left,
+            spread,
+            float(most),
+            max(asked, 1e-6),
+            rate,
+        ),
+        speeds.counts,
+        [speed / unit for speed in speeds.speeds],
+        source,
+        progress,
+        {t: speed / unit for t, speed in speeds.by_type.items()},
+    )

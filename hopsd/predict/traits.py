@@ -1,0 +1,74 @@
+"""What a prediction needs to know of a policy: its order, and what it may do to running jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from hopsd.model.plan import PriorityName
+
+
+class Order(StrEnum):
+    """What the policy ranks jobs by."""
+
+    LATENCY_RATIO = "latency_ratio"
+    SUBMISSION = "submission"
+    AGE = "age"
+    REMAINING = "remaining"
+    ATTAINED = "attained"
+    WORK = "work"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """``elastic``: whether jobs get any of their GPU counts, else the median of those that fit.
+    ``preempts``: whether running jobs compete again when a round begins, ``ends_early``: or sooner.
+    ``overtakes``: whether a job may start before one ahead of it that does not fit; ``reserves``:
+    only if it does not delay that one (backfill). ``power``: of a job's speed, in what the policy
+    maximises. ``settles``: one plan at a time.
+    """
+
+    order: Order
+    elastic: bool = False
+    preempts: bool = False
+    ends_early: bool = False
+    overtakes: bool = True
+    reserves: bool = False
+    power: float = 1.0
+
+
+_HOPS = Traits(Order.LATENCY_RATIO, elastic=True, preempts=True)
+_PLUS = Traits(Order.WORK, elastic=True, preempts=True, ends_early=True, power=0.65)
+
+_BY_POLICY = {
+    "hops": _HOPS,
+    "hops+": _PLUS,
+    "hops-las": replace(_HOPS, order=Order.ATTAINED),
+    "hops-sjf": replace(_HOPS, order=Order.AGE),
+    "hops-srtf": replace(_HOPS, order=Order.REMAINING),
+    "hops-fifo": replace(_HOPS, order=Order.SUBMISSION),
+    "fifo": Traits(Order.SUBMISSION, overtakes=False),
+    "sjf": Traits(Order.AGE),
+    "srtf": Traits(Order.REMAINING, preempts=True),
+    "srpt": Traits(Order.REMAINING, preempts=True),
+    "las": Traits(Order.ATTAINED, preempts=True),
+    "tiresias": Traits(Order.ATTAINED, preempts=True),
+    "slurm": Traits(Order.SUBMISSION, reserves=True),
+    "slurm-multifactor": Traits(Order.SUBMISSION, reserves=True),
+}
+
+_BY_PRIORITY = {
+    PriorityName.FIFO: Order.SUBMISSION,
+    PriorityName.SJF: Order.AGE,
+    PriorityName.SRTF: Order.REMAINING,
+    PriorityName.LAS: Order.ATTAINED,
+}
+
+
+def traits_of(policy: str, priority: PriorityName = PriorityName.LATENCY_RATIO) -> Traits:
+    """The policy's; one that is not described here is taken for ``hops``, whose order
+    ``priority`` sets. Calibration corrects what that gets wrong on average.
+    """
+    if policy in ("hops", "") or policy not in _BY_POLICY:
+        return replace(_HOPS, order=_BY_PRIORITY.get(priority, Order.LATENCY_RATIO))
+    return _BY_POLICY[policy]

@@ -1,0 +1,178 @@
+"""Steps that are under way: carried on by every tick, taken up after a restart, and counted with by
+plans.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+
+from hopsd.core.queue.history import OCCUPYING, is_another
+from hopsd.core.queue.profile_runs import unstarted
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.step import OutcomeStatus, Phase, StepOutcome, Transition
+from hopsd.slurm.port import Port
+from hopsd.store.port import Store
+
+COMPLETING_SECONDS = 5.0
+"""A node that has cleaned up after a job for longer, as in a long Epilog, counts as busy."""
+
+_READINGS = 3
+
+
+def carry_on(port: Port, store: Store) -> tuple[StepOutcome, ...]:
+    """Carry on the steps under way and record where they are; the outcomes of those that are over.
+
+    Raises:
+        SlurmUnavailableError, StoreUnavailableError: :func:`resume` takes them up again.
+    """
+    if not port.under_way:
+        return ()
+    outcomes = tuple(port.carry_on())
+    store.save_transitions(port.under_way)
+    if outcomes:
+        store.save_outcomes(outcomes)
+        store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])
+        _close_profile_runs(store, outcomes)
+    return outcomes
+
+
+def _close_profile_runs(store: Store, outcomes: Sequence[StepOutcome]) -> None:
+    failed = OutcomeStatus.FAILED
+    if any(outcome.step.profiling and outcome.status is failed for outcome in outcomes):
+        store.save_profile_runs(unstarted(store.profile_runs(inf), outcomes))
+
+
+def resume(port: Port, store: Store) -> None:
+    """Let the port take up what was under way when hopsd was stopped, lost the lead or was
+    interrupted; not what Slurm gave the same number meanwhile.
+    """
+    stored = store.transitions()
+    if not stored and not port.under_way:
+        return
+    records = store.jobs()
+    reading = port.read()
+    others = {
+        job.id for job in reading.jobs if job.id in records and is_another(job, records[job.id])
+    }
+    port.resume([one for one in stored if one.step.job not in others])
+
+
+def read_settled(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, ...]]:
+    """A reading in which no job that is leaving has ended unnoticed: one that our signal ended is
+    requeued before its end is recorded; and what came of it.
+    """
+    outcomes: tuple[StepOutcome, ...] = ()
+    reading = port.read()
+    for _ in range(_READINGS):
+        leaving = {one.step.job for one in port.under_way if one.phase.on_nodes}
+        if not any(job.id in leaving and job.state.finished for job in reading.jobs):
+            break
+        outcomes += carry_on(port, store)
+        reading = port.read()
+    return reading, outcomes
+
+
+def reasons(transitions: Sequence[Transition]) -> dict[JobId, Reason]:
+    """What the user of each job under way sees."""
+    return {one.step.job: Reason(ReasonCode.LOST_TO_OTHERS, _text(one)) for one in transitions}
+
+
+def _text(one: Transition) -> str:
+    to = f" to {one.step.target}" if one.step.target else ""
+    if one.phase is Phase.LEAVING and one.signal:
+        remaining = max(0.0, one.grace - one.seconds)
+        return f"hops moves it{to}: it was sent {one.signal} and has {remaining:.0f} s to save"
+    if one.phase.on_nodes:
+        return f"hops moves it{to}: it leaves its nodes"
+    if one.phase is Phase.STARTING:
+        return f"hops starts it on {one.step.target}: Slurm has been asked"
+    if one.phase is Phase.DEFERRED:
+        return f"Slurm did not start it on {one.step.target}; tried again when others have left"
+    return f"hops starts it on {one.step.target} as soon as others have left"
+
+
+def planning_reading(
+    reading: Reading, transitions: Sequence[Transition], cpus_per_gpu: int = 1
+) -> Reading:
+    """``reading`` as plans are to count with it: jobs under way hold the GPUs that they are to get,
+    and a node that has been completing for long has none to give.
+
+    What a job still holds that another is to get counts once. A job that moves counts where it
+    goes. ``cpus_per_gpu`` come with each GPU that a job is to get, unless it asks for others.
+    """
+    if not transitions and not any(node.completing_seconds for node in reading.nodes):
+        return reading
+    by_job = {one.step.job: one for one in transitions if one.phase is not Phase.DEFERRED}
+    unclaimed: Counter[NodeName] = Counter()  # GPUs of leaving jobs that others are to get
+    for one in by_job.values():
+        if one.phase is not Phase.STARTING:
+            unclaimed.update(dict(one.step.target))
+    use = _Use()
+    jobs = []
+    for job in reading.jobs:
+        transition = by_job.get(job.id)
+        if transition is None or job.state.finished:
+            jobs.append(job)
+            continue
+        target, kept = transition.step.target, Counter(dict(job.allocation))
+        if transition.phase.on_nodes:
+            overlap = kept & unclaimed
+            unclaimed -= overlap
+            use.claimed_of_leaving.update(overlap)
+            kept -= overlap
+            if target:
+                use.foreign.update(kept)
+        if target != job.allocation:
+            use.take(job, target, cpus_per_gpu)
+        given = target or Allocation.of(dict(kept))
+        jobs.append(replace(job, state=SlurmState.RUNNING, hold=Hold.NONE, allocation=given))
+    held: Counter[NodeName] = Counter()
+    for job in jobs:
+        if job.state in OCCUPYING:
+            held.update(dict(job.allocation))
+    nodes = tuple(use.of(node, held[node.name]) for node in reading.nodes)
+    return replace(reading, nodes=nodes, jobs=tuple(jobs))
+
+
+@dataclass(slots=True)
+class _Use:
+    """What jobs under way are to get of each node, beyond what Slurm reports as taken."""
+
+    foreign: Counter[NodeName] = field(default_factory=Counter)
+    claimed_of_leaving: Counter[NodeName] = field(default_factory=Counter)
+    gpus: Counter[NodeName] = field(default_factory=Counter)
+    cores: Counter[NodeName] = field(default_factory=Counter)
+    memory_mb: Counter[NodeName] = field(default_factory=Counter)
+
+    def take(self, job: JobReading, target: Allocation, cpus_per_gpu: int) -> None:
+        cores, memory = job.asked.cores_per_gpu or cpus_per_gpu, job.asked.memory_mb_per_gpu or 0
+        for node, gpus in target:
+            self.gpus[node] += gpus
+            self.cores[node] += ceil(gpus * cores)
+            self.memory_mb[node] += ceil(gpus * memory)
+
+    def of(self, node: NodeReading, held: int) -> NodeReading:
+        """``node`` without what they are to get; ``held``: GPUs that hops jobs count with there."""
+        foreign = node.foreign_gpus + self.foreign[node.name]
+        if node.completing_seconds > COMPLETING_SECONDS:
+            foreign += max(0, node.gpus - foreign - held)
+        if foreign == node.foreign_gpus and not self.gpus[node.name]:
+            return node
+        fresh = max(0, self.gpus[node.name] - self.claimed_of_leaving[node.name])
+        share = fresh / (self.gpus[node.name] or 1)
+        return replace(
+            node,
+            foreign_gpus=foreign,
+            idle_cores=_less(node.idle_cores, share * self.cores[node.name]),
+            idle_memory_mb=_less(node.idle_memory_mb, share * self.memory_mb[node.name]),
+        )
+
+
+def _less(idle: int | None, taken: float) -> int | None:
+    return None if idle is None else max(0, idle - ceil(taken))

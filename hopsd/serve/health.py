@@ -1,0 +1,97 @@
+"""Slow nodes and nodes that break jobs, judged from what hopsd has stored, when somebody asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hopsd.health.records import (
+    EndState,
+    Health,
+    HealthNode,
+    HealthRecords,
+    JobEnd,
+    SpeedRecord,
+)
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.store.past_runs import EndedRun
+from hopsd.store.postgres import PostgresStore
+from hopsd.store.throughput import ReportedSpeed
+
+HISTORY_SECONDS = 30 * 86_400.0
+"""Older reports and ends are not judged."""
+
+KEPT_SECONDS = 60.0
+"""Whoever asks again so soon gets the same answer."""
+
+
+class HealthService:
+    """Judges outside the tick: in the thread of whoever asks, one at a time."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self._judging = threading.Lock()
+        self._judged: tuple[float, Health] | None = None
+
+    def health(self, nodes: Iterable[Mapping[str, Any]]) -> Health:
+        """The verdicts on ``nodes``, rows of the status document."""
+        from hopsd.health.judge import judge  # noqa: PLC0415  # scipy is slow to import
+
+        with self._judging:
+            now = time.monotonic()
+            if self._judged is None or now - self._judged[0] >= KEPT_SECONDS:
+                speeds, ends = self._store.health(time.time() - HISTORY_SECONDS)
+                self._judged = now, judge(health_records(time.time(), nodes, speeds, ends))
+            return self._judged[1]
+
+
+def health_records(
+    now: float,
+    nodes: Iterable[Mapping[str, Any]],
+    speeds: Iterable[ReportedSpeed],
+    ends: Iterable[EndedRun],
+) -> HealthRecords:
+    """Stored rows as records; what was on a node that is no longer there is left out.
+
+    Seconds are those of a sample on a GPU: within a workload and batch size they compare as those
+    of an iteration do.
+    """
+    given = tuple(
+        HealthNode(NodeName(n["name"]), GpuType(n["gpu_type"]), n["gpus"])
+        for n in nodes
+        if n["gpus"] > 0
+    )
+    names = {node.name for node in given}
+    states = {state.value for state in EndState}
+    return HealthRecords(
+        now,
+        given,
+        tuple(
+            SpeedRecord(
+                row.at,
+                WorkloadName(f"{row.workload} {row.batch:g}"),
+                JobId(row.job),
+                _nodes(row.nodes),
+                1.0 / row.per_gpu,
+            )
+            for row in speeds
+            if names.issuperset(row.nodes)
+        ),
+        tuple(
+            JobEnd(
+                row.at,
+                JobId(row.job),
+                WorkloadName(row.workload),
+                _nodes(row.nodes),
+                EndState(row.state),
+            )
+            for row in ends
+            if row.state in states and names.issuperset(row.nodes)
+        ),
+    )
+
+
+def _nodes(nodes: Mapping[str, int]) -> dict[NodeName, int]:
+    return {NodeName(name): gpus for name, gpus in nodes.items()}

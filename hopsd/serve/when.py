@@ -1,0 +1,64 @@
+"""When a job would start if it were submitted now: `hopsctl when`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, Protocol
+
+from hopsd.core.submission.comment import parse
+from hopsd.errors import InputError, RefusedError
+from hopsd.model.ids import UserName
+from hopsd.predict.hypothetical import Asked
+
+Document = dict[str, Any]
+
+WAYS_MOST = 6
+"""GPU counts that are tried, the whole set included."""
+
+LIMIT_MOST = 366 * 86400.0
+
+
+class StartSource(Protocol):
+    """Such as `hopsd.predict.outlook.Outlook`."""
+
+    @property
+    def document(self) -> Document | None:
+        """About the newest predictions; None: there are none yet."""
+
+    def when(self, asked: Asked) -> Document | None:
+        """When such a job would start."""
+
+
+def when(source: StartSource, user: UserName, asked: Mapping[str, Any]) -> Document:
+    """The start of a job with the ``comment`` and ``time_limit_seconds`` of ``asked``: with all its
+    GPU counts, and with each of them alone.
+
+    Raises:
+        InputError: the comment or the limit is not what is accepted.
+        RefusedError: nothing is predicted yet.
+    """
+    comment = parse(str(asked.get("comment", "")))
+    limit = asked.get("time_limit_seconds")
+    number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if limit is not None and not (number and isfinite(limit) and 0.0 < limit <= LIMIT_MOST):
+        raise InputError("time_limit_seconds: accepted are seconds above 0, up to a year")
+    about = source.document
+    if about is None:
+        raise RefusedError(
+            "nothing is predicted yet: hopsd predicts after its first round, and not while it is"
+            " paused, on standby or a shadow"
+        )
+    ways = [comment.reqs]
+    if len(comment.reqs) > 1:
+        ways += [(count,) for count in comment.reqs[: WAYS_MOST - 1]]
+    found = [
+        {
+            "reqs": list(reqs),
+            "predicted": source.when(
+                Asked(user, reqs, comment.samples, limit, comment.workload, comment.preempt)
+            ),
+        }
+        for reqs in ways
+    ]
+    return {"at": about["at"], "arrivals_per_hour": about["arrivals_per_hour"], "ways": found}

@@ -1,0 +1,1 @@
+"""What a daemon would predict during a simulation, beside what comes true."""

@@ -1,0 +1,121 @@
+"""Looks at a simulation as the daemon would, and predicts starts and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hopsd.core.snapshot.build import build_snapshot
+from hopsd.model.ids import JobId
+from hopsd.model.plan import RoundInfo
+from hopsd.predict.calibration import Kind
+from hopsd.predict.predictor import Prediction, Predictor
+from hopsd.predict.situation import Situation, situation_of
+from hopsd.round.decide import knowledge_now
+from hopsd.round.observe import observe
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
+from hopsd.sim.cluster import VirtualCluster
+from hopsd.sim.metrics import JobOutcome
+from hopsd.sim.store import MemoryStore
+
+COLUMNS = ("policy", "at", "id", "kind", "expected", "low", "high", "actual")
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Looks at a simulation as the daemon would, and changes nothing in it.
+
+    A start is predicted at the job's submission, before the plan of that moment, and after the
+    first plan of each round until the job first starts; an end after the first plan of each round.
+    """
+
+    predictor: Predictor
+    said: list[Prediction] = field(default_factory=list)
+    _read: int = 0
+    _seen: set[JobId] = field(default_factory=set)
+    _started: set[JobId] = field(default_factory=set)
+
+    def arrivals(
+        self,
+        port: VirtualCluster,
+        store: MemoryStore,
+        settings: RoundSettings,
+        window: RoundWindow,
+    ) -> None:
+        """Predict the starts of jobs that have come since the last call."""
+        new = [job for job in port.unfinished_in_order if job not in self._seen]
+        if not new:
+            return
+        self._learn(port)
+        of = self._situation(port, store, settings, window)
+        for job in new:
+            self._seen.add(job)
+            self.predictor.arrivals.note(port.now)
+            if job in of.ids:
+                self._add([self.predictor.start_of(of, job)])
+
+    def round(
+        self,
+        port: VirtualCluster,
+        store: MemoryStore,
+        settings: RoundSettings,
+        window: RoundWindow,
+    ) -> None:
+        """Predict for all jobs, after a plan."""
+        self._learn(port)
+        of = self._situation(port, store, settings, window)
+        self._add(
+            p for p in self.predictor.all_of(of) if p.kind is Kind.END or p.job not in self._started
+        )
+
+    def _add(self, predictions: Iterable[Prediction | None]) -> None:
+        self.said += [p for p in predictions if p is not None]
+
+    def _learn(self, port: VirtualCluster) -> None:
+        """What has happened since the last call, but for this very moment: that may change."""
+        unfinished = port.unfinished
+        while self._read < len(port.changes) and port.changes[self._read].time < port.now:
+            change = port.changes[self._read]
+            self._read += 1
+            if change.placement and change.job not in self._started:
+                self._started.add(change.job)
+                self.predictor.happened(change.job, Kind.START, change.time)
+            elif not change.placement and change.job not in unfinished:
+                self.predictor.happened(change.job, Kind.END, change.time)
+
+    def _situation(
+        self,
+        port: VirtualCluster,
+        store: MemoryStore,
+        settings: RoundSettings,
+        window: RoundWindow,
+    ) -> Situation:
+        store = store.copy()
+        store.report(port.samples_done())
+        seen = observe(port, store, settings.requirements_max, port.glance())
+        info = RoundInfo(first=False, seconds=window.end - port.now)
+        built = build_snapshot(
+            seen.reading,
+            seen.records,
+            seen.comments,
+            knowledge_now(store, port.now, settings),
+            info,
+            settings.snapshot,
+        )
+        return situation_of(built.snapshot, built.expected, window.end, settings.seconds)
+
+
+def rows(
+    policy: str, said: Sequence[Prediction], outcomes: Sequence[JobOutcome]
+) -> list[tuple[object, ...]]:
+    """Rows of :data:`COLUMNS`; ``actual`` None: it never came."""
+    came: Mapping[tuple[JobId, Kind], float | None] = {
+        (o.id, kind): when
+        for o in outcomes
+        for kind, when in ((Kind.START, o.first_start), (Kind.END, o.end))
+    }
+    return [
+        (policy, p.at, p.job, p.kind.value, p.expected, p.low, p.high, came.get((p.job, p.kind)))
+        for p in said
+    ]

@@ -1,0 +1,631 @@
+"""Starts held jobs on exactly their planned GPUs; otherwise they stay held.
+
+A start is queued, released, and settled by what Slurm made of it. None of these waits for another:
+:class:`Placer` keeps what is under way, and whoever calls it decides how long to look on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from hopsd.model.ids import JobId, NodeName, host_of
+from hopsd.model.reading import (
+    PARTITIONS_MARK,
+    PROFILE_MARK,
+    USER_HOLD_BEGIN,
+    Hold,
+    JobReading,
+    Reading,
+    SlurmState,
+    with_marks,
+)
+from hopsd.model.step import OutcomeStatus, Phase, Step, Transition
+from hopsd.slurm.adapter import Adapter
+from hopsd.slurm.shape import fits, free_gpus
+from hopsd.slurm.steps.placement_request import Requests
+from hopsd.slurm.steps.wave import Result, put_off, startable_together, unstartable, usable_gpus
+from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
+
+# slurmd refuses a credential made in the second of the job's last kill there, or earlier: "Job
+# credential revoked", and the job ends as FAILED (seen live on 22.05). Slurm's own guard is a begin
+# time 120 s after the requeue, which a placement clears.
+_REST_SECONDS = 1.1
+
+# scontrol asks for each of them. While slurmctld starts thousands of jobs, an answer took 0.1 s and
+# more (22.05): these take a fraction of a command's time-out, and their numbers fit one line. They
+# are placed just before: the submit plugin tells a hold in between for 60 s.
+_RELEASED_AT_ONCE = 50
+
+# So many are under way at a time, or half as many as have started. Before the next ones are
+# released, the cluster is read once more.
+_AT_ONCE = 400
+
+RELEASING_SECONDS = 60.0
+"""slurmctld looks at each node of a job's partition before it starts it: with 5,000 nodes this is
+0.02 s of CPU (22.05). All starts of a first plan are minutes, in which nobody else gets one, and
+nothing is planned anew or told."""
+
+VACATED_SECONDS = 180.0
+"""Likewise for what starts on GPUs that others were stopped for: they would be idle meanwhile."""
+
+_HOLDING = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
+
+HELD_MEANWHILE = "its owner or an operator holds it"
+
+# A job that Slurm passes over takes its nodes from all others for the rest of a scheduling cycle,
+# and one that asks for several partitions has the reason of the last one that was tried. Their
+# reasons are taken for lasting only after this time.
+_CYCLE_SECONDS = 6.0
+
+# Between two readings of results, so many times what one takes: 0.15 s on a small cluster.
+_RESTS_PER_READING = 3
+
+# Slurm's reasons (22.05 to 26.05) that waiting does not change. Priority and Resources do change
+# while a job that leaves still cleans up; BeginTime and Dependency are checked earlier.
+_LASTING = (
+    "Account",
+    "Assoc",
+    "BadConstraints",
+    "InvalidAccount",
+    "InvalidQOS",
+    "JobHeld",
+    "Licenses",
+    "MaxMemPerLimit",
+    "NodeDown",
+    "Partition",
+    "QOS",
+    "ReqNodeNotAvail",
+    "Reservation",
+)
+
+# While nothing starts or leaves, the nodes are read again for queued starts after so many seconds,
+# and sooner where a node only has to finish its last job's epilog.
+_RETRY_SECONDS = 6.0
+_COMPLETING_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Starting:
+    """A released job. ``restarts``: before it was. ``patient_until``: up to this tick a reason may
+    be one that passes. ``latest``: the tick at which it is held again, whatever others do.
+    """
+
+    step: Step
+    released: float
+    restarts: int
+    patient_until: float
+    latest: float
+    since: float
+
+    def waits(self, job: JobReading | None, ticks: float) -> bool:
+        """Whether it may still start; False once it ran and was requeued."""
+        return _waits(job, patient=ticks < self.patient_until) and not self.requeued(job)
+
+    def requeued(self, job: JobReading | None) -> bool:
+        """Whether it ran, and waits again."""
+        if job is None or job.state is not SlurmState.PENDING:
+            return False
+        return job.restarts > self.restarts
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """A held job that is to be released. ``vacated``: when it left its last nodes (epoch), None:
+    it did not run. ``since``: the tick at which it was queued; ``until``: that after which it is
+    put off.
+    """
+
+    step: Step
+    since: float
+    until: float
+    vacated: float | None = None
+
+
+class Placer:
+    """Starts jobs in parallel.
+
+    Each starts as soon as its GPUs are free and Slurm's way of filling nodes gives exactly the
+    planned ones. A job that does not start delays only uneven jobs on its nodes. The start time-out
+    is shared, and begins anew whenever jobs are released or start: Slurm needs its time for
+    hundreds. A job has at most that and :data:`RELEASING_SECONDS`, from its own release, for as
+    long as others start.
+
+    Once its time is over, or while nothing starts, no more is released: the queued starts are put
+    off, still held. So is a start that Slurm has not looked at in all of its time; the second time
+    in a row it fails, and the next plan tries other nodes.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        watch: Watch,
+        settings: ApplySettings,
+        unready: Callable[[JobReading], Result | None],
+    ) -> None:
+        """``unready``: why a held job may not be released just now, such as a person's hold."""
+        self._adapter = adapter
+        self._watch = watch
+        self._settings = settings
+        self._unready = unready
+        self._overlooked: set[JobId] = set()
+        self._queue: dict[JobId, _Queued] = {}
+        self._deferred: dict[JobId, Step] = {}
+        self._starting: dict[JobId, _Starting] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what belongs to earlier starts: none is under way."""
+        self._results: dict[JobId, Result] = {}
+        self._started = 0
+        self._targets = {job: queued.step.target for job, queued in self._queue.items()}
+        self._progress: float | None = None
+        self._looks: dict[JobId, float] = {}
+        self._retry = -inf
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._queue or job in self._starting or job in self._deferred
+
+    @property
+    def idle(self) -> bool:
+        """Whether no start is under way."""
+        return not (self._queue or self._starting or self._deferred)
+
+    @property
+    def released(self) -> Collection[JobId]:
+        """Jobs whose start Slurm is to answer for."""
+        return self._starting.keys()
+
+    def enqueue(
+        self, steps: Iterable[Step], seconds: float, vacated: Mapping[JobId, float] | None = None
+    ) -> None:
+        """Queue starts of held jobs; those that left their last nodes (``vacated``) come first, and
+        are not put off for want of time. Others are, except the first few, once ``seconds`` are
+        over.
+        """
+        vacated = vacated or {}
+        if self.idle:
+            self._begin()
+        ticks = self._watch.ticks()
+        until = ticks + seconds
+        queued = {s.job: _Queued(s, ticks, until, vacated.get(s.job)) for s in steps}
+        if vacated:
+            self._queue = queued | self._queue
+        else:
+            self._queue |= queued
+        self._targets |= {job: one.step.target for job, one in queued.items()}
+        self._retry = -inf
+
+    def cancel(self, job: JobId) -> bool:
+        """Drop a queued start, which leaves the job held; False where Slurm was let start it."""
+        return bool(self._queue.pop(job, None) or self._deferred.pop(job, None))
+
+    def after_vacating(self, nodes: Collection[NodeName], seconds: float, *, last: bool) -> None:
+        """Jobs have left ``nodes``: what goes there has ``seconds`` from now. ``last``: no other is
+        leaving, and what Slurm refused to start meanwhile is tried again.
+        """
+        ticks = self._watch.ticks()
+        self._queue |= {
+            job: replace(one, until=max(one.until, ticks + seconds))
+            for job, one in self._queue.items()
+            if not _disjoint(one.step, nodes)
+        }
+        self._retry = -inf
+        if not self._starting:
+            self._progress = None
+        if last and self._deferred:
+            steps, self._deferred = [*self._deferred.values()], {}
+            self.enqueue(steps, seconds)
+
+    def resume(self, transitions: Iterable[Transition]) -> None:
+        """Take up starts that another process, or an interrupted tick, had under way."""
+        self._queue, self._deferred, self._starting = {}, {}, {}
+        self._begin()
+        ticks = self._watch.ticks()
+        for one in transitions:
+            job = one.step.job
+            if one.phase is Phase.STARTING:
+                latest = ticks + self._settings.start_timeout_seconds
+                self._starting[job] = _Starting(
+                    one.step, one.released, one.restarts, ticks, latest, ticks - one.seconds
+                )
+                self._targets[job] = one.step.target
+                self._progress = ticks
+            elif one.phase is Phase.WAITING:
+                vacated = {job: one.vacated} if one.vacated is not None else None
+                self.enqueue([one.step], RELEASING_SECONDS, vacated)
+            else:
+                self._deferred[job] = one.step
+
+    def transitions(self) -> list[Transition]:
+        """What is under way, to be stored."""
+        ticks = self._watch.ticks()
+        return [
+            *(
+                Transition(one.step, Phase.WAITING, ticks - one.since, vacated=one.vacated)
+                for one in self._queue.values()
+            ),
+            *(Transition(step, Phase.DEFERRED) for step in self._deferred.values()),
+            *(
+                Transition(
+                    one.step,
+                    Phase.STARTING,
+                    ticks - one.since,
+                    released=one.released,
+                    restarts=one.restarts,
+                )
+                for one in self._starting.values()
+            ),
+        ]
+
+    def release(
+        self, seen: Reading | None, vacating: Collection[NodeName], stop: float
+    ) -> dict[JobId, Result]:
+        """Release what can start now, the first ones first; returns the results of what cannot.
+
+        ``seen``: the cluster as just read, if it was. ``vacating``: the nodes that jobs are
+        leaving; what goes there waits for them. No part begins after the tick ``stop``.
+        """
+        results = self._postponed(vacating)
+        due = seen is not None or self._watch.ticks() >= self._retry
+        if not (self._queue and due and self._has_room):
+            return results
+        reading = seen or self._adapter.read()
+        jobs = {job.id: job for job in reading.jobs}
+        self._overlooked &= jobs.keys()
+        results |= self._drop_over(jobs)
+        completing = {node.name for node in reading.nodes if node.completing}
+        self._retry = self._watch.ticks() + (
+            _COMPLETING_RETRY_SECONDS if self._queued_on(completing) else _RETRY_SECONDS
+        )
+        free = usable_gpus(reading)
+        under_way = [start.step.target for start in self._starting.values()]
+        queue = [queued.step for queued in self._queue.values()]
+        wave = startable_together(queue, free, under_way)
+        if not wave and not self._starting:
+            busy = completing.union(vacating)
+            stuck = [step for step in queue if _disjoint(step, busy)]
+            results |= self._close(unstartable(stuck, self._results, self._targets, free))
+            late = [step for step in queue if self._completes_too_long(step, completing)]
+            return results | self._close(
+                {s.job: put_off(s.target, "its nodes are still completing a job") for s in late}
+            )
+        requests = Requests(reading, self._settings)
+        wave = wave[: self._room - len(self._starting)]
+        for at in range(0, len(wave), _RELEASED_AT_ONCE):
+            ticks = self._watch.ticks()
+            if at and ticks > stop:
+                break
+            part = wave[at : at + _RELEASED_AT_ONCE]
+            if self._progress is not None:
+                part = [step for step in part if not self._late(self._queue[step.job], ticks)]
+            results |= self._release_together(part, jobs, requests, stop)
+        if wave:
+            self._retry = -inf
+        return results
+
+    @property
+    def _room(self) -> int:
+        """How many jobs may be starting at a time."""
+        return max(_AT_ONCE, self._started // 2)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._starting) <= self._room / 2
+
+    def _postponed(self, vacating: Collection[NodeName]) -> dict[JobId, Result]:
+        """Put off what there is no time for any more, but nothing that waits for jobs to leave."""
+        if self._progress is None:
+            return {}
+        ticks = self._watch.ticks()
+        stalled = ticks > self._progress + self._settings.start_timeout_seconds / 2
+        late = [
+            queued.step
+            for queued in self._queue.values()
+            if (stalled and queued.vacated is None) or self._late(queued, ticks)
+            if _disjoint(queued.step, vacating)
+        ]
+        return self._close({step.job: put_off(step.target) for step in late})
+
+    def _late(self, queued: _Queued, ticks: float) -> bool:
+        return queued.vacated is None and ticks > queued.until
+
+    def _drop_over(self, jobs: Jobs) -> dict[JobId, Result]:
+        """What has ended, or runs already, while it was queued."""
+        over: dict[JobId, Result] = {}
+        for job_id, queued in self._queue.items():
+            job = jobs.get(job_id)
+            if job is None or job.state.finished:
+                state = "Slurm knows no such job any more" if job is None else job.state_text
+                over[job_id] = Result(OutcomeStatus.GONE, error=state)
+            elif job.state in _HOLDING and job.allocation == queued.step.target:
+                over[job_id] = Result(OutcomeStatus.DONE, job.allocation, started=job.start)
+        return self._close(over)
+
+    def _queued_on(self, nodes: Collection[NodeName]) -> bool:
+        return bool(nodes) and any(not _disjoint(q.step, nodes) for q in self._queue.values())
+
+    def _completes_too_long(self, step: Step, completing: Collection[NodeName]) -> bool:
+        since = self._queue[step.job].since if step.job in self._queue else inf
+        late = self._watch.ticks() - since >= self._settings.stop_timeout_seconds
+        return late and not _disjoint(step, completing)
+
+    def _close(self, results: Mapping[JobId, Result]) -> dict[JobId, Result]:
+        """Take ``results`` as final."""
+        for job, result in results.items():
+            self._queue.pop(job, None)
+            self._starting.pop(job, None)
+            self._results[job] = result
+            if result.status is OutcomeStatus.DONE:
+                self._overlooked.discard(job)
+                self._started += 1
+        return dict(results)
+
+    def next_look(self, vacating: Collection[NodeName]) -> float:
+        """The tick at which something is to be done even if no job changes."""
+        ticks = [start.latest for start in self._starting.values()]
+        if self._starting and self._progress is not None:
+            ticks.append(self._progress + self._settings.start_timeout_seconds)
+        if self._queue:
+            if self._has_room:
+                ticks.append(self._retry)
+            ticks += self._deadlines(vacating)
+        return min(ticks, default=inf)
+
+    def _deadlines(self, vacating: Collection[NodeName]) -> list[float]:
+        """Just after these ticks queued starts are put off."""
+        if self._progress is None:
+            return []
+        stalled = self._progress + self._settings.start_timeout_seconds / 2
+        return [
+            min(queued.until, stalled) + 0.001
+            for queued in self._queue.values()
+            if queued.vacated is None and _disjoint(queued.step, vacating)
+        ]
+
+    def changed(self, jobs: Jobs, soon: float) -> bool:
+        """Whether the jobs are to be read in full. What started can wait until the tick ``soon`` to
+        be read with others, not what is to be held again.
+        """
+        ticks = self._watch.ticks()
+        over = [job for job, s in self._starting.items() if not s.waits(jobs.get(job), ticks)]
+        begun = [job for job in over if job in jobs and jobs[job].state in _HOLDING]
+        late = ticks >= soon or 2 * len(over) >= len(self._starting)
+        settled = bool(over) and (late or len(begun) < len(over))
+        return settled or self._to_look(self._passed_over(jobs))
+
+    def settle(self, jobs: Jobs, *, defer: bool) -> dict[JobId, Result]:
+        """The results of released jobs that have one by ``jobs``, just read; at the time-out, of
+        all. None where nodes were looked at in vain: those of such a job are looked at again later.
+
+        ``defer``: jobs are leaving, and what Slurm refuses to start may need what they hold, such
+        as its user's limit: it is tried again after them.
+        """
+        if not self._starting:
+            return {}
+        deadline = (self._progress or 0.0) + self._settings.start_timeout_seconds
+        begun = self._watch.ticks()
+        suspects = self._passed_over(jobs) if begun < deadline else {}
+        lost: frozenset[JobId] = frozenset()
+        if self._to_look(suspects):
+            lost = self._lost(suspects)
+            ticks = self._watch.ticks()
+            rest = max(_CYCLE_SECONDS, _RESTS_PER_READING * (ticks - begun))
+            self._looks |= dict.fromkeys(suspects, ticks + rest)
+        results = {
+            job: self._read_back(start, jobs.get(job))
+            for job, start in self._starting.items()
+            if begun >= min(deadline, start.latest)
+            or job in lost
+            or not start.waits(jobs.get(job), begun)
+        }
+        if results:
+            self._retry = -inf
+        if any(result.status is OutcomeStatus.DONE for result in results.values()):
+            self._progress = self._watch.ticks()
+        if defer:
+            retried = [job for job, result in results.items() if _may_need_others(result)]
+            for job in retried:
+                self._deferred[job] = self._starting.pop(job).step
+                del results[job]
+        return self._close(results)
+
+    def _passed_over(self, jobs: Jobs) -> dict[JobId, _Starting]:
+        """What has a reason that should have passed, and may have lost its GPUs."""
+        ticks = self._watch.ticks()
+        return {
+            job: s
+            for job, s in self._starting.items()
+            if ticks >= s.patient_until
+            if job in jobs and jobs[job].reason and s.waits(jobs[job], ticks)
+        }
+
+    def _to_look(self, suspects: Iterable[JobId]) -> bool:
+        return any(self._watch.ticks() >= self._looks.get(job, 0.0) for job in suspects)
+
+    def _lost(self, starting: Mapping[JobId, _Starting]) -> frozenset[JobId]:
+        """Those whose GPUs another job, such as a plain one, took first and does not leave.
+
+        Slurm's reason for them is that of jobs which wait for one that leaves: Resources, Priority.
+        """
+        reading = self._adapter.read()
+        free = free_gpus(reading.nodes, [job for job in reading.jobs if job.state in _HOLDING])
+        waiting = {job.id for job in reading.jobs if job.state is SlurmState.PENDING}
+        return frozenset(
+            job for job in waiting & starting.keys() if not fits(free, starting[job].step.target)
+        )
+
+    def _release_together(
+        self, steps: Sequence[Step], jobs: Jobs, requests: Requests, stop: float
+    ) -> dict[JobId, Result]:
+        """Release queued jobs in one request; returns the results of those that were refused.
+
+        A slurmctld that waits for slurmdbd takes seconds for each update (22.05): those that are
+        not prepared by the tick ``stop`` stay queued.
+        """
+        errors: dict[JobId, str] = {}
+        unready: dict[JobId, Result] = {}
+        tried: list[Step] = []
+        for step in steps:
+            if tried and self._watch.ticks() > stop:
+                break
+            tried.append(step)
+            job = jobs.get(step.job)
+            if job is None or job.state is not SlurmState.PENDING:
+                state = "gone" if job is None else job.state_text
+                errors[step.job] = f"it does not wait any more: {state}"
+                continue
+            if (result := self._unready(job)) is not None:
+                unready[step.job] = result
+                continue
+            with refusals(errors, step.job):
+                self._prepare(step, job, requests)
+        ready = [step.job for step in tried if step.job not in errors and step.job not in unready]
+        elsewhere = {step.job for step in tried if _goes_elsewhere(step)}
+        back = [job for job in ready if job not in elsewhere]
+        stopped = [self._queue[job].vacated or 0.0 for job in back]
+        stopped += [jobs[job].submit for job in back if jobs[job].restarts]  # the last requeue
+        self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
+        at = self._watch.now()
+        self._release(ready, errors)
+        ticks = self._watch.ticks()
+        patient = ticks + _CYCLE_SECONDS
+        latest = ticks + self._settings.start_timeout_seconds + RELEASING_SECONDS
+        for step in tried:
+            if step.job in ready and step.job not in errors:
+                restarts = jobs[step.job].restarts
+                start = _Starting(step, at, restarts, patient, latest, ticks)
+                self._starting[step.job] = start
+                del self._queue[step.job]
+                self._progress = ticks
+        failed = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
+        return self._close(failed | unready)
+
+    def _prepare(self, step: Step, job: JobReading, requests: Requests) -> None:
+        if job.hold is Hold.NONE:
+            self._adapter.hold(job.id)
+        partition = requests.partitions(job, step.target, step.partition)
+        comment = _marked(job, step, partition)
+        placement = requests.placement(job, step.target, comment)
+        self._adapter.place(replace(placement, partition=partition))
+
+    def _release(self, jobs: Sequence[JobId], errors: dict[JobId, str]) -> None:
+        """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
+        if not jobs:
+            return
+        together: dict[JobId, str] = {}
+        with refusals(together, jobs[0]):
+            self._adapter.release(jobs)
+        if not together:
+            return
+        seen = self._watch.jobs()
+        for job in jobs:
+            if job in seen and seen[job].hold is Hold.USER:
+                errors[job] = HELD_MEANWHILE
+            elif job in seen and seen[job].hold is Hold.HOPS:
+                with refusals(errors, job):
+                    self._adapter.release([job])
+
+    def _read_back(self, start: _Starting, job: JobReading | None) -> Result:
+        step = start.step
+        if job is None or job.state.finished:
+            ended = "it ended before its allocation was read"
+            return Result(
+                OutcomeStatus.GONE, error=ended if job else "Slurm does not know it any more"
+            )
+        if job.state in _HOLDING and job.allocation == step.target:
+            return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
+        if job.state is SlurmState.COMPLETING:
+            return Result(OutcomeStatus.FAILED, job.allocation, f"it is {job.state_text}")
+        refused = self._take_back(job)
+        now = self._watch.jobs().get(job.id) if refused else job
+        if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began
+            return self._read_back(start, now)
+        result = self._not_started(start, job, refused)
+        if start.requeued(job):
+            told = "it started, and was requeued before its allocation was read"
+            return replace(result, error=told, started=start.released, ran=step.target)
+        return replace(result, started=job.start, ran=job.allocation) if job.allocation else result
+
+    def _take_back(self, job: JobReading) -> str:
+        """Hold it again; why Slurm refused, "" if it did not."""
+        errors: dict[JobId, str] = {}
+        with refusals(errors, job.id):
+            if job.state is not SlurmState.PENDING:
+                self._adapter.requeue_hold(job.id)
+            elif job.hold is Hold.NONE:
+                # A person held it between placing and release: only that leaves this mark.
+                self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
+        return errors.get(job.id, "")
+
+    def _not_started(self, start: _Starting, job: JobReading, refused: str) -> Result:
+        """``refused``: why Slurm did not hold it again, "" if it did."""
+        if job.hold is Hold.USER or _marked_held(job):
+            return Result(OutcomeStatus.FAILED, error=HELD_MEANWHILE, reason="JobHeldUser")
+        target = start.step.target
+        overlooked = job.state is SlurmState.PENDING and not job.reason and not start.requeued(job)
+        if overlooked and not refused and job.id not in self._overlooked:
+            self._overlooked.add(job.id)
+            return put_off(target, "Slurm has not come to it")
+        given = job.allocation or "nothing"
+        said = f"Slurm gave {given} in place of {target}: {job.state_text}"
+        return Result(
+            OutcomeStatus.FAILED, error=f"{said}; {refused or 'held again'}", reason=job.reason
+        )
+
+
+def _disjoint(step: Step, nodes: Collection[NodeName]) -> bool:
+    return not nodes or all(node not in nodes for node in step.target.nodes)
+
+
+def _may_need_others(result: Result) -> bool:
+    held = result.reason.startswith("JobHeld")
+    return result.status is OutcomeStatus.FAILED and not (result.ran or result.actual or held)
+
+
+def _waits(job: JobReading | None, *, patient: bool) -> bool:
+    """Whether a released job may still start.
+
+    Slurm itself holds a job again that can never run (BadConstraints), and at once gives any other
+    reason (22.05): waiting does not help against a limit or a lost node. ``patient``: it does where
+    the reason may be another job's or another partition's.
+    """
+    if job is None:
+        return False
+    if job.state is SlurmState.COMPLETING:
+        return True
+    return (
+        job.state is SlurmState.PENDING
+        and job.hold is Hold.NONE
+        and not _marked_held(job)
+        and not (job.reason.startswith(_LASTING) and not (patient and _may_pass(job)))
+    )
+
+
+def _may_pass(job: JobReading) -> bool:
+    return "," in job.partition or job.reason.startswith("ReqNodeNotAvail")
+
+
+def _marked_held(job: JobReading) -> bool:
+    return job.state is SlurmState.PENDING and job.begin >= USER_HOLD_BEGIN
+
+
+def _goes_elsewhere(step: Step) -> bool:
+    """Whether it goes to hosts none of which it has just left."""
+    before = {host_of(node) for node in step.current.nodes}
+    return bool(before) and before.isdisjoint(map(host_of, step.target.nodes))
+
+
+def _marked(job: JobReading, step: Step, partition: str) -> str | None:
+    """The comment with or without the mark that prolog.sh reads, and with the partitions that the
+    job asks for, where it is placed in fewer; None: leave it as it is.
+    """
+    ours = PROFILE_MARK, PARTITIONS_MARK
+    words = [word for word in job.marks.split() if word.partition("=")[0] not in ours]
+    if step.profiling:
+        words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)
+    if partition and partition != job.partition:
+        words.append(f"{PARTITIONS_MARK}={job.partition}>{partition}")
+    marks = " ".join(words)
+    return with_marks(job.comment, marks) if marks != job.marks else None

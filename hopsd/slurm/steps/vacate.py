@@ -1,0 +1,299 @@
+"""Vacates nodes: running jobs get a signal and time to save, then are requeued as held.
+
+What is to be done with a leaving job follows from its state and the time alone
+(:func:`next_action`); :class:`Vacating` keeps who is leaving, and whoever calls it decides how long
+to look on.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from math import inf
+
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.reason import clock
+from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
+from hopsd.slurm.adapter import Adapter, SignalScope
+from hopsd.slurm.steps.wave import Result
+from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
+
+_ON_NODES = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A job that is to leave its nodes; all times but ``signalled`` (epoch, 0: never) are ticks.
+
+    ``grace_end``: when it is requeued if it still runs. ``requeued``: when that was requested,
+    None: not yet; ``refusal``: why Slurm refused it. ``since``: when its phase began.
+    """
+
+    step: Step
+    since: float
+    grace_end: float
+    signal: str = ""
+    signalled: float = 0.0
+    requeued: float | None = None
+    refusal: str = ""
+
+
+class Action(Enum):
+    """What to do with a leaving job now. ``REQUEUE_ENDED``: only our signal ended it."""
+
+    WAIT = auto()
+    REQUEUE = auto()
+    REQUEUE_ENDED = auto()
+    VACATED = auto()
+    ENDED = auto()
+    GIVE_UP = auto()
+
+
+def next_action(
+    leaving: Leaving, job: JobReading | None, ticks: float, settings: ApplySettings
+) -> Action:
+    """The transition function of a leaving job.
+
+    It may leave by itself, with the site's RequeueExitHold code; one that still runs after its
+    grace is requeued, and one that handles no signal is requeued at once. A job that ended is left
+    alone, since a requeue would run it again, unless only our signal ended it.
+    """
+    if job is None:
+        return Action.ENDED
+    if job.state in _ON_NODES:
+        begun = leaving.grace_end if leaving.requeued is None else leaving.requeued
+        late = ticks >= begun + settings.stop_timeout_seconds
+        completing = job.state is SlurmState.COMPLETING
+        if leaving.requeued is None and not completing:
+            return Action.REQUEUE if ticks >= leaving.grace_end else Action.WAIT
+        refused = bool(leaving.refusal) and not completing
+        return Action.GIVE_UP if late or refused else Action.WAIT
+    if job.state.finished and leaving.step.kind is not StepKind.REQUEUE:
+        return Action.REQUEUE_ENDED if died_of_warning(job, settings) else Action.ENDED
+    return Action.VACATED
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """``vacated``: the steps of the jobs that have left; ``results``: of those that ended, or would
+    not leave; ``nodes``: where all of these ran.
+    """
+
+    vacated: Mapping[JobId, Step]
+    results: Mapping[JobId, Result]
+    nodes: Collection[NodeName]
+
+
+class Vacating:
+    """The jobs that are to leave their nodes. All of a plan are signalled at once, and the grace of
+    each begins then; it delays nothing but what needs the job's own GPUs.
+    """
+
+    def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
+        self._adapter = adapter
+        self._watch = watch
+        self._settings = settings
+        self._leaving: dict[JobId, Leaving] = {}
+        self._nodes: dict[JobId, frozenset[NodeName]] = {}
+        self._looked = -inf  # the tick of the last :meth:`carry_on`
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._leaving
+
+    @property
+    def jobs(self) -> Collection[JobId]:
+        """The jobs that have not left yet."""
+        return self._leaving.keys()
+
+    @property
+    def nodes(self) -> set[NodeName]:
+        """The nodes that they are leaving."""
+        return {node for nodes in self._nodes.values() for node in nodes}
+
+    def begin(self, steps: Iterable[Step], jobs: Jobs) -> None:
+        """Warn running jobs, as just read, that are to leave."""
+        ticks = self._watch.ticks()
+        for step in steps:
+            job = jobs[step.job]
+            warning = None
+            if step.kind is not StepKind.REQUEUE and job.state is not SlurmState.COMPLETING:
+                warning = signal_of(job, self._settings)
+            if warning is None:
+                leaving = Leaving(step, ticks, ticks)
+            else:
+                end = ticks + warning.seconds
+                leaving = Leaving(step, ticks, end, warning.name, self._watch.now())
+            self._add(leaving, job)
+            if warning is not None:
+                self._warn(job.id, warning)
+
+    def _warn(self, job: JobId, warning: WarningSignal) -> None:
+        """Send the signal. Where it is for the steps alone, the batch shell is stopped before: a
+        step that dies of it, or exits, would let the script go on to its end, and Slurm call the
+        job completed or failed, mail its user and start its dependents. The requeue lets a stopped
+        shell go on as it ends it (22.05).
+        """
+        with refusals({}, job):  # of a job that just ended: its state tells
+            if warning.scope is SignalScope.STEPS:
+                self._adapter.signal(job, "STOP", SignalScope.BATCH)
+            self._adapter.signal(job, warning.name, warning.scope)
+
+    def let_go_on(self, jobs: Iterable[JobId]) -> None:
+        """Undo what :meth:`_warn` may have done to jobs that stay after all."""
+        for job in jobs:
+            with refusals({}, job):
+                self._adapter.signal(job, "CONT", SignalScope.BATCH)
+
+    def resume(self, transitions: Iterable[Transition], jobs: Jobs) -> None:
+        """Take up what another process, or an interrupted tick, had under way."""
+        self._leaving, self._nodes = {}, {}
+        ticks = self._watch.ticks()
+        for one in transitions:
+            grace_end = ticks + max(0.0, one.grace - one.seconds)
+            leaving = Leaving(one.step, ticks - one.seconds, grace_end, one.signal, one.signalled)
+            if one.phase is Phase.STOPPING:
+                leaving = replace(leaving, since=ticks, requeued=ticks)
+            self._add(leaving, jobs.get(one.step.job))
+
+    def transitions(self) -> list[Transition]:
+        """What is under way, to be stored."""
+        ticks = self._watch.ticks()
+        return [
+            Transition(
+                one.step,
+                Phase.LEAVING if one.requeued is None else Phase.STOPPING,
+                ticks - one.since,
+                signal=one.signal,
+                signalled=one.signalled,
+                grace=one.grace_end - one.since if one.requeued is None else 0.0,
+            )
+            for one in self._leaving.values()
+        ]
+
+    def _add(self, leaving: Leaving, job: JobReading | None) -> None:
+        self._leaving[leaving.step.job] = leaving
+        nodes = leaving.step.current.nodes if job is None else job.allocation.nodes or job.ran_on
+        self._nodes[leaving.step.job] = frozenset(nodes)
+
+    def next_look(self) -> float:
+        """The tick at which something is to be done even if no job changes."""
+        timeout, ticks = self._settings.stop_timeout_seconds, self._watch.ticks()
+
+        def look(one: Leaving) -> float:
+            if one.refusal:
+                return ticks
+            if one.requeued is None and self._looked < one.grace_end:
+                return one.grace_end
+            return (one.grace_end if one.requeued is None else one.requeued) + timeout
+
+        return min(map(look, self._leaving.values()), default=inf)
+
+    def changed(self, jobs: Jobs, soon: float) -> bool:
+        """Whether the jobs are to be read in full: some are off their nodes. After the tick
+        ``soon`` one is enough, before it half of them.
+        """
+        off = [job for job in self._leaving if job not in jobs or jobs[job].state not in _ON_NODES]
+        return bool(off) and (self._watch.ticks() >= soon or 2 * len(off) >= len(self._leaving))
+
+    def carry_on(self, jobs: Jobs) -> Departures:
+        """Do what is due by ``jobs``, just read."""
+        ticks = self._looked = self._watch.ticks()
+        vacated: dict[JobId, Step] = {}
+        results: dict[JobId, Result] = {}
+        for job_id, leaving in list(self._leaving.items()):
+            job = jobs.get(job_id)
+            action = next_action(leaving, job, ticks, self._settings)
+            if action in (Action.REQUEUE, Action.REQUEUE_ENDED):
+                self._requeue(leaving, ended=action is Action.REQUEUE_ENDED)
+            elif action is Action.VACATED:
+                vacated[job_id] = leaving.step
+            elif action is Action.ENDED:
+                results[job_id] = _ended(leaving, job)
+            elif action is Action.GIVE_UP and job is not None:
+                results[job_id] = _not_left(leaving, job)
+        nodes: set[NodeName] = set()
+        for job_id in (*vacated, *results):
+            del self._leaving[job_id]
+            nodes |= self._nodes.pop(job_id)
+        return Departures(vacated, results, nodes)
+
+    def _requeue(self, leaving: Leaving, *, ended: bool) -> None:
+        job, errors = leaving.step.job, dict[JobId, str]()
+        with refusals(errors, job):
+            self._adapter.requeue_hold(job, ended=ended)
+        ticks = self._watch.ticks()
+        self._leaving[job] = replace(
+            leaving, since=ticks, requeued=ticks, refusal=errors.get(job, "")
+        )
+
+
+def _ended(leaving: Leaving, job: JobReading | None) -> Result:
+    """A job that is over: by itself, or in the grace of our signal, which its user is to know."""
+    if job is None:
+        return Result(OutcomeStatus.GONE, error="Slurm knows no such job any more")
+    if not leaving.signalled or job.state is SlurmState.CANCELLED:
+        return Result(OutcomeStatus.GONE, error=f"it is {job.state_text}")
+    text = signal_end_text(leaving.signal, leaving.signalled, job)
+    return Result(OutcomeStatus.GONE, error=text, warned=leaving.signalled)
+
+
+def signal_end_text(name: str, signalled: float, job: JobReading) -> str:
+    """How a job ended in the grace of hops' signal, for its user."""
+    seconds = max(0.0, job.end - signalled)
+    how = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
+    return (
+        f"hops sent {name} at {clock(signalled)}; the script ended {seconds:.0f} s later with {how}"
+        f" ({job.state_text or job.state})"
+    )
+
+
+def _not_left(leaving: Leaving, job: JobReading) -> Result:
+    """A job that is still on its nodes though its time is over. Cleaning up is no failure: its
+    nodes stay busy until Slurm says otherwise.
+    """
+    text = leaving.refusal or f"it is still {job.state_text} after the requeue"
+    completing = job.state is SlurmState.COMPLETING and bool(leaving.step.target)
+    status = OutcomeStatus.PUT_OFF if completing else OutcomeStatus.FAILED
+    return Result(status, job.allocation, text, job.start)
+
+
+@dataclass(frozen=True, slots=True)
+class WarningSignal:
+    """A signal by name, and the seconds of grace after it."""
+
+    name: str
+    scope: SignalScope
+    seconds: float
+
+
+def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
+    """The script's own ``--signal``, which it handles; otherwise the site's.
+
+    None if the site's signal would only kill the script's shell: before the job could be requeued,
+    Slurm would call it failed, mail its user and strand the jobs that depend on it.
+    """
+    asked = job.asked
+    if asked.signal:
+        seconds = settings.grace_seconds if asked.signal_seconds is None else asked.signal_seconds
+        scope = SignalScope.STEPS if asked.signal_steps else SignalScope.BATCH
+        return WarningSignal(asked.signal, scope, min(seconds, settings.longest_grace_seconds))
+    name, scope = settings.checkpoint_signal, settings.signal_scope
+    if scope is SignalScope.BATCH and asked.traps is not None and name not in asked.traps:
+        return None
+    return WarningSignal(name, scope, settings.grace_seconds)
+
+
+def died_of_warning(job: JobReading, settings: ApplySettings) -> bool:
+    """Whether the job's script had no handler for our signal and died of it.
+
+    A shell reports a child that died of signal n as exit code 128 + n.
+    """
+    warning = signal_of(job, settings)
+    if warning is None:
+        return False
+    number = int(signal.Signals[f"SIG{warning.name}"])
+    died = job.exit_signal == number or job.exit_code == 128 + number
+    return job.state is SlurmState.FAILED and died

@@ -1,0 +1,113 @@
+"""Which planned starts can be released together, and what becomes of those that cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import Reading
+from hopsd.model.step import OutcomeStatus, Step
+from hopsd.slurm.shape import filled, fits, free_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result for one job; ``actual`` as read back. See :class:`StepOutcome`."""
+
+    status: OutcomeStatus
+    actual: Allocation = field(default_factory=Allocation)
+    error: str = ""
+    started: float = 0.0
+    reason: str = ""
+    ran: Allocation = field(default_factory=Allocation)
+    warned: float = 0.0
+
+
+def usable_gpus(reading: Reading) -> dict[NodeName, int]:
+    """GPUs that Slurm would give now on each usable node, in the cluster's node order."""
+    free = free_gpus((node for node in reading.nodes if node.usable), reading.jobs)
+    return free | {node.name: 0 for node in reading.nodes if node.completing and node.name in free}
+
+
+def startable_together(
+    steps: Iterable[Step], free: Mapping[NodeName, int], starting: Sequence[Allocation] = ()
+) -> list[Step]:
+    """Steps that can start together now, besides those already ``starting``.
+
+    Uneven shapes depend on what is free on their nodes at that moment: while one starts, no other
+    job starts on its nodes.
+    """
+    remaining, place = dict(free), {node: at for at, node in enumerate(free)}
+    for target in starting:
+        for node, gpus in target:
+            remaining[node] = remaining.get(node, 0) - gpus
+    moving = {node for target in starting for node in target.nodes}
+    filling = {node for target in starting if not target.even for node in target.nodes}
+    wave = []
+    for step in steps:
+        target = step.target
+        if target.even and fits(remaining, target) and filling.isdisjoint(target.nodes):
+            wave.append(step)
+            moving.update(target.nodes)
+            for node, gpus in target:
+                remaining[node] -= gpus
+        elif (
+            not target.even and moving.isdisjoint(target.nodes) and _is_filled(free, place, target)
+        ):
+            wave.append(step)
+            moving.update(target.nodes)
+            filling.update(target.nodes)
+    return wave
+
+
+def _is_filled(
+    free: Mapping[NodeName, int], place: Mapping[NodeName, int], target: Allocation
+) -> bool:
+    """Whether Slurm's own way of filling nodes gives exactly ``target``. ``place``: of each node in
+    the cluster's order.
+    """
+    if not place.keys() >= set(target.nodes):
+        return False
+    return filled(free, sorted(target.nodes, key=place.__getitem__), target.gpus) == target
+
+
+def unstartable(
+    waiting: Iterable[Step],
+    results: Mapping[JobId, Result],
+    targets: Mapping[JobId, Allocation],
+    free: Mapping[NodeName, int],
+) -> dict[JobId, Result]:
+    """The results of steps that cannot start, though nothing is under way.
+
+    It is no fault of theirs, and they are put off, where others did not start: what these were to
+    have is free now, and Slurm would fill nodes with it otherwise than planned.
+    """
+    if any(result.status is OutcomeStatus.PUT_OFF for result in results.values()):
+        return {step.job: put_off(step.target) for step in waiting}
+    missing = [job for job, result in results.items() if result.status is not OutcomeStatus.DONE]
+    nodes = {node for job in missing for node in targets[job].nodes}
+    failed = {step.job: step for step in waiting}
+    postponements: dict[JobId, Result] = {}
+    while postponed := [
+        step
+        for step in failed.values()
+        if fits(free, step.target) and not nodes.isdisjoint(step.target.nodes)
+    ]:
+        for step in postponed:
+            del failed[step.job]
+            nodes.update(step.target.nodes)
+            postponements[step.job] = put_off(step.target, "other jobs on its nodes did not start")
+    return postponements | {job: _no_room(step, free) for job, step in failed.items()}
+
+
+def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
+    there = ", ".join(f"{node}:{free.get(node, 0)}" for node in step.target.nodes)
+    why = "not free" if not fits(free, step.target) else "not what Slurm gives of what is free"
+    return Result(OutcomeStatus.FAILED, error=f"{step.target} is {why} ({{{there}}}); still held")
+
+
+def put_off(target: Allocation, why: str = "Slurm is busy starting other jobs") -> Result:
+    error = f"its start on {target} is postponed until the next plan: {why}"
+    return Result(OutcomeStatus.PUT_OFF, error=error)

@@ -1,0 +1,6 @@
+-- What predictions of starts and ends have learnt from what came true: one row.
+
+CREATE TABLE predictions (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    state jsonb NOT NULL
+);

@@ -1,0 +1,92 @@
+"""The samples of a step, kept on another number of GPUs: by gradient accumulation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hops_profiler import environment
+
+_NOTE = "hops.json"
+
+
+@dataclass(frozen=True)
+class Split:
+    """``micro_batch`` samples at a time on each of ``ranks``, ``accumulation`` times a step."""
+
+    micro_batch: int
+    accumulation: int
+    ranks: int
+
+    @property
+    def global_batch(self) -> int:
+        return self.micro_batch * self.accumulation * self.ranks
+
+    def keeping(self, global_batch: int) -> Split | None:
+        """The same ranks with ``global_batch`` samples a step, as many at a time as may be and no
+        more than now; None: the ranks cannot share them evenly.
+        """
+        share, rest = divmod(global_batch, self.ranks)
+        if rest or not share:
+            return None
+        micro_batch = next(
+            size for size in range(min(self.micro_batch, share), 0, -1) if share % size == 0
+        )
+        return Split(micro_batch, share // micro_batch, self.ranks)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a checkpoint does not say itself: its run's samples a step, the comment's learning rate
+    there, which a script may follow, and how many micro-batches a rank had in a step.
+    """
+
+    global_batch: int
+    learning_rate: float | None
+    accumulation: int = 1
+
+    @classmethod
+    def now(cls, split: Split) -> Note:
+        return cls(split.global_batch, environment.learning_rate(), split.accumulation)
+
+    @classmethod
+    def read(cls, checkpoint: Path | None) -> Note | None:
+        """None: the checkpoint has none."""
+        if checkpoint is None:
+            return None
+        try:
+            content = json.loads((checkpoint / _NOTE).read_text())
+            batch, rate = content["global_batch"], content["learning_rate"]
+            accumulation = content["accumulation"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        counts = (batch, accumulation)
+        usable = all(type(count) is int and count > 0 for count in counts)
+        return cls(batch, rate, accumulation) if usable else None
+
+    def write(self, checkpoint: Path) -> None:
+        """Beside the framework's own files. A checkpoint without it is one, too."""
+        with contextlib.suppress(OSError):
+            (checkpoint / _NOTE).write_text(json.dumps(asdict(self)))
+
+
+def kept(split: Split, note: Note | None) -> Split:
+    """How to go on with ``split`` from a checkpoint with ``note``: with its samples a step, if the
+    ranks can share them and the learning rate does not follow the number of GPUs.
+    """
+    if note is None or note.global_batch == split.global_batch:
+        return split
+    follows = note.learning_rate != environment.learning_rate()
+    same = None if follows else split.keeping(note.global_batch)
+    if same is None:
+        reason = (
+            "HOPS_LR is another" if follows else f"{split.ranks} ranks cannot share them evenly"
+        )
+        sys.stderr.write(
+            f"hops: a step now has {split.global_batch} samples, not {note.global_batch}, since"
+            f" {reason}: the framework counts the steps that are done as steps of this size\n"
+        )
+    return same or split

@@ -1,0 +1,105 @@
+"""Plans where not all sets of servers are listed: their bounds hold for all of them."""
+
+from __future__ import annotations
+
+from math import comb
+from typing import Any
+
+import numpy as np
+import pytest
+from best_plan import planned
+from rack_reference import RackReference, rack_snapshot
+
+from hopsd.core.placement import rack_sets
+from hopsd.core.placement.rack_sets import LeafServers, RackRule, even_sets, filled_sets
+from hopsd.solver import racks
+
+Json = dict[str, Any]
+
+
+def even_snapshot(seed: int) -> Json:
+    """Rack-bound jobs give equal counts."""
+    doc = rack_snapshot(seed, gap=0.0, time_limit=0.5)
+    for job in doc["jobs"]:
+        bound = job.get("segment") or job.get("max_switches")
+        if bound and job.get("shape") != "node":
+            job["shape"] = "even"
+    return doc
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bounds_hold_for_sets_that_are_not_listed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(racks, "_WHOLE_MAX", 0)
+    doc = even_snapshot(seed)
+    plan, reference = planned(doc), RackReference(doc)
+    value, best = reference.objective(plan["placements"]), reference.optimum()
+    assert plan["objective"] == pytest.approx(float(value), rel=1e-9)
+    assert plan["upper_bound"] >= float(best) * (1 - 1e-9)
+
+
+def test_some_of_these_plans_list_a_part_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    docs = [even_snapshot(seed) for seed in range(60)]
+    listed = [planned(doc)["configurations"] for doc in docs]
+    every = [sum(len(c) for _, _, c in RackReference(doc).program()) for doc in docs]
+    assert sum(some < all_ for some, all_ in zip(listed, every, strict=True)) >= 5
+
+
+def leaves_of(*sizes: int) -> LeafServers:
+    leaf = np.repeat(np.arange(len(sizes)), sizes)
+    return LeafServers(np.arange(len(leaf)), np.full(len(leaf), 4), leaf)
+
+
+def test_few_sets_are_all_listed_and_of_many_a_part() -> None:
+    few = even_sets(leaves_of(5, 5), 12, 4, RackRule(max_switches=1))
+    assert few.complete
+    assert len(few.shapes) == 2 * comb(5, 3)
+    many = even_sets(leaves_of(*[18] * 20), 24, 4, RackRule(segment=3))
+    assert not many.complete
+    assert 0 < len(many.shapes) < 2 * rack_sets.SETS_MAX
+    leaf = leaves_of(*[18] * 20).leaf[many.shapes.servers]
+    assert all((np.unique(row, return_counts=True)[1] % 3 == 0).all() for row in leaf)
+
+
+@pytest.mark.parametrize("most", [1, 2, None])
+def test_listed_sets_of_many_uneven_servers_fill_all_but_the_last(most: int | None) -> None:
+    rng = np.random.default_rng(7)
+    there = leaves_of(*[18] * 20)
+    idle = rng.integers(0, 5, len(there.servers))
+    found = filled_sets(
+        LeafServers(there.servers, idle, there.leaf), 30, RackRule(segment=1, max_switches=most)
+    )
+    gpus, servers = found.shapes.gpus, found.shapes.servers
+    assert len(gpus)
+    assert (gpus.sum(axis=1) == 30).all()
+    assert (gpus[:, :-1] == idle[servers[:, :-1]]).all()
+    assert (gpus[:, -1] <= idle[servers[:, -1]]).all()
+    if most:
+        assert all(len(set(row)) <= most for row in there.leaf[servers].tolist())
+
+
+def test_the_slowest_set_is_worth_1_though_it_is_not_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow server in the middle of a leaf, together with one of the other leaf."""
+    monkeypatch.setattr(rack_sets, "SETS_MAX", 0)
+    monkeypatch.setattr(racks, "_WHOLE_MAX", 0)
+    doc = even_snapshot(0)
+    doc["nodes"] = [
+        {"name": f"n{at}", "gpu_type": "a", "gpus": 2, "idle": 2, "switches": [f"l{at // 3}"]}
+        for at in range(6)
+    ]
+    job = {
+        "id": "1", "user": "u", "submit": 0, "wait": 1, "age": 1, "priority": 1.0, "reqs": [4],
+        "preemptible": True, "running": {}, "sensitivity": 1.0, "shape": "even", "per_node": 2,
+        "throughput": {"a": {"aggregated": {"1": 8.0}, "distributed": {"2": 8.0}}},
+        "server_factor": {"n1": 0.5}, "segment": 1, "across": {"1": 1.0, "2": 0.5},
+    }  # fmt: skip
+    doc |= {"jobs": [job], "limits": []}
+    doc["settings"]["paper_exact"] = False
+    plan = planned(doc)
+    assert plan["objective"] == float(RackReference(doc).optimum()) == 4.0
+    assert plan["configurations"] < comb(6, 2)

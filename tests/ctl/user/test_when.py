@@ -1,0 +1,113 @@
+"""`hopsctl when`: what it reads from a script, asks and shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hopsd.ctl.user import when as module
+from hopsd.ctl.user.when import limit_seconds, options, when
+from hopsd.errors import CommentError, InputError, RefusedError
+from hopsd.model.ids import UserName
+from hopsd.predict.hypothetical import Asked
+from hopsd.serve.when import when as answer
+
+SCRIPT = """#!/bin/bash
+# A training.
+#SBATCH --job-name=train --comment="hops:reqs=1,2;samples=1e6"  # elastic
+#SBATCH -t 1:30:00
+
+#SBATCH --comment=hops:reqs=4
+python train.py
+#SBATCH --comment=hops:reqs=8
+"""
+ANN = UserName("ann")
+
+
+class Source:
+    """Says how many seconds a job with so many GPUs waits."""
+
+    def __init__(self, document: dict[str, Any] | None) -> None:
+        self.document = document
+        self.asked: list[Asked] = []
+
+    def when(self, asked: Asked) -> dict[str, Any] | None:
+        self.asked.append(asked)
+        found: dict[str, Any] | None = (
+            None if asked.reqs == (2,) else {"expected": 60.0, "low": 0.0, "high": 600.0}
+        )
+        return found
+
+
+def test_options_of_a_script_end_at_its_first_command() -> None:
+    assert options(SCRIPT) == {"comment": "hops:reqs=4", "time": "1:30:00"}
+    with pytest.raises(InputError, match="No closing quotation"):
+        options('#SBATCH --comment="hops')
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 5400), ("90:30", 5430), ("1:30:00", 5400), ("2-12", 216000), ("1-0:30", 88200)],
+)
+def test_time_limits_are_read_as_sbatch_does(text: str, seconds: float) -> None:
+    assert limit_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "-5", "1:2:3:4", "nan"])
+def test_other_times_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="accepted is a time"):
+        limit_seconds(text)
+
+
+def test_every_count_is_asked_for() -> None:
+    source = Source({"at": 5.0, "arrivals_per_hour": 2.0})
+    comment = "hops:reqs=1,2;samples=10;workload=net"
+    found = answer(source, ANN, {"comment": comment, "time_limit_seconds": 60.0})
+    assert [way["reqs"] for way in found["ways"]] == [[1, 2], [1], [2]]
+    assert found["ways"][2]["predicted"] is None
+    assert source.asked[0] == Asked(ANN, (1, 2), 10.0, 60.0, "net", preemptible=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf"), "60", True, 1e12])
+def test_bad_limits_are_refused(limit: object) -> None:
+    with pytest.raises(InputError, match="time_limit_seconds"):
+        answer(Source({}), ANN, {"comment": "hops:reqs=1", "time_limit_seconds": limit})
+
+
+def test_bad_comments_are_refused() -> None:
+    with pytest.raises(CommentError):
+        answer(Source({}), ANN, {"comment": "hops:reqs=0"})
+
+
+def test_before_the_first_predictions_it_says_so() -> None:
+    with pytest.raises(RefusedError, match="nothing is predicted yet"):
+        answer(Source(None), ANN, {"comment": "hops:reqs=1"})
+
+
+def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def ask(_path: Path, command: str, **arguments: Any) -> Any:
+        asked.update(arguments, command=command)
+        return answer(Source({"at": 5.0, "arrivals_per_hour": 2.0}), ANN, arguments)
+
+    monkeypatch.setattr(module, "ask_daemon", ask)
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    script = tmp_path / "train.sh"
+    script.write_text(SCRIPT.replace("reqs=4", "reqs=1,2"))
+    done = CliRunner().invoke(when, [str(script)], catch_exceptions=False)
+    assert asked["command"] == "when"
+    assert asked["time_limit_seconds"] == 5400.0
+    assert "0s to 10m00s" in done.output
+    assert "not known" in done.output
+    assert "2.0 jobs an hour" in done.output
+
+
+def test_a_script_without_a_comment_needs_one(tmp_path: Path) -> None:
+    script = tmp_path / "plain.sh"
+    script.write_text("#!/bin/bash\nsleep 1\n")
+    done = CliRunner().invoke(when, [str(script)])
+    assert isinstance(done.exception, InputError)

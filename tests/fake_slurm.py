@@ -1,0 +1,138 @@
+"""An adapter in memory with a clock of its own, that starts released jobs as Slurm does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from hopsd.errors import SlurmError
+from hopsd.model.allocation import Allocation
+from hopsd.model.asked import NOTHING_ASKED, Asked
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.slurm.adapter import Placement, SignalScope
+from hopsd.slurm.shape import filled
+from hopsd.slurm.steps.wave import usable_gpus
+
+NODES = [NodeName(f"n{i}") for i in range(3)]
+
+
+class FakeSlurm:
+    """Starts released jobs the way Slurm does, a second later; ``calls`` is what it was asked."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.table: dict[JobId, JobReading] = {}
+        self.placed: dict[JobId, Allocation] = {}
+        self.cores: dict[JobId, int] = {}
+        self.nodes = tuple(NodeReading(name, GpuType("t"), 8, 32) for name in NODES)
+        self.calls: list[tuple[str, object]] = []
+        self.begins: dict[JobId, float] = {}
+        self.on_signal: Callable[[JobReading], JobReading] = lambda job: job
+        self.refuse: set[str] = set()
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.released_at: dict[JobId, float] = {}
+        self.readings = 0
+        self.signals: list[tuple[JobId, str, SignalScope]] = []
+
+    def add(self, number: int, **fields: object) -> JobId:
+        job = JobReading(
+            JobId(str(number)), UserName("u"), 1, "j", "hops:reqs=1", "main",
+            SlurmState.PENDING, 0.0, Hold.HOPS,
+        )  # fmt: skip
+        self.table[job.id] = replace(job, **fields)  # type: ignore[arg-type]
+        return job.id
+
+    def running(self, number: int, **gpus: int) -> JobId:
+        allocation = Allocation.of(gpus)
+        return self.add(number, state=SlurmState.RUNNING, hold=Hold.NONE, allocation=allocation)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        due = [act for when, act in self.later if when <= self.now]
+        self.later = [(when, act) for when, act in self.later if when > self.now]
+        for act in due:
+            act()
+
+    def change(self, job: JobId, **fields: object) -> None:
+        self.table[job] = replace(self.table[job], **fields)  # type: ignore[arg-type]
+
+    def asked(self, what: str, about: object) -> None:
+        self.calls.append((what, about))
+        if what in self.refuse:
+            raise SlurmError(f"{what} refused")
+
+    def cluster(self) -> Reading:
+        return Reading(self.now, self.nodes, tuple(self.table.values()))
+
+    def read(self) -> Reading:
+        self.readings += 1
+        return self.cluster()
+
+    def jobs(self) -> Sequence[JobReading]:
+        self.readings += 1
+        return tuple(self.table.values())
+
+    def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
+        return {job: self.table[job] for job in jobs if job in self.table}
+
+    def hold(self, job: JobId, begin: float = 0.0) -> None:
+        self.asked("hold", job)
+        self.change(job, hold=Hold.HOPS, begin=begin)
+
+    def place(self, placement: Placement) -> None:
+        self.asked("place", placement.job)
+        self.placed[placement.job] = placement.allocation
+        self.cores[placement.job] = placement.cores_per_gpu
+
+    def release(self, jobs: Sequence[JobId]) -> None:
+        self.asked("release", tuple(jobs))
+        for job in jobs:
+            self.released_at[job] = self.now
+            self.change(job, hold=Hold.NONE)
+            begins = self.now + self.begins.get(job, 1.0)
+            self.later.append((begins, lambda job=job: self._run(job)))  # type: ignore[misc]
+
+    def _run(self, job: JobId) -> None:
+        target = self.placed[job]
+        free = usable_gpus(self.cluster())
+        got = target if target.even else filled(free, target.nodes, target.gpus)
+        if got and all(free[node] >= gpus for node, gpus in got):
+            self.change(job, state=SlurmState.RUNNING, allocation=got, start=self.now)
+
+    def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
+        self.asked("signal", job)
+        self.signals.append((job, signal, scope))
+        if signal not in ("STOP", "CONT"):
+            self.table[job] = self.on_signal(self.table[job])
+
+    def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
+        self.asked("requeue_hold", job)
+        if self.table[job].state.finished and not ended:
+            return
+        self.change(job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation())
+        self.change(job, restarts=self.table[job].restarts + 1, submit=float(int(self.now)))
+
+    def unpin(
+        self,
+        job: JobId,
+        gpus: int,
+        comment: str,
+        *,
+        nodes: int = 1,
+        asked: Asked = NOTHING_ASKED,
+        avoid: Sequence[NodeName] = (),
+        begin_now: bool = False,
+        partition: str = "",
+    ) -> None:
+        assert comment.endswith(" #hops-released")
+        self.asked("unpin begin" if begin_now else "unpin", job)
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def writes(self) -> list[str]:
+        return [what for what, _ in self.calls]

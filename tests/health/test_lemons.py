@@ -1,0 +1,130 @@
+"""Nodes that break jobs are named; nodes that get jobs that break by themselves are not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from hopsd.health.lemons import ALPHA, find_lemons
+from hopsd.health.records import EndState, HealthNode, HealthRecords, JobEnd
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+NOW = 1e6
+DAY = 86_400.0
+
+
+def records(ends: Iterable[JobEnd], now: float = NOW) -> HealthRecords:
+    kept = tuple(ends)
+    names = sorted({node for end in kept for node in end.nodes})
+    return HealthRecords(now, tuple(HealthNode(n, GpuType("a"), 4) for n in names), (), kept)
+
+
+def end(at: float, state: EndState, *nodes: str, workload: str = "w0") -> JobEnd:
+    given = {NodeName(node): 4 for node in nodes}
+    return JobEnd(at, JobId(str(at)), WorkloadName(workload), given, state)
+
+
+def history(
+    seed: int,
+    *,
+    count: int = 600,
+    nodes: int = 12,
+    broken: tuple[str, ...] = (),
+    state: EndState = EndState.LAUNCH_FAILED,
+    several: int = 1,
+) -> list[JobEnd]:
+    """Workloads fail in 0 to 40 % of their runs; every third run on a broken node, too."""
+    r = random.Random(seed)
+    rates = [0.0, 0.02, 0.1, 0.4]
+    ends = []
+    for number in range(count):
+        chosen = [f"n{i}" for i in r.sample(range(nodes), r.randint(1, several))]
+        workload = r.randrange(len(rates))
+        outcome = EndState.FAILED if r.random() < rates[workload] else EndState.COMPLETED
+        if r.random() < 0.002:
+            outcome = EndState.NODE_FAIL
+        if set(chosen) & set(broken) and r.random() < 1 / 3:
+            outcome = state
+        ends.append(end(NOW - DAY + 100 * number, outcome, *chosen, workload=f"w{workload}"))
+    return ends
+
+
+@pytest.mark.parametrize(
+    "state", [EndState.LAUNCH_FAILED, EndState.NODE_FAIL, EndState.FAILED], ids=str
+)
+def test_a_node_that_breaks_every_third_run_is_the_only_one_named(state: EndState) -> None:
+    for seed in range(5):
+        found = find_lemons(records(history(seed, broken=("n3",), state=state)))
+        assert [lemon.node for lemon in found] == ["n3"], seed
+        assert found[0].failures > 2 * found[0].expected
+        assert found[0].p < ALPHA
+
+
+def test_healthy_nodes_are_seldom_named() -> None:
+    named = sum(bool(find_lemons(records(history(seed)))) for seed in range(100))
+    assert named <= 4  # 1 % of the judgements, at most
+
+
+def test_a_lemon_explains_the_failures_of_its_neighbours() -> None:
+    ends = history(1, count=500, broken=("n3",), several=4)
+    for number in range(30):  # n4 is often beside it, and has no failures of its own
+        state = EndState.LAUNCH_FAILED if number % 3 == 0 else EndState.COMPLETED
+        ends.append(end(NOW - 40_000 + number, state, "n3", "n4"))
+    assert [lemon.node for lemon in find_lemons(records(ends))] == ["n3"]
+
+
+def test_two_lemons_are_both_named() -> None:
+    found = find_lemons(records(history(2, broken=("n3", "n7"))))
+    assert {lemon.node for lemon in found} == {"n3", "n7"}
+
+
+def test_a_workload_that_always_fails_says_nothing_of_its_nodes() -> None:
+    ends = [end(NOW - DAY + i, EndState.COMPLETED, f"n{i % 9}") for i in range(200)]
+    fails = [
+        end(NOW - 1000 + i, EndState.FAILED, f"n{i % 2}", workload="broken") for i in range(20)
+    ]
+    assert find_lemons(records(ends + fails)) == ()
+
+
+def test_a_workload_that_ran_nowhere_else_says_nothing() -> None:
+    ends = [end(NOW - DAY + i, EndState.COMPLETED, f"n{i % 9}") for i in range(200)]
+    ends += [end(NOW - 1000 + i, EndState.FAILED, "n0", workload="new") for i in range(20)]
+    assert find_lemons(records(ends)) == ()
+
+
+def test_a_user_who_tries_again_and_again_is_one_observation() -> None:
+    ends = [end(NOW - DAY + i, EndState.COMPLETED, f"n{i % 9}", workload="w") for i in range(90)]
+    ends += [end(NOW - 1000 + i, EndState.FAILED, "n0", workload="w") for i in range(20)]
+    assert find_lemons(records(ends)) == ()
+
+
+def test_a_job_that_fails_at_its_launch_anywhere_is_not_its_nodes_fault() -> None:
+    ends = [end(NOW - DAY + i, EndState.COMPLETED, f"n{i % 9}") for i in range(300)]
+    ends += [
+        end(NOW - 5000 + i, EndState.LAUNCH_FAILED, f"n{i % 9}", workload="bad image")
+        for i in range(90)
+    ]
+    ends += [
+        end(NOW - 900 + i, EndState.LAUNCH_FAILED, "n0", workload="bad image") for i in range(9)
+    ]
+    assert find_lemons(records(ends)) == ()
+
+
+def test_what_is_over_for_a_month_is_forgiven_and_what_comes_later_is_not_read() -> None:
+    ends = history(3, broken=("n3",))
+    assert find_lemons(records(ends))
+    assert find_lemons(records(ends, now=NOW + 31 * DAY)) == ()
+    assert find_lemons(records(ends, now=NOW - DAY - 1)) == ()
+    late = [end(NOW + 1 + i, EndState.LAUNCH_FAILED, "n5") for i in range(50)]
+    assert find_lemons(records([*ends, *late])) == find_lemons(records(ends))
+
+
+def test_one_node_alone_is_compared_with_nothing() -> None:
+    ends = [end(NOW - i, EndState.LAUNCH_FAILED, "n0") for i in range(20)]
+    assert find_lemons(records(ends)) == ()
+
+
+def test_no_ends_no_lemons() -> None:
+    assert find_lemons(records([])) == ()

@@ -1,0 +1,213 @@
+"""Slow nodes are named with an interval and a time, healthy ones are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.health.site import DAY, SiteSettings, Slowdown, simulate
+from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, SpeedRecord
+from hopsd.health.slow import find_slow
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, every=240.0)
+
+
+def named(site: SiteSettings, seed: int) -> dict[str, SlowNode]:
+    return {slow.node: slow for slow in find_slow(simulate(site, seed))}
+
+
+def quiet(site: SiteSettings) -> SiteSettings:
+    """Whole servers, one run each."""
+    return replace(site, spread=0.0, shared=0.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_server_is_the_only_one_named(seed: int) -> None:
+    found = named(replace(SITE, slow=(Slowdown(3, 0.05),)), seed)
+    assert set(found) == {"n3"}
+    assert found["n3"].low < found["n3"].factor < found["n3"].high
+    assert found["n3"].factor == pytest.approx(0.95, abs=0.02)
+    assert found["n3"].since is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_is_named_where_nobody_is_slow(seed: int) -> None:
+    site = replace(SITE, days=1.5)
+    assert named(site, seed) == {}
+    assert named(replace(site, spread=0.6, run=0.02, busy=0.15), seed) == {}
+    assert named(replace(site, spread=0.9, ranks=True), seed) == {}
+
+
+def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> None:
+    since = 1.5 * DAY
+    site = replace(quiet(SITE), every=30.0, noise=0.01, slow=(Slowdown(3, 0.05, since),))
+    records = simulate(site, 3)
+    after = [r.at for r in records.records if "n3" in r.nodes and r.at >= since]
+    found = find_slow(replace(records, now=after[20]))
+    assert [slow.node for slow in found] == ["n3"]
+    assert found[0].since == pytest.approx(since, abs=600.0)
+
+
+def test_a_server_two_percent_slow_is_named_after_a_day() -> None:
+    found = named(replace(quiet(SITE), days=3.0, slow=(Slowdown(3, 0.02, 2.0 * DAY),)), 1)
+    assert set(found) == {"n3"}
+    assert found["n3"].factor == pytest.approx(0.98, abs=0.006)
+
+
+def test_a_slowdown_that_went_away_is_over() -> None:
+    site = replace(quiet(SITE), slow=(Slowdown(3, 0.06, 0.5 * DAY, 1.2 * DAY),))
+    records = simulate(site, 2)
+    assert [s.node for s in find_slow(replace(records, now=1.1 * DAY))] == ["n3"]
+    assert find_slow(records) == ()
+
+
+def test_jobs_over_several_servers_name_the_slowest() -> None:
+    site = replace(SITE, spread=1.0, shared=0.0, days=4.0, slow=(Slowdown(3, 0.06),))
+    assert set(named(site, 1)) == {"n3"}
+
+
+def test_computing_times_of_ranks_name_it_sooner() -> None:
+    site = replace(SITE, spread=1.0, ranks=True, days=0.6, slow=(Slowdown(3, 0.05),))
+    found = named(site, 1)
+    assert set(found) == {"n3"}
+    assert found["n3"].high - found["n3"].low < 0.01
+
+
+def test_the_future_is_not_read() -> None:
+    records = simulate(replace(SITE, slow=(Slowdown(3, 0.05, DAY),)), 4)
+    now = 1.4 * DAY
+    past = tuple(r for r in records.records if r.at <= now)
+    assert find_slow(replace(records, now=now)) == find_slow(
+        replace(records, now=now, records=past)
+    )
+
+
+def test_the_order_of_records_does_not_matter() -> None:
+    records = simulate(replace(SITE, days=1.0, slow=(Slowdown(3, 0.05),)), 5)
+    turned = replace(records, records=records.records[::-1])
+    assert find_slow(turned) == find_slow(records)
+
+
+def plain(
+    speeds: dict[str, float],
+    workload: str = "w",
+    gpu_type: str = "a",
+    *,
+    count: int = 60,
+    seed: int = 0,
+) -> tuple[list[HealthNode], list[SpeedRecord]]:
+    """One run on each node, at ``speeds``."""
+    r = np.random.default_rng(seed)
+    nodes = [HealthNode(NodeName(name), GpuType(gpu_type), 4) for name in speeds]
+    records = [
+        SpeedRecord(
+            60.0 * i,
+            WorkloadName(workload),
+            JobId(f"{workload}-{name}"),
+            {NodeName(name): 4},
+            float(np.exp(r.normal(0.0, 0.01))) / speed,
+        )
+        for name, speed in speeds.items()
+        for i in range(count)
+    ]
+    return nodes, records
+
+
+def judged(*parts: tuple[list[HealthNode], list[SpeedRecord]]) -> list[str]:
+    nodes = {node.name: node for given_nodes, _ in parts for node in given_nodes}
+    records = tuple(record for _, given_records in parts for record in given_records)
+    return [s.node for s in find_slow(HealthRecords(1e5, tuple(nodes.values()), records))]
+
+
+def test_a_workload_that_ran_on_one_server_says_nothing() -> None:
+    usual = plain(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0))
+    assert judged(usual, plain({"n4": 0.5}, "new")) == []
+
+
+def test_a_type_with_one_server_is_compared_with_nothing() -> None:
+    usual = plain(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0))
+    assert judged(usual, plain({"b0": 0.5}, gpu_type="b")) == []
+
+
+def test_of_three_servers_the_slow_one_is_named_once_several_jobs_say_so() -> None:
+    speeds = {"n0": 1.0, "n1": 0.9, "n2": 1.0}
+    jobs = [plain(speeds, f"w{number}", seed=number) for number in range(3)]
+    for number, (_, records) in enumerate(jobs):
+        records[:] = [replace(r, at=r.at + 10_000.0 * number) for r in records]
+    assert judged(*jobs) == ["n1"]
+
+
+def test_of_two_servers_that_differ_neither_is_certainly_the_odd_one() -> None:
+    assert judged(plain({"n0": 1.0, "n1": 0.9})) == []
+
+
+def test_a_faster_server_makes_no_other_slow() -> None:
+    speeds = {**dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0), "n4": 1.1}
+    assert judged(plain(speeds)) == []
+
+
+def test_servers_that_always_run_together_are_not_told_apart() -> None:
+    usual = plain(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0), count=20)
+    pairs = []
+    for number, pair in enumerate([("n0", "n1"), ("n2", "n3"), ("n4", "n5")] * 4):
+        loss = 1.1 if "n4" in pair else 1.0
+        pairs += [
+            SpeedRecord(
+                5000.0 * (number // 3) + 60.0 * i,
+                WorkloadName("pair"),
+                JobId(f"p{number}"),
+                {NodeName(n): 4 for n in pair},
+                loss * (1.0 + 0.002 * (i % 3)),
+            )
+            for i in range(60)
+        ]
+    nodes = [HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(6)]
+    assert judged(usual, (nodes, pairs)) == []
+
+
+def test_no_records_no_verdict() -> None:
+    assert judged((plain({"n0": 1.0})[0], [])) == []
+
+
+def test_ranks_that_compute_no_time_are_no_evidence() -> None:
+    nodes, records = plain(dict.fromkeys(["n0", "n1"], 1.0))
+    ranks = tuple(RankTime(NodeName(n), 0.0, 1.0) for n in ("n0", "n1"))
+    both = {NodeName("n0"): 4, NodeName("n1"): 4}
+    records = [replace(record, nodes=both, ranks=ranks) for record in records]
+    assert judged((nodes, records)) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.0, 1e6),
+            st.sampled_from(["w0", "w1"]),
+            st.sampled_from(["1", "2", "3"]),
+            st.sets(st.sampled_from(["n0", "n1", "n2"]), min_size=1),
+            st.floats(1e-9, 1e9),
+            st.booleans(),
+        ),
+        max_size=30,
+    )
+)
+def test_whatever_is_recorded_gives_sane_verdicts(rows: list[tuple]) -> None:  # type: ignore[type-arg]
+    nodes = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(3))
+    records = tuple(
+        SpeedRecord(
+            at,
+            WorkloadName(workload),
+            JobId(job),
+            {NodeName(n): 1 for n in sorted(on)},
+            seconds,
+            tuple(RankTime(NodeName(n), seconds, 0.0) for n in sorted(on)) if ranks else (),
+        )
+        for at, workload, job, on, seconds, ranks in rows
+    )
+    for slow in find_slow(HealthRecords(1e6, nodes, records)):
+        assert 0.0 < slow.low <= slow.factor <= slow.high < 1.0

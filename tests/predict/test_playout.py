@@ -1,0 +1,190 @@
+"""Playouts of small situations whose outcome can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.queue.run_time import Expectation
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, JobState, Node, ThroughputTable
+from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.predict.calibration import Kind
+from hopsd.predict.predictor import Prediction, Predictor
+from hopsd.predict.situation import Situation, Source, situation_of
+from hopsd.predict.traits import traits_of
+
+T = GpuType("t")
+LINEAR = {T: ThroughputTable({1: 1.0}, {2: 1.0})}
+ROUND = 100.0
+
+
+def job(name: str, seconds: float | None, *reqs: int, on: Mapping[str, int] | None = None,
+        limit: float | None = None, done: float = 0.0, submit: float = 0.0,
+        **more: object) -> Job:  # fmt: skip
+    """A job that needs ``seconds`` on its single count of GPUs."""
+    return Job(
+        JobId(name),
+        UserName("u"),
+        submit,
+        max(0.0, -submit),
+        reqs,
+        LINEAR,
+        samples=None if seconds is None else seconds * reqs[0],
+        samples_done=done * reqs[0],
+        time_limit_seconds=limit,
+        running=Allocation.of({NodeName(n): g for n, g in (on or {}).items()}),
+        run_seconds=done,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def situation(
+    jobs: Sequence[Job],
+    sizes: Sequence[int] = (4,),
+    expected: Mapping[JobId, Expectation] | None = None,
+) -> Situation:
+    held = {node: gpus for each in jobs for node, gpus in each.running}
+    nodes = tuple(
+        Node(NodeName(f"n{i}"), T, size, size - held.get(NodeName(f"n{i}"), 0))
+        for i, size in enumerate(sizes)
+    )
+    snapshot = Snapshot(1000.0, RoundInfo(first=False, seconds=ROUND), nodes, tuple(jobs))
+    return situation_of(snapshot, expected or {}, 1000.0 + ROUND, ROUND)
+
+
+def said(policy: str, of: Situation) -> dict[tuple[str, str], Prediction]:
+    predictor = Predictor(traits_of(policy))
+    return {(p.job, p.kind.value): p for p in predictor.all_of(of)}
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+", "fifo", "slurm", "sjf", "srtf"])
+def test_a_running_job_ends_when_its_samples_are_done(policy: str) -> None:
+    found = said(policy, situation([job("1", 600.0, 2, on={"n0": 2}, done=150.0)]))
+    end = found["1", "end"]
+    assert end.expected == pytest.approx(1000.0 + 450.0, abs=1.0)
+    assert end.low <= end.expected <= end.high
+    assert end.progress == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "slurm", "hops-fifo"])
+def test_a_waiting_job_starts_when_the_job_before_it_ends(policy: str) -> None:
+    jobs = [
+        job("1", 300.0, 4, on={"n0": 4}, submit=-10.0, preemptible=False),
+        job("2", 200.0, 4, submit=-5.0),
+        job("3", 50.0, 4, submit=-1.0),
+    ]
+    found = said(policy, situation(jobs))
+    assert found["2", "start"].expected == pytest.approx(1300.0, abs=10.0)
+    assert found["3", "start"].expected == pytest.approx(1500.0, abs=20.0)
+
+
+def test_backfill_lets_a_short_job_go_first_only_where_it_delays_nobody() -> None:
+    jobs = [
+        job("1", 300.0, 3, on={"n0": 3}, submit=-10.0),
+        job("2", 200.0, 4, submit=-5.0),
+        job("short", 50.0, 1, submit=-2.0),
+        job("long", 900.0, 1, submit=-1.0),
+    ]
+    found = said("slurm", situation(jobs))
+    assert found["short", "start"].expected == pytest.approx(1000.0, abs=1.0)
+    assert found["2", "start"].expected == pytest.approx(1300.0, abs=1.0)
+    assert found["long", "start"].expected >= 1499.0
+
+
+def test_fifo_lets_nobody_overtake() -> None:
+    jobs = [
+        job("1", 300.0, 3, on={"n0": 3}, submit=-10.0),
+        job("2", 200.0, 4, submit=-5.0),
+        job("short", 50.0, 1, submit=-2.0),
+    ]
+    assert said("fifo", situation(jobs))["short", "start"].expected >= 1299.0
+
+
+def test_a_job_that_fits_no_server_of_a_timetable_has_no_start() -> None:
+    jobs = [job("1", 100.0, 8)]
+    assert ("1", "start") not in said("slurm", situation(jobs, (4,)))
+
+
+def test_a_preemptive_policy_lets_a_short_job_start_when_the_round_ends() -> None:
+    jobs = [
+        job("1", 50_000.0, 4, on={"n0": 4}, submit=-10.0),
+        job("2", 60.0, 4, submit=-5.0),
+    ]
+    start = said("srtf", situation(jobs))["2", "start"]
+    assert start.expected == pytest.approx(1000.0 + ROUND, abs=5.0)
+
+
+def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
+    jobs = [
+        job("1", 400.0, 1, 2, 4, on={"n0": 1}),
+        job("2", 30.0, 3, on={"n0": 3}),
+    ]
+    end = said("hops", situation(jobs))["1", "end"]
+    # After the round, or sooner, it has all four: 100 s on one, 300 s of work on four.
+    assert 1000.0 + 90.0 <= end.expected <= 1000.0 + 250.0
+
+
+def test_nothing_known_nothing_said() -> None:
+    unknown = job("1", None, 2, on={"n0": 2})
+    of = situation([unknown])
+    assert of.sources == (Source.NOTHING,)
+    assert said("hops", of) == {}
+
+
+def test_a_held_job_has_no_start() -> None:
+    held = replace(job("1", 100.0, 1), state=JobState.HELD)
+    assert said("hops", situation([held])) == {}
+
+
+def test_a_time_limit_bounds_the_end() -> None:
+    limited = job("1", None, 2, on={"n0": 2}, limit=1000.0, done=100.0)
+    found = [
+        Predictor(traits_of("slurm"), seed=seed).all_of(situation([limited]))[0]
+        for seed in range(20)
+    ]
+    assert all(1000.0 < p.expected <= 1000.0 + 900.0 + 1.0 for p in found)
+    assert np.mean([p.high - p.low for p in found]) > 100.0
+
+
+def test_past_runs_give_a_distribution() -> None:
+    of = situation(
+        [job("1", None, 2, on={"n0": 2})],
+        expected={JobId("1"): Expectation(1000.0, None, 0.5, 2.0, "from 9 runs")},
+    )
+    end = said("slurm", of)["1", "end"]
+    assert 1200.0 < end.low < end.expected < end.high < 4000.0
+    assert end.source is Source.PAST_RUNS
+
+
+def test_the_same_seed_says_the_same() -> None:
+    jobs = [job(str(i), None, 2, limit=500.0 * (i + 1)) for i in range(6)]
+    of = situation(jobs, (4, 4))
+    first = Predictor(traits_of("hops"), seed=3).all_of(of)
+    assert first == Predictor(traits_of("hops"), seed=3).all_of(of)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(1.0, 1e5), st.sampled_from([(1,), (2,), (1, 2, 4), (4,), (3, 8)])),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sampled_from(["hops", "hops+", "slurm", "fifo", "las"]),
+)
+def test_intervals_are_in_order_and_not_before_now(
+    wanted: list[tuple[float, tuple[int, ...]]], policy: str
+) -> None:
+    jobs = [
+        job(str(i), seconds, *reqs, submit=-float(i)) for i, (seconds, reqs) in enumerate(wanted)
+    ]
+    of = situation(jobs, (8, 4))
+    for p in Predictor(traits_of(policy)).all_of(of):
+        assert of.now <= p.low <= p.expected <= p.high < np.inf
+        assert p.kind is Kind.START

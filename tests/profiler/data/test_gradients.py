@@ -1,0 +1,88 @@
+"""The exchange of gradients, where ranks have different numbers of micro-batches."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402 - torch may be missing
+from hops_profiler import ElasticLoader, average_gradients  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_all_micro_batches_but_the_last_keep_their_gradients() -> None:
+    synced: list[bool] = []
+
+    class Parallel:
+        held = False
+
+        @contextlib.contextmanager
+        def no_sync(self) -> Iterator[None]:
+            self.held = True
+            yield
+            self.held = False
+
+    model = Parallel()
+    for step in ElasticLoader(range(10), global_batch=6, micro_batch=2).steps():
+        for _ in step:
+            with step.no_sync(model):
+                synced.append(not model.held)
+    assert synced == [False, False, True, False, True]
+
+
+def test_a_plain_model_has_nothing_to_hold_back() -> None:
+    for step in ElasticLoader(range(4), global_batch=4, micro_batch=2).steps():
+        for _ in step:
+            with step.no_sync(torch.nn.Linear(2, 2)):
+                pass
+
+
+def test_a_missing_gradient_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And stays missing where no rank has one: weight decay would move a parameter of zeros."""
+    here, frozen, nowhere = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    other = torch.nn.Parameter(torch.zeros(3))
+    model = torch.nn.Module()
+    for name, parameter in zip("abcd", (here, frozen, nowhere, other), strict=True):
+        model.register_parameter(name, parameter)
+    frozen.requires_grad_(False)
+    here.grad = torch.tensor([2.0, 4.0])
+    theirs = iter([torch.tensor([0.0, 0, 0, 0, 3, 3, 3]), torch.tensor([0.0, 0, 1])])
+
+    def all_reduce(ours: torch.Tensor, how: object = dist.ReduceOp.SUM) -> None:
+        ours.copy_(
+            ours + next(theirs) if how == dist.ReduceOp.SUM else torch.maximum(ours, next(theirs))
+        )
+
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    average_gradients(model)
+    assert here.grad.tolist() == [1, 2]
+    assert other.grad is not None
+    assert other.grad.tolist() == [1.5, 1.5, 1.5]
+    assert nowhere.grad is frozen.grad is None
+
+
+def test_alone_it_does_nothing() -> None:
+    average_gradients(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.live
+@pytest.mark.long
+def test_real_ranks_that_are_killed_and_moved_train_as_one_unbroken() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "bench.elastic.moves", "--sequences", "10"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,200 @@
+"""Loops whose samples, steps or passes are easily counted wrong; the argument names one."""
+
+import sys
+import threading
+import time
+
+import torch
+from common import show
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, Dataset
+
+STEPS = 24
+BATCH = 8
+
+
+def model_and_optimizer():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def train(loss, optimizer):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    show(loss)
+
+
+def slices_of_what_is_read():
+    """The loader yields the rows of four steps, each of which trains on a quarter."""
+    model, optimizer = model_and_optimizer()
+    rows = torch.randn(4 * BATCH * STEPS, 6)
+    for step, batch in enumerate(DataLoader(rows, batch_size=4 * BATCH)):
+        part = batch[step % 4 * BATCH :][:BATCH]
+        train(model(part).pow(2).mean(), optimizer)
+
+
+class ReadyBatches(Dataset):
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        made = torch.Generator().manual_seed(index)
+        return torch.randn(BATCH, 6, generator=made), torch.randn(BATCH, 1, generator=made)
+
+
+def ready_batches():
+    """A data set of batches: its loader takes each for a sample."""
+    model, optimizer = model_and_optimizer()
+    for features, targets in DataLoader(ReadyBatches(), batch_size=1):
+        train(mse_loss(model(features[0]), targets[0]), optimizer)
+
+
+class Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, model, features, *parameters):
+        ctx.model = model
+        ctx.save_for_backward(features)
+        with torch.no_grad():
+            return model(features)
+
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.enable_grad():
+            out = ctx.model(ctx.saved_tensors[0])
+            grads = torch.autograd.grad(out, list(ctx.model.parameters()), grad)
+        return None, None, *grads
+
+
+def recomputed():
+    """As adjoint solvers and reversible layers: the model runs without a graph."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        features = torch.randn(BATCH, 6)
+        out = Recomputed.apply(model, features, *model.parameters())
+        train(out.pow(2).mean(), optimizer)
+
+
+def blind_look():
+    """The loss of one step in two is over the weights alone."""
+    model, optimizer = model_and_optimizer()
+    for step in range(STEPS):
+        if step == 2:
+            loss = sum(p.pow(2).sum() for p in model.parameters())
+        else:
+            loss = model(torch.randn(BATCH, 6)).pow(2).mean()
+        train(loss, optimizer)
+
+
+def compiled_helper():
+    """The model is eager; a function of the update is compiled, as Muon's is."""
+    model, optimizer = model_and_optimizer()
+
+    @torch.compile(backend="eager")
+    def scaled(grad):
+        return grad / (grad.norm() + 1e-6)
+
+    for _ in range(STEPS):
+        loss = model(torch.randn(BATCH, 6)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.grad = scaled(parameter.grad)
+        optimizer.step()
+        show(loss)
+
+
+def packed_texts():
+    """All texts of a batch in one row."""
+    model = torch.nn.Sequential(torch.nn.Embedding(32, 6), torch.nn.Linear(6, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    texts = torch.randint(32, (BATCH * STEPS, 5))
+    for batch in DataLoader(texts, batch_size=BATCH):
+        train(model(batch.reshape(1, -1)).pow(2).mean(), optimizer)
+
+
+def time_first():
+    """Four steps of time are the first axis."""
+    model, optimizer = model_and_optimizer()
+    for batch in DataLoader(torch.randn(BATCH * STEPS, 4, 6), batch_size=BATCH):
+        train(model(batch.transpose(0, 1)).pow(2).mean(), optimizer)
+
+
+def bags():
+    """A sample is a bag of instances, with one output."""
+    features = torch.nn.Linear(6, 1)
+
+    class Bag(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features = features
+
+        def forward(self, instances):
+            return self.features(instances).max(0, keepdim=True).values
+
+    model = Bag()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in DataLoader(torch.randn(STEPS, 9, 6), batch_size=1):
+        train(model(batch[0]).pow(2).mean(), optimizer)
+
+
+def sampling():
+    """Twice the model is tried out for long, without a loader and without `eval()`."""
+    model, optimizer = model_and_optimizer()
+    for step, batch in enumerate(DataLoader(torch.randn(3 * STEPS * BATCH, 6), batch_size=BATCH)):
+        train(model(batch).pow(2).mean(), optimizer)
+        if step % 32 == 31:
+            with torch.no_grad():
+                model(batch)
+                time.sleep(0.5)
+
+
+def rollouts():
+    """What is made without a graph each eight steps is what they train on."""
+    model, optimizer = model_and_optimizer()
+    for step, batch in enumerate(DataLoader(torch.randn(3 * STEPS * BATCH, 6), batch_size=BATCH)):
+        if step % 8 == 0:
+            with torch.no_grad():
+                time.sleep(0.1)
+        train(model(batch).pow(2).mean(), optimizer)
+
+
+def learners():
+    """Two threads train the same model in turns, as IMPALA's."""
+    model, optimizer = model_and_optimizer()
+    turn = threading.Barrier(2)
+
+    def learn(number):
+        for _ in range(STEPS):
+            turn.wait()
+            for first in (0, 1):
+                if number == first:
+                    train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+                turn.wait()
+
+    threads = [threading.Thread(target=learn, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def lbfgs():
+    """One step is the whole training."""
+    model, _ = model_and_optimizer()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.01, max_iter=60, max_eval=60)
+    features, targets = torch.randn(BATCH, 6), torch.randn(BATCH, 1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = mse_loss(model(features), targets)
+        loss.backward()
+        show(loss)
+        return loss
+
+    optimizer.step(closure)
+
+
+torch.manual_seed(3)
+globals()[sys.argv[1]]()

@@ -1,0 +1,227 @@
+"""Rounds while steps are under way: others are planned for, and a restart goes on where it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from fake_slurm import NODES, FakeSlurm
+from hypothesis import given
+from hypothesis import strategies as st
+from memory_store import MemoryStore
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.plan import Plan, PlanSettings
+from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
+from hopsd.policies.hops.policy import plan as hops
+from hopsd.round.recover import recover
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.under_way import COMPLETING_SECONDS, carry_on, planning_reading
+from hopsd.round.window import RoundWindow
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.watch import ApplySettings
+from hopsd.store.port import PlanRecord
+
+SETTINGS = RoundSettings(seconds=600.0, plan=PlanSettings(time_limit_seconds=5.0))
+REFRESH = 3.0
+
+
+def store() -> MemoryStore:
+    table = ThroughputTable({1: 100.0, 8: 90.0}, {2: 80.0})
+    return MemoryStore(tables={WorkloadName("w"): {GpuType("t"): table}})
+
+
+def port(slurm: FakeSlurm) -> SlurmPort:
+    settings = ApplySettings(grace_seconds=10.0, poll_seconds=0.5, patience_seconds=3.0)
+    return SlurmPort(
+        slurm, settings, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep
+    )
+
+
+def submit(slurm: FakeSlurm, number: int, gpus: int) -> JobId:
+    comment = f"hops:reqs={gpus};workload=w"
+    return slurm.add(number, comment=comment, submit=slurm.now, time_limit_seconds=3600.0)
+
+
+def stubborn(slurm: FakeSlurm) -> JobReading:
+    """A job on n0 that was asked to leave, asks for 300 s, and ignores the signal."""
+    job = slurm.running(1, n0=8)
+    asked = Asked(signal="USR1", signal_seconds=300)
+    slurm.change(job, comment="hops:reqs=8;workload=w", asked=asked, start=slurm.now)
+    return slurm.table[job]
+
+
+def begin(slurm: FakeSlurm, site: SlurmPort, memory: MemoryStore, *steps: Step) -> None:
+    """Record and begin a plan of these steps, as a round does."""
+    targets = {step.job: step.target for step in steps if step.target}
+    record = PlanRecord(slurm.now, slurm.now + 600.0, True, slurm.now, Plan(targets), steps)
+    plan = memory.begin_plan(record)
+    outcomes = site.apply(steps)
+    memory.save_transitions(site.under_way)
+    memory.finish_plan(plan, outcomes, slurm.now)
+
+
+def preempt(job: JobReading) -> Step:
+    return Step(job.id, StepKind.PREEMPT, current=job.allocation)
+
+
+def test_one_job_that_ignores_its_signal_stops_nobody() -> None:
+    """Others' one-GPU jobs waited up to 320 s beside idle GPUs."""
+    slurm, memory = FakeSlurm(), store()
+    site, job = port(slurm), stubborn(slurm)
+    begin(slurm, site, memory, preempt(job))
+    window, gaps, number = RoundWindow(slurm.now, slurm.now + 600.0), [], 10
+    while slurm.now < 1290.0:
+        if number < 20:
+            submit(slurm, number, 1)
+            number += 1
+        begun = slurm.now
+        result = run_round(site, memory, hops, SETTINGS, window)
+        window = result.window
+        assert "USR1" in result.plan.waiting[job.id].text
+        slurm.sleep(REFRESH)
+        gaps.append(slurm.now - begun)
+    assert max(gaps) <= 10.0
+    assert all(slurm.table[JobId(str(n))].state is SlurmState.RUNNING for n in range(10, number))
+    assert slurm.table[job.id].state is SlurmState.RUNNING
+    slurm.sleep(20.0)
+    outcomes = carry_on(site, memory)
+    while site.under_way:
+        slurm.sleep(1.0)
+        outcomes += carry_on(site, memory)
+    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.DONE]
+    assert memory.transitions() == ()
+    assert memory.last_outcomes([job.id])[job.id].status is OutcomeStatus.DONE
+
+
+def test_gpus_that_a_job_is_to_get_are_given_to_no_other() -> None:
+    slurm, memory = FakeSlurm(), store()
+    site, job, heir = port(slurm), stubborn(slurm), submit(slurm, 2, 8)
+    target = Allocation.of({NodeName("n0"): 8})
+    begin(slurm, site, memory, preempt(job), Step(heir, StepKind.START, target=target))
+    submit(slurm, 3, 8), submit(slurm, 4, 8), submit(slurm, 5, 8)
+    window = RoundWindow(slurm.now, slurm.now + 600.0)
+    while site.under_way or slurm.now < 1310.0:
+        window = run_round(site, memory, hops, SETTINGS, window).window
+        slurm.sleep(REFRESH)
+    assert slurm.table[heir].allocation == target
+    assert slurm.writes().count("requeue_hold") == 1
+
+
+def test_a_hopsd_that_is_killed_in_a_grace_goes_on_with_it() -> None:
+    slurm, memory = FakeSlurm(), store()
+    job = stubborn(slurm)
+    begin(slurm, port(slurm), memory, preempt(job))
+    slurm.sleep(30.0)
+    other = port(slurm)
+    assert recover(other, memory, 8) is None
+    assert [one.phase for one in other.under_way] == [Phase.LEAVING]
+    window = RoundWindow(slurm.now, slurm.now + 600.0)
+    while other.under_way:
+        run_round(other, memory, hops, SETTINGS, window)
+        slurm.sleep(REFRESH)
+    assert slurm.writes().count("signal") == 1
+    assert slurm.writes().count("requeue_hold") == slurm.table[job.id].restarts == 1
+
+
+def test_what_ends_by_our_signal_between_two_looks_is_requeued_before_it_is_recorded() -> None:
+    slurm, memory = FakeSlurm(), store()
+    site, job = port(slurm), stubborn(slurm)
+    run_round(site, memory, hops, SETTINGS, None)
+    begin(slurm, site, memory, preempt(job))
+    slurm.change(job.id, state=SlurmState.FAILED, exit_signal=10, allocation=Allocation())
+    run_round(site, memory, hops, SETTINGS, RoundWindow(slurm.now, slurm.now + 600.0))
+    assert slurm.table[job.id].state is not SlurmState.FAILED
+    assert memory.jobs()[job.id].end is None
+
+
+def test_a_run_that_our_signal_ended_is_not_learnt() -> None:
+    """A handler that exits 0: an hour's workload was expected to take 23 s."""
+    slurm, memory = FakeSlurm(), store()
+    site, job = port(slurm), stubborn(slurm)
+    run_round(site, memory, hops, SETTINGS, None)
+    begin(slurm, site, memory, preempt(job))
+    ended = {"state": SlurmState.COMPLETED, "allocation": Allocation(), "end": slurm.now}
+    slurm.change(job.id, **ended)
+    result = run_round(site, memory, hops, SETTINGS, RoundWindow(slurm.now, slurm.now + 600.0))
+    assert [outcome.warned > 0.0 for outcome in result.outcomes] == [True]
+    submit(slurm, 2, 8)
+    assert memory.knowledge().runs == ()
+
+
+def test_a_new_job_of_the_same_number_is_not_taken_for_the_one_that_leaves() -> None:
+    slurm, memory = FakeSlurm(), store()
+    site, job = port(slurm), stubborn(slurm)
+    run_round(site, memory, hops, SETTINGS, None)
+    begin(slurm, site, memory, preempt(job))
+    slurm.change(job.id, submit=slurm.now + 5.0)
+    slurm.sleep(10.0)
+    other = port(slurm)
+    recover(other, memory, 8)
+    assert other.under_way == ()
+
+
+def test_a_node_that_completes_for_long_has_no_idle_gpus() -> None:
+    node = NodeReading(NodeName("n0"), GpuType("t"), 8, 32, foreign_gpus=2)
+    short = replace(node, completing_seconds=COMPLETING_SECONDS / 2)
+    long = replace(node, completing_seconds=2 * COMPLETING_SECONDS)
+    assert planning_reading(Reading(0.0, (short,), ()), ()).nodes == (short,)
+    (busy,) = planning_reading(Reading(0.0, (long,), ()), ()).nodes
+    assert busy.foreign_gpus == 8
+
+
+GPUS = st.dictionaries(st.sampled_from(NODES), st.integers(1, 8), min_size=1, max_size=3)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(Phase), GPUS, GPUS), max_size=4),
+    st.lists(GPUS, max_size=2),
+)
+def test_no_gpu_under_way_counts_as_idle(
+    steps: list[tuple[Phase, dict[NodeName, int], dict[NodeName, int]]],
+    others: list[dict[NodeName, int]],
+) -> None:
+    """Plans see no GPU as idle that is taken now or that a job under way is to get."""
+    slurm = FakeSlurm()
+    transitions, taken, claimed, starting = [], Counter[str](), Counter[str](), Counter[str]()
+    for number, (phase, now, then) in enumerate(steps):
+        current, target = Allocation.of(now), Allocation.of(then)
+        if phase.on_nodes:
+            job = slurm.running(number, **now)
+            taken.update(now)
+        else:
+            job = slurm.add(number)
+        step = Step(job, StepKind.MOVE, current, target)
+        transitions.append(Transition(step, phase))
+        if phase is not Phase.DEFERRED:
+            (starting if phase is Phase.STARTING else claimed).update(then)
+    for number, gpus in enumerate(others, start=100):
+        slurm.running(number, **gpus)
+        taken.update(gpus)
+    leaving = Counter[str]()
+    for phase, now, _ in steps:
+        leaving.update(now if phase.on_nodes else {})
+    view = planning_reading(slurm.cluster(), transitions)
+    for node in view.nodes:
+        held = sum(job.allocation.on(node.name) for job in view.jobs) + node.foreign_gpus
+        kept = taken[node.name] - leaving[node.name]
+        least = kept + starting[node.name] + max(claimed[node.name], leaving[node.name])
+        assert held == least
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_plans_without_transitions_see_what_slurm_says(phase: Phase) -> None:
+    slurm = FakeSlurm()
+    slurm.running(1, n0=4)
+    assert planning_reading(slurm.cluster(), ()) == slurm.cluster()
+    job = slurm.add(2)
+    step = Step(job, StepKind.START, target=Allocation.of({"n1": 4}))
+    view = planning_reading(slurm.cluster(), [Transition(step, phase)])
+    idle = {n.name: n.gpus - sum(j.allocation.on(n.name) for j in view.jobs) for n in view.nodes}
+    assert idle["n1"] == (8 if phase is Phase.DEFERRED else 4)

@@ -1,0 +1,126 @@
+"""No tick waits: neither for a job that ignores its signal, nor for an epilog, nor for slurmdbd."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from daemon_site import Site
+from fixtures_accounting import accounting_cluster
+
+from examples.demo.cluster import NodeSpec
+
+pytestmark = [pytest.mark.live, pytest.mark.long]
+
+REFRESH_SECONDS = 3.0
+MAX_GAP_SECONDS = 10.0
+EPILOG_SECONDS = 25
+NODES = [NodeSpec("a100", gpus=4, cpus=8)] * 3
+
+STUBBORN = """#!/bin/bash
+#SBATCH --signal=B:USR1@300
+trap '' USR1 TERM
+while :; do sleep 1; done
+"""
+
+
+@pytest.fixture
+def site(database: str, tmp_path: Path) -> Iterator[Site]:
+    tmp_path.chmod(0o755)
+    epilog = tmp_path / "epilog.sh"
+    epilog.write_text(f"#!/bin/sh\n[ ! -e {tmp_path}/slow ] || sleep {EPILOG_SECONDS}\n")
+    epilog.chmod(0o755)
+    with (
+        accounting_cluster(NODES, [f"Epilog={epilog}", "KillWait=5"]) as cluster,
+        closing(Site(cluster.directory, database, cluster)) as site,
+    ):
+        yield site
+
+
+def submit(site: Site, comment: str, text: str, *options: str) -> str:
+    script = site.folder / f"job{time.monotonic_ns()}.sh"
+    script.write_text(text)
+    done = subprocess.run(
+        ["sbatch", "--parsable", f"--comment={comment}", "--output=/dev/null", *options, script],
+        env={**os.environ, **site.cluster.env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def until(holds: Callable[[], bool], seconds: float) -> float:
+    begun = time.monotonic()
+    while not holds():
+        assert time.monotonic() - begun < seconds, "not so in time"
+        time.sleep(0.3)
+    return time.monotonic() - begun
+
+
+def state(site: Site, job: str) -> str:
+    said = site.cluster.run("squeue", "--noheader", "--states=all", "--format=%i %T")
+    return dict(line.split() for line in said.splitlines()).get(job, "GONE")
+
+
+def ticks(site: Site) -> list[float]:
+    """When ticks ended, in seconds."""
+    lines = [
+        json.loads(line) for line in site.hopsd.log.read_text().splitlines() if line[:1] == "{"
+    ]
+    return [
+        datetime.fromisoformat(line["timestamp"]).timestamp()
+        for line in lines
+        if line["event"] == "tick"
+    ]
+
+
+def test_one_users_jobs_an_epilog_and_a_hung_slurmdbd_stop_nobody(
+    site: Site, tmp_path: Path
+) -> None:
+    """Others waited up to 320 s beside idle GPUs; three ticks in 100 s."""
+    site.hopsd.configure(round_seconds=20.0)
+    config = site.hopsd.config.read_text()
+    site.hopsd.config.write_text(
+        config.replace("refresh_seconds = 1\n", f"refresh_seconds = {REFRESH_SECONDS:g}\n")
+    )
+    long = [submit(site, "hops:reqs=4", STUBBORN, "--time=10:00:00") for _ in range(3)]
+    site.hopsd.start()
+    until(lambda: all(state(site, job) == "RUNNING" for job in long), 60.0)
+    short = [submit(site, "hops:reqs=4", "#!/bin/bash\nsleep 2\n", "--time=1") for _ in range(2)]
+    site.hopsd.wait_for(lambda status: "under_way" in json.dumps(status["round"]), 120.0)
+    others = [submit(site, "hops:reqs=1", "#!/bin/bash\nsleep 2\n", "--time=1") for _ in range(3)]
+    time.sleep(3.0)  # slurmctld refuses changes of jobs that slurmdbd has not heard of (22.05)
+    pid = site.cluster.pid("slurmdbd")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    begun = time.time()
+    try:
+        (tmp_path / "slow").touch()
+        status = site.hopsd.status()
+        leaving = {s["job"] for s in status["round"]["steps"] if s["status"] == "under_way"}
+        stays = next(job for job in long if job not in leaving)
+        site.cluster.run("scancel", "--signal=KILL", stays)
+        site.cluster.run("scancel", stays)
+        waited = until(
+            lambda: all(state(site, job) != "PENDING" for job in others), EPILOG_SECONDS + 90.0
+        )
+        time.sleep(max(0.0, 45.0 - (time.time() - begun)))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    seen = [at for at in ticks(site) if at >= begun]
+    longest = max(after - before for before, after in pairwise([begun, *seen]))
+    print(f"longest gap {longest:.1f} s in {len(seen)} ticks; others waited {waited:.1f} s")
+    assert longest <= MAX_GAP_SECONDS
+    assert any(state(site, job) == "RUNNING" for job in long)  # their graces last
+    assert short

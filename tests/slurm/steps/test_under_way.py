@@ -1,0 +1,244 @@
+"""Steps that take longer than one call looks on: begun, carried on, taken up again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_slurm import FakeSlurm
+
+from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
+from hopsd.model.ids import JobId
+from hopsd.model.reading import Hold, JobReading, SlurmState
+from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, StepOutcome
+from hopsd.slurm.adapter import SignalScope
+from hopsd.slurm.apply import SlurmPort
+from hopsd.slurm.steps.vacate import Action, Leaving, next_action
+from hopsd.slurm.watch import ApplySettings
+
+PATIENCE = 3.0
+SETTINGS = ApplySettings(grace_seconds=10.0, poll_seconds=0.5, patience_seconds=PATIENCE)
+
+
+@pytest.fixture
+def slurm() -> FakeSlurm:
+    return FakeSlurm()
+
+
+def port(slurm: FakeSlurm, settings: ApplySettings = SETTINGS) -> SlurmPort:
+    return SlurmPort(
+        slurm, settings, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep
+    )
+
+
+def stubborn(slurm: FakeSlurm, seconds: int = 300, **gpus: int) -> JobReading:
+    """A running job that asks for a long grace and ignores the signal."""
+    job = slurm.running(1, **gpus)
+    slurm.change(job, asked=Asked(signal="USR1", signal_seconds=seconds))
+    return slurm.table[job]
+
+
+def start(job: JobId, **gpus: int) -> Step:
+    return Step(job, StepKind.START, target=Allocation.of(gpus))
+
+
+def move(job: JobReading, **gpus: int) -> Step:
+    return Step(job.id, StepKind.MOVE, job.allocation, Allocation.of(gpus))
+
+
+def until_over(site: SlurmPort, slurm: FakeSlurm, seconds: float = 600.0) -> list[StepOutcome]:
+    """Call ``carry_on`` each second, as hopsd does; no call takes longer than its patience."""
+    outcomes: list[StepOutcome] = []
+    end = slurm.now + seconds
+    while site.under_way and slurm.now < end:
+        begun = slurm.now
+        outcomes += site.carry_on()
+        assert slurm.now - begun <= PATIENCE + 1.5
+        slurm.sleep(1.0)
+    return outcomes
+
+
+def test_one_call_never_waits_for_a_grace(slurm: FakeSlurm) -> None:
+    """300 s of grace held the only tick for 300 s: nobody else got the idle GPUs."""
+    job, other = stubborn(slurm, n0=8), slurm.add(2)
+    site = port(slurm)
+    moved, started = site.apply([move(job, n1=8), start(other, n2=8)])
+    assert slurm.now <= 1000.0 + PATIENCE + 1.0
+    assert moved.status is OutcomeStatus.UNDER_WAY
+    assert started.status is OutcomeStatus.DONE
+    assert [one.phase for one in site.under_way] == [Phase.LEAVING]
+    late = slurm.add(3)
+    assert [o.status for o in site.apply([start(late, n1=2)])] == [OutcomeStatus.DONE]
+    slurm.change(late, state=SlurmState.COMPLETED, allocation=Allocation())
+    [outcome] = until_over(site, slurm)
+    assert outcome.status is OutcomeStatus.DONE
+    assert outcome.actual == Allocation.of({"n1": 8})
+    assert outcome.vacated == pytest.approx(1300.0, abs=2.0)
+
+
+def test_what_goes_to_nodes_that_a_job_leaves_waits_for_it_alone(slurm: FakeSlurm) -> None:
+    job, heir = stubborn(slurm, n0=8), slurm.add(2)
+    site = port(slurm)
+    outcomes = site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
+    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.UNDER_WAY] * 2
+    assert {one.phase for one in site.under_way} == {Phase.LEAVING, Phase.WAITING}
+    done = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
+    assert {outcome.status for outcome in done.values()} == {OutcomeStatus.DONE}
+    assert done[heir].started >= 1300.0
+
+
+def test_another_process_takes_up_a_grace_where_it_was(slurm: FakeSlurm) -> None:
+    """The signal is not sent twice, and the job has all of its grace."""
+    job = stubborn(slurm, n0=8)
+    first = port(slurm)
+    first.apply([move(job, n1=8)])
+    kept = first.under_way
+    slurm.sleep(50.0)  # hopsd is down: the job's grace stands still
+    second = port(slurm)
+    second.resume(kept)
+    assert not second.carry_on()
+    [outcome] = until_over(second, slurm)
+    assert outcome.status is OutcomeStatus.DONE
+    assert slurm.writes().count("signal") == 1
+    assert 1345.0 <= (outcome.vacated or 0.0) <= 1355.0
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_another_process_takes_up_a_start(slurm: FakeSlurm, runs: bool) -> None:
+    """hopsd was killed as Slurm was to start a job: it runs as planned, or is held again."""
+    job = slurm.add(1)
+    slurm.begins = {job: 8.0 if runs else 1e9}
+    first = port(slurm)
+    first.apply([start(job, n0=2)])
+    assert [one.phase for one in first.under_way] == [Phase.STARTING]
+    second = port(slurm)
+    second.resume(first.under_way)
+    [outcome] = until_over(second, slurm)
+    assert outcome.status is (OutcomeStatus.DONE if runs else OutcomeStatus.PUT_OFF)
+    assert runs == (slurm.table[job].state is SlurmState.RUNNING)
+    assert slurm.table[job].hold is (Hold.NONE if runs else Hold.HOPS)
+
+
+def test_a_long_epilog_is_waited_for_without_a_back_off(slurm: FakeSlurm) -> None:
+    """Slurm starts nothing on a node that completes a job: 95 s of one tick, and a FAILED start."""
+    job = slurm.add(1)
+    slurm.nodes = (replace(slurm.nodes[0], state_text="IDLE+COMPLETING"), *slurm.nodes[1:])
+    site = port(slurm)
+    [outcome] = site.apply([start(job, n0=2)])
+    assert outcome.status is OutcomeStatus.UNDER_WAY
+    assert slurm.now <= 1000.0 + PATIENCE + 1.0
+    assert "release" not in slurm.writes()
+    slurm.sleep(20.0)
+    slurm.nodes = (replace(slurm.nodes[0], state_text="IDLE"), *slurm.nodes[1:])
+    [outcome] = until_over(site, slurm)
+    assert outcome.status is OutcomeStatus.DONE
+
+
+def test_an_epilog_without_end_puts_the_start_off(slurm: FakeSlurm) -> None:
+    job = slurm.add(1)
+    slurm.nodes = (replace(slurm.nodes[0], state_text="IDLE+COMPLETING"), *slurm.nodes[1:])
+    site = port(slurm)
+    site.apply([start(job, n0=2)])
+    [outcome] = until_over(site, slurm)
+    assert outcome.status is OutcomeStatus.PUT_OFF
+    assert "completing" in outcome.error
+
+
+def test_a_hold_of_a_person_ends_a_start_that_waits(slurm: FakeSlurm) -> None:
+    job, heir = stubborn(slurm, n0=8), slurm.add(2)
+    site = port(slurm)
+    site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
+    slurm.change(heir, hold=Hold.USER)
+    done = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
+    assert done[heir].status is OutcomeStatus.FAILED
+    assert "holds it" in done[heir].error
+    assert heir not in slurm.released_at
+
+
+def test_a_job_under_way_is_not_begun_twice(slurm: FakeSlurm) -> None:
+    job = stubborn(slurm, n0=8)
+    site = port(slurm)
+    for _ in range(3):
+        [outcome] = site.apply([move(job, n1=8)])
+        assert outcome.status is OutcomeStatus.UNDER_WAY
+    assert slurm.writes() == ["signal"]
+
+
+def test_a_queued_start_can_be_given_back_to_slurm(slurm: FakeSlurm) -> None:
+    job, heir = stubborn(slurm, n0=8), slurm.add(2)
+    site = port(slurm)
+    site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
+    slurm.placed[heir] = Allocation.of({"n1": 8})  # what plain Slurm gives it
+    [outcome] = site.apply([Step(heir, StepKind.RELEASE, gpus=8)])
+    assert outcome.status is OutcomeStatus.DONE
+    assert [one.step.job for one in site.under_way] == [job.id]
+
+
+def test_a_job_that_ends_in_the_grace_of_our_signal_is_recorded_so(slurm: FakeSlurm) -> None:
+    """`--signal=USR1@10` and a handler that exits 0: hops' own signal ended the job."""
+    job = stubborn(slurm, n0=8)
+    slurm.on_signal = lambda read: replace(
+        read,
+        state=SlurmState.COMPLETED,
+        state_text="COMPLETED",
+        allocation=Allocation(),
+        end=1002.0,
+    )
+    [outcome] = port(slurm).apply([move(job, n1=8)])
+    assert outcome.status is OutcomeStatus.GONE
+    assert outcome.warned == 1000.0
+    assert "hops sent USR1 at" in outcome.error
+    assert "the script ended 2 s later with exit code 0 (COMPLETED)" in outcome.error
+
+
+def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: FakeSlurm) -> None:
+    """`--signal=USR1@10` before a plain srun: hops' own signal ended the job as COMPLETED."""
+    job = slurm.running(1, n0=8)
+    slurm.change(job, asked=Asked(signal="USR1", signal_steps=True, signal_seconds=10))
+    [outcome] = port(slurm).apply([move(slurm.table[job], n1=8)])
+    assert slurm.signals == [(job, "STOP", SignalScope.BATCH), (job, "USR1", SignalScope.STEPS)]
+    assert outcome.status is OutcomeStatus.UNDER_WAY
+
+
+def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
+    """hopsd was killed between the warning and the requeue, and the plan is over."""
+    stopped, other = slurm.running(1, n0=8), slurm.running(2, n1=8)
+    slurm.change(stopped, asked=Asked(signal="USR1", signal_steps=True, signal_seconds=10))
+    port(slurm).let_go_on([stopped, other, JobId("3")])
+    assert slurm.signals == [(stopped, "CONT", SignalScope.BATCH)]
+
+
+LEAVING = Leaving(Step(JobId("1"), StepKind.PREEMPT), 0.0, grace_end=10.0, signal="USR1")
+STOPPING = replace(LEAVING, requeued=10.0)
+
+
+@pytest.mark.parametrize(
+    ("leaving", "state", "ticks", "expected"),
+    [
+        (LEAVING, SlurmState.RUNNING, 9.0, Action.WAIT),
+        (LEAVING, SlurmState.RUNNING, 10.0, Action.REQUEUE),
+        (LEAVING, SlurmState.SUSPENDED, 10.0, Action.REQUEUE),
+        (LEAVING, SlurmState.COMPLETING, 69.0, Action.WAIT),
+        (LEAVING, SlurmState.COMPLETING, 70.0, Action.GIVE_UP),
+        (STOPPING, SlurmState.RUNNING, 69.0, Action.WAIT),
+        (STOPPING, SlurmState.RUNNING, 70.0, Action.GIVE_UP),
+        (LEAVING, SlurmState.PENDING, 1.0, Action.VACATED),
+        (STOPPING, SlurmState.PENDING, 1.0, Action.VACATED),
+        (LEAVING, SlurmState.COMPLETED, 1.0, Action.ENDED),
+        (LEAVING, SlurmState.CANCELLED, 1.0, Action.ENDED),
+        (replace(STOPPING, refusal="no"), SlurmState.RUNNING, 11.0, Action.GIVE_UP),
+        (replace(STOPPING, refusal="no"), SlurmState.PENDING, 11.0, Action.VACATED),
+    ],
+)
+def test_what_is_due_follows_from_state_and_time(
+    slurm: FakeSlurm, leaving: Leaving, state: SlurmState, ticks: float, expected: Action
+) -> None:
+    job = slurm.table[slurm.add(1, state=state)]
+    assert next_action(leaving, job, ticks, SETTINGS) is expected
+
+
+def test_what_only_our_signal_ended_is_requeued(slurm: FakeSlurm) -> None:
+    job = slurm.table[slurm.add(1, state=SlurmState.FAILED, exit_signal=10)]
+    assert next_action(LEAVING, job, 1.0, SETTINGS) is Action.REQUEUE_ENDED
+    assert next_action(LEAVING, None, 1.0, SETTINGS) is Action.ENDED

@@ -1,0 +1,84 @@
+"""A server that hangs costs one short time-out, not one for each question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.slurm.breaker import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, TIMEOUT_SECONDS, Breaker
+from hopsd.slurm.command import SlurmCommands
+
+
+@dataclass
+class Server:
+    """Commands of a slurmdbd that hangs, answers or refuses."""
+
+    error: SlurmError | None = None
+    asked: int = 0
+    seconds: float = 0.0
+    now: float = 0.0
+    pauses: list[float] = field(default_factory=list)
+
+    def within(self, seconds: float) -> Server:
+        self.seconds = seconds
+        return self
+
+    def run(self, *arguments: str) -> str:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return " ".join(arguments)
+
+
+def breaker(server: Server) -> Breaker:
+    return Breaker("slurmdbd", server, lambda: server.now)  # type: ignore[arg-type]
+
+
+def test_one_silence_costs_one_short_time_out() -> None:
+    server = Server(SlurmUnavailableError("sacct: no answer within 4 s"))
+    dbd = breaker(server)
+    for _ in range(100):
+        with pytest.raises(SlurmUnavailableError):
+            dbd.run("sacct")
+    assert server.asked == 1
+    assert server.seconds == TIMEOUT_SECONDS
+    assert dbd.problem == "slurmdbd does not answer (sacct: no answer within 4 s)"
+
+
+def test_it_is_asked_again_at_longer_and_longer_intervals() -> None:
+    server = Server(SlurmUnavailableError("silence"))
+    dbd = breaker(server)
+    asked_at = []
+    while server.now < 7200.0:
+        before = server.asked
+        with pytest.raises(SlurmUnavailableError):
+            dbd.run("sacct")
+        if server.asked > before:
+            asked_at.append(server.now)
+        server.now += 1.0
+    gaps = [after - before for before, after in pairwise(asked_at)]
+    assert gaps[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
+    assert max(gaps) == MAX_PAUSE_SECONDS
+
+
+def test_an_answer_closes_it_and_a_refusal_is_no_silence() -> None:
+    server = Server(SlurmUnavailableError("silence"))
+    dbd = breaker(server)
+    with pytest.raises(SlurmUnavailableError):
+        dbd.run("sacct")
+    server.now += FIRST_PAUSE_SECONDS
+    server.error = SlurmError("sacct: refused")
+    for _ in range(3):
+        with pytest.raises(SlurmError, match="refused"):
+            dbd.run("sacct")
+    server.error = None
+    assert dbd.run("sacct", "-V") == "sacct -V"
+    assert dbd.problem == ""
+
+
+def test_a_shorter_time_out_stays() -> None:
+    assert SlurmCommands(1.0).within(4.0).timeout_seconds == 1.0
+    assert SlurmCommands(30.0).within(4.0).timeout_seconds == 4.0

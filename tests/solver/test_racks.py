@@ -1,0 +1,47 @@
+"""Jobs bound to racks on many blocks: exact packings are found, and bounds are close."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.racks.best_fit import best_fit
+from bench.racks.instances import mixed, planted
+from hopsd.core.placement.rack_sets import keeps_racks
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.policies.hops.policy import plan
+
+
+def check_racks(snapshot: Snapshot, made: Plan) -> None:
+    leaf = {node.name: node.leaf for node in snapshot.nodes}
+    rules = {job.id: job.rules for job in snapshot.jobs}
+    for job, place in made.placements.items():
+        assert keeps_racks(rules[job], [leaf[name] for name in place.nodes])
+
+
+@pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3)])
+def test_every_job_of_an_exact_packing_is_placed(nodes: int, seed: int) -> None:
+    snapshot = planted(nodes, seed)
+    made = plan(snapshot, PlanSettings(time_limit_seconds=60.0))
+    assert len(made.placements) == len(snapshot.jobs)
+    assert made.gap == 0.0
+    check_racks(snapshot, made)
+
+
+def test_a_best_fit_leaves_jobs_out_of_such_packings() -> None:
+    made = [planted(288, seed) for seed in range(3)]
+    placed = [best_fit(one, one.jobs, largest=True) for one in made]
+    assert any(len(some) < len(one.jobs) for some, one in zip(placed, made, strict=True))
+
+
+def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None:
+    snapshot = mixed(1000, 1 / 3, seed=0)
+    made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
+    assert made.gap <= 0.01
+    check_racks(snapshot, made)
+
+
+def test_the_same_plan_for_the_same_snapshot() -> None:
+    settings = PlanSettings(gap=0.02, time_limit_seconds=60.0)
+    one, other = (plan(mixed(600, 0.5, seed=1, idle=0.8), settings) for _ in range(2))
+    assert one.placements == other.placements
+    assert one.upper_bound == other.upper_bound

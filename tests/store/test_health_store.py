@@ -1,0 +1,61 @@
+"""What nodes are judged by, out of a real database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from fixtures_postgres import Databases, connected_store
+from values import ended, running
+
+from hopsd.model.ids import GpuType, NodeName, UserName, WorkloadName
+from hopsd.model.knowledge import ThroughputRecord
+from hopsd.model.reading import SlurmState
+from hopsd.store.postgres import PostgresStore
+
+pytestmark = pytest.mark.live
+
+ALICE = UserName("alice")
+RECORD = ThroughputRecord(
+    WorkloadName("resnet50"), GpuType("a"), NodeName("n0"), 2, 1, 50.0, 300.0, ALICE, 32.0
+)
+
+
+@pytest.fixture
+def full(machine_postgres: Databases) -> Iterator[PostgresStore]:
+    with connected_store(machine_postgres.emptied()) as store:
+        yield store
+
+
+def test_a_report_is_that_of_the_run_that_was_there(full: PostgresStore) -> None:
+    full.save_jobs([running("1", {"n0": 2}, since=200.0), running("2", {"n1": 2}, since=200.0)])
+    full.add_throughput([RECORD, replace(RECORD, at=100.0), replace(RECORD, user=UserName("bob"))])
+    speeds, ends = full.health(0.0)
+    assert [(s.at, s.job, s.nodes, s.per_gpu, s.batch) for s in speeds] == [
+        (300.0, "1", {"n0": 2}, 50.0, 32.0)
+    ]
+    assert ends == []
+    assert full.health(301.0) == ([], [])
+
+
+def test_a_report_that_two_runs_may_have_made_is_nobodys(full: PostgresStore) -> None:
+    full.save_jobs([running("1", {"n0": 2}, since=200.0), running("2", {"n0": 2}, since=200.0)])
+    full.add_throughput([RECORD])
+    assert full.health(0.0)[0] == []
+
+
+def test_a_run_over_several_nodes_reports_once(full: PostgresStore) -> None:
+    full.save_jobs([running("1", {"n0": 2, "n1": 2}, since=200.0)])
+    both = [replace(RECORD, node=NodeName(n), gpus=4, nodes=2) for n in ("n0", "n1")]
+    full.add_throughput(both)
+    speeds = full.health(0.0)[0]
+    assert [(s.job, s.nodes) for s in speeds] == [("1", {"n0": 2, "n1": 2})]
+
+
+def test_an_end_is_of_the_nodes_that_the_job_had_last(full: PostgresStore) -> None:
+    full.save_jobs([running("1", {"n0": 2}, since=200.0)])
+    full.save_jobs([running("1", {"n1": 2}, since=400.0)])
+    full.save_jobs([ended("1", 500.0, state=SlurmState.NODE_FAIL)])
+    ends = full.health(0.0)[1]
+    assert [(e.at, e.job, e.nodes, e.state) for e in ends] == [(500.0, "1", {"n1": 2}, "NODE_FAIL")]
