@@ -121,8 +121,8 @@ class SlurmConfig:
     )
     longest_grace_seconds: float = option(
         300.0,
-        "Upper limit on the time that a script may request with --signal: the jobs that get its GPUs"
-        " wait that long.",
+        "Upper limit on the time that a script may request with --signal: the jobs that get its"
+        " GPUs wait that long.",
         minimum=0,
     )
     stop_timeout_seconds: float = option(
