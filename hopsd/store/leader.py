@@ -133,10 +133,10 @@ class Leader:
 
     def _beat(self, connection: Connection) -> None:
         """Send a query on ``connection`` before each lease ends, until it is closed."""
-        closed = self._beating = threading.Event()
+        stop_event = self._beating = threading.Event()
 
         def beat() -> None:
-            while not closed.wait(self._lease_seconds / _BEATS):
+            while not stop_event.wait(self._lease_seconds / _BEATS):
                 with suppress(psycopg.Error):  # whoever acts as leader calls assure
                     connection.execute("SELECT 1")
 
