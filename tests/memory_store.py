@@ -30,8 +30,8 @@ from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason
 from hopsd.model.step import OutcomeStatus, StepOutcome, Transition
 from hopsd.store.history import DAY_SECONDS, job_document
-from hopsd.store.past_runs import chosen
-from hopsd.store.placement import follow, gone_by
+from hopsd.store.past_runs import select_runs
+from hopsd.store.placement import end_by, follow
 from hopsd.store.port import PlanId, PlanRecord
 
 Row = TypeVar("Row")
@@ -111,7 +111,7 @@ class MemoryStore(MemoryKnowledge):
         return Knowledge(
             tables=self._tables,
             records=self._newest_throughput(),
-            runs=chosen(
+            runs=select_runs(
                 (job for job in self._ended.values() if job.id not in self._ended_by_signal),
                 self._open.values(),
             ),
@@ -158,7 +158,7 @@ class MemoryStore(MemoryKnowledge):
         for outcome in outcomes:
             last = self._last.get(outcome.step.job)
             if outcome.vacated is not None and last and last.start < outcome.vacated:
-                self._place(gone_by(last, outcome.vacated))
+                self._place(end_by(last, outcome.vacated))
 
     def transitions(self) -> tuple[Transition, ...]:
         return self._transitions

@@ -12,7 +12,7 @@ from hopsd.core.queue.run_time import RunTimeQuery, RunTimes
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
 from hopsd.model.reading import SlurmState
-from hopsd.store.past_runs import chosen
+from hopsd.store.past_runs import select_runs
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def guesses(jobs: Sequence[Logged], share: float) -> list[tuple[Guess, Guess]]:
             most_seconds=job.limit - done,
         )
         limit = Guess(job.limit, job.seconds, None)
-        found = RunTimes(chosen(past, [_record(0, job)])).expect(asked)
+        found = RunTimes(select_runs(past, [_record(0, job)])).expect(asked)
         if found is None or found.seconds is None:
             made.append((limit, limit))
         else:

@@ -28,7 +28,7 @@ class Lines:
             elif key := _KEY.match(line):
                 self._lines.setdefault(table + _path(key["key"]), number)
 
-    def of(self, path: tuple[str, ...]) -> int | None:
+    def line_of(self, path: tuple[str, ...]) -> int | None:
         """The line of ``path`` or of its nearest parent; None if neither is found."""
         while path:
             if path in self._lines:

@@ -1,4 +1,4 @@
-"""Where a server may listen without a password: on this machine alone."""
+"""Addresses where a server may listen without a password: only on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class ListenAddress(str):
-    """A socket's absolute path, or a loopback address with a port; empty: nowhere.
+    """A socket's absolute path, or a loopback address with a port; empty: do not listen.
 
     Raises:
         ValueError: it is none of these.
@@ -18,7 +18,7 @@ class ListenAddress(str):
 
     def __new__(cls, text: str) -> Self:
         if text and not text.startswith("/"):
-            host, port = _split(text)
+            host, port = _host_and_port(text)
             if not ip_address(host).is_loopback or not 0 < port < 65536:
                 raise ValueError(text)
         return super().__new__(cls, text)
@@ -31,10 +31,10 @@ class ListenAddress(str):
     @property
     def host_and_port(self) -> tuple[str, int]:
         """Of an address with a port, the host without brackets."""
-        return _split(self)
+        return _host_and_port(self)
 
 
-def _split(text: str) -> tuple[str, int]:
+def _host_and_port(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit()) or (":" in host) != host.startswith("["):
         raise ValueError(text)

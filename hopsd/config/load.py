@@ -63,7 +63,7 @@ class _Reader:
         self._name = name
         self._errors: list[tuple[int, str]] = []
         self._warnings: list[tuple[int, str]] = []
-        self._given: set[str] = set()
+        self._explicit_keys: set[str] = set()
 
     @property
     def errors(self) -> list[str]:
@@ -81,7 +81,7 @@ class _Reader:
             throughput=throughput,
             bandwidth=bandwidth,
             racks=racks,
-            given=frozenset(self._given),
+            explicit_keys=frozenset(self._explicit_keys),
             path=path,
             warnings=tuple(message for _, message in sorted(self._warnings)),
         )
@@ -94,7 +94,7 @@ class _Reader:
             )
         if not config.plan.paper_exact or self._errors:
             return config
-        if "plan.policy" not in self._given:
+        if "plan.policy" not in self._explicit_keys:
             return replace(config, plan=replace(config.plan, policy=PAPERS_POLICY))
         if config.plan.policy == DEFAULT_POLICY:
             text = f"is {DEFAULT_POLICY}, which the paper does not have; accepted with paper_exact:"
@@ -103,19 +103,19 @@ class _Reader:
 
     def _section(self, name: str, table: Any) -> Any:
         section = SECTIONS[name]
-        known = {option.key: option for option in options(section)}
+        options_by_key = {option.key: option for option in options(section)}
         if not self._is_table((name,), table):
             return section()
-        self._refuse_unknown((name,), table, known)
+        self._refuse_unknown((name,), table, options_by_key)
         values = {}
-        for key in table.keys() & known.keys():
-            option = known[key]
+        for key in table.keys() & options_by_key.keys():
+            option = options_by_key[key]
             try:
                 values[option.name] = option.parse(table[key])
             except ValueError:
-                shown = "the value given" if option.secret else _shown(table[key])
-                self._error((name, key), f"{shown} is not accepted; accepted: {option.accepted}")
-            self._given.add(f"{name}.{key}")
+                text = "the value given" if option.secret else _display(table[key])
+                self._error((name, key), f"{text} is not accepted; accepted: {option.accepted}")
+            self._explicit_keys.add(f"{name}.{key}")
         return section(**values)
 
     def _throughput(self, table: Any) -> Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]:
@@ -125,21 +125,21 @@ class _Reader:
         for workload, types in table.items():
             if not self._is_table(("throughput", workload), types):
                 continue
-            for gpu_type, given in types.items():
-                at = ("throughput", workload, gpu_type)
-                if self._is_table(at, given):
-                    speeds = self._speeds(at, given)
+            for gpu_type, entry in types.items():
+                path = ("throughput", workload, gpu_type)
+                if self._is_table(path, entry):
+                    speeds = self._speeds(path, entry)
                     result.setdefault(WorkloadName(workload), {})[GpuType(gpu_type)] = speeds
         return result
 
-    def _speeds(self, at: tuple[str, ...], table: Mapping[str, Any]) -> ThroughputTable:
-        self._refuse_unknown(at, table, ["aggregated", "distributed"])
+    def _speeds(self, path: tuple[str, ...], table: Mapping[str, Any]) -> ThroughputTable:
+        self._refuse_unknown(path, table, ["aggregated", "distributed"])
         if not table.get("aggregated"):
-            self._error(at, 'needs aggregated, such as aggregated = { "1" = 100.0 }')
-        self._given.add(".".join(at))
+            self._error(path, 'needs aggregated, such as aggregated = { "1" = 100.0 }')
+        self._explicit_keys.add(".".join(path))
         return ThroughputTable(
-            aggregated=self._counts((*at, "aggregated"), table.get("aggregated", {}), 1),
-            distributed=self._counts((*at, "distributed"), table.get("distributed", {}), 2),
+            aggregated=self._counts((*path, "aggregated"), table.get("aggregated", {}), 1),
+            distributed=self._counts((*path, "distributed"), table.get("distributed", {}), 2),
         )
 
     def _bandwidth(self, table: Any) -> Mapping[GpuType, Bandwidth]:
@@ -147,17 +147,17 @@ class _Reader:
         if not self._is_table(("bandwidth",), table):
             return result
         keys = ("b_link", "b_net")
-        for gpu_type, given in table.items():
-            at = ("bandwidth", gpu_type)
-            if not self._is_table(at, given):
+        for gpu_type, entry in table.items():
+            path = ("bandwidth", gpu_type)
+            if not self._is_table(path, entry):
                 continue
-            self._refuse_unknown(at, given, keys)
-            for key in [key for key in keys if key not in given]:
-                self._error(at, f"needs {key}, in parameters per second")
-            speeds = [self._rate((*at, key), given[key]) for key in keys if key in given]
+            self._refuse_unknown(path, entry, keys)
+            for key in [key for key in keys if key not in entry]:
+                self._error(path, f"needs {key}, in parameters per second")
+            speeds = [self._rate((*path, key), entry[key]) for key in keys if key in entry]
             if len(speeds) == len(keys):
                 result[GpuType(gpu_type)] = Bandwidth(GpuType(gpu_type), *speeds)
-                self._given.add(".".join(at))
+                self._explicit_keys.add(".".join(path))
         return result
 
     def _racks(self, table: Any) -> Mapping[RackName, tuple[NodeName, ...]]:
@@ -169,75 +169,76 @@ class _Reader:
             nodes = _nodes(hosts)
             if not nodes:
                 text = "is not accepted; accepted: a list of hosts as Slurm writes it, n[0-3,7]"
-                self._error(("racks", rack), f"{_shown(hosts)} {text}")
+                self._error(("racks", rack), f"{_display(hosts)} {text}")
             for node in nodes:
                 if node in rack_of:
                     self._error(("racks", rack), f"has {node}, which is in {rack_of[node]}")
                 rack_of[node] = rack
             result[RackName(rack)] = nodes
-            self._given.add(f"racks.{rack}")
+            self._explicit_keys.add(f"racks.{rack}")
         return result
 
-    def _counts(self, at: tuple[str, ...], table: Any, least: int) -> dict[int, float]:
+    def _counts(self, path: tuple[str, ...], table: Any, minimum: int) -> dict[int, float]:
         result: dict[int, float] = {}
-        if not self._is_table(at, table):
+        if not self._is_table(path, table):
             return result
         for key, value in table.items():
-            if not (key.isascii() and key.isdigit() and int(key) >= least):
-                self._error((*at, key), f"is not a count; accepted: a whole number from {least}")
+            if not (key.isascii() and key.isdigit() and int(key) >= minimum):
+                text = f"is not a count; accepted: a whole number from {minimum}"
+                self._error((*path, key), text)
             else:
-                result[int(key)] = self._rate((*at, key), value)
+                result[int(key)] = self._rate((*path, key), value)
         return dict(sorted(result.items()))
 
-    def _rate(self, at: tuple[str, ...], value: Any) -> float:
+    def _rate(self, path: tuple[str, ...], value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self._error(at, f"{_shown(value)} is not accepted; accepted: a number")
+            self._error(path, f"{_display(value)} is not accepted; accepted: a number")
         elif not (math.isfinite(value) and value > 0):
-            self._error(at, f"{_shown(value)} is not accepted; accepted: above 0")
+            self._error(path, f"{_display(value)} is not accepted; accepted: above 0")
         else:
             return float(value)
         return 1.0
 
-    def _is_table(self, at: tuple[str, ...], value: Any) -> bool:
+    def _is_table(self, path: tuple[str, ...], value: Any) -> bool:
         if isinstance(value, dict):
             return True
-        self._error(at, f"{_shown(value)} is not accepted; accepted: a table")
+        self._error(path, f"{_display(value)} is not accepted; accepted: a table")
         return False
 
     def _refuse_unknown(
-        self, at: tuple[str, ...], table: Mapping[str, Any], known: Iterable[str]
+        self, path: tuple[str, ...], table: Mapping[str, Any], accepted: Iterable[str]
     ) -> None:
-        known = list(known)
-        for key in table.keys() - set(known):
-            if ".".join((*at, key)) in REMOVED:
-                line, place = self._place((*at, key))
+        accepted = list(accepted)
+        for key in table.keys() - set(accepted):
+            if ".".join((*path, key)) in REMOVED:
+                line, place = self._location((*path, key))
                 self._warnings.append(
-                    (line, f"{place}: {'.'.join((*at, key))} has no effect any more; delete it")
+                    (line, f"{place}: {'.'.join((*path, key))} has no effect any more; delete it")
                 )
                 continue
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else "accepted: " + ", ".join(known)
-            self._error((*at, key), f"is unknown; {hint}")
+            close = difflib.get_close_matches(key, accepted, n=1)
+            hint = f"did you mean {close[0]}?" if close else "accepted: " + ", ".join(accepted)
+            self._error((*path, key), f"is unknown; {hint}")
 
-    def _error(self, at: tuple[str, ...], text: str) -> None:
-        line, place = self._place(at)
-        self._errors.append((line, f"{place}: {'.'.join(at)} {text}"))
+    def _error(self, path: tuple[str, ...], text: str) -> None:
+        line, place = self._location(path)
+        self._errors.append((line, f"{place}: {'.'.join(path)} {text}"))
 
-    def _place(self, at: tuple[str, ...]) -> tuple[int, str]:
+    def _location(self, path: tuple[str, ...]) -> tuple[int, str]:
         """The line of a key, 0 if unknown, and how a message names it."""
-        line = self._lines.of(at)
+        line = self._lines.line_of(path)
         return line or 0, f"{self._name}:{line}" if line else self._name
 
 
 def _nodes(hosts: Any) -> tuple[NodeName, ...]:
     """The nodes of a Slurm host list; none if it is not one."""
     try:
-        found = NodeSet(hosts, resolver=RESOLVER_NOGROUP) if isinstance(hosts, str) else ()
+        nodes = NodeSet(hosts, resolver=RESOLVER_NOGROUP) if isinstance(hosts, str) else ()
     except NodeSetException:
         return ()
-    return tuple(map(NodeName, found))
+    return tuple(map(NodeName, nodes))
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     text = repr(value) if not isinstance(value, bool) else str(value).lower()
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""A setting described as data: its type, default, accepted values and effect."""
+"""A setting as data: its type, default, accepted values and effect."""
 
 from __future__ import annotations
 
@@ -169,10 +169,10 @@ _URI_PASSWORD = re.compile(r"(password=)[^&]*", re.I)
 def hide_password(dsn: str) -> str:
     """A libpq connection string or URI with the password replaced by ``***``."""
     if "://" in dsn:
-        scheme, _, rest = dsn.partition("://")
-        credentials, at, place = rest.rpartition("@")
+        scheme, _, remainder = dsn.partition("://")
+        credentials, separator, place = remainder.rpartition("@")
         user, colon, _ = credentials.partition(":")
-        rest = user + (":***" if colon else "") + at + place
-        dsn = f"{scheme}://{rest}"
+        remainder = user + (":***" if colon else "") + separator + place
+        dsn = f"{scheme}://{remainder}"
         return _URI_PASSWORD.sub(r"\1***", dsn)
     return _KEY_PASSWORD.sub(r"\1***", dsn)

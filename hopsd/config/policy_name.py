@@ -8,10 +8,10 @@ from hopsd.policies.registry import POLICIES, installed
 
 
 class PolicyName(str):
-    """A policy that there is.
+    """The name of an existing policy.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: there is no such policy.
     """
 
     __slots__ = ()

@@ -28,7 +28,7 @@ class Setting:
         return f"{self.section}.{self.key}"
 
 
-def described() -> dict[str, Option]:
+def options_by_path() -> dict[str, Option]:
     """Every setting by its path, as ``plan.policy``, in the schema's order."""
     return {
         f"{section}.{option.key}": option
@@ -43,8 +43,8 @@ def settings(config: Config) -> Iterator[Setting]:
         values = getattr(config, section)
         for option in options(kind):
             value = option.plain(getattr(values, option.name))
-            given = f"{section}.{option.key}" in config.given
-            yield Setting(section, option.key, value, "file" if given else "default")
+            is_explicit = f"{section}.{option.key}" in config.explicit_keys
+            yield Setting(section, option.key, value, "file" if is_explicit else "default")
     for workload, types in config.throughput.items():
         for gpu_type, table in types.items():
             section = f"throughput.{toml_key(workload)}.{toml_key(gpu_type)}"
@@ -53,12 +53,12 @@ def settings(config: Config) -> Iterator[Setting]:
                 ("distributed", table.distributed),
             ):
                 if speeds:
-                    shown = {str(count): speed for count, speed in speeds.items()}
-                    yield Setting(section, key, shown, "file")
-    for gpu_type, found in config.bandwidth.items():
+                    speeds_by_count = {str(count): speed for count, speed in speeds.items()}
+                    yield Setting(section, key, speeds_by_count, "file")
+    for gpu_type, bandwidth in config.bandwidth.items():
         section = f"bandwidth.{toml_key(gpu_type)}"
-        yield Setting(section, "b_link", found.b_link, "file")
-        yield Setting(section, "b_net", found.b_net, "file")
+        yield Setting(section, "b_link", bandwidth.b_link, "file")
+        yield Setting(section, "b_net", bandwidth.b_net, "file")
     for rack, nodes in config.racks.items():
         yield Setting("racks", toml_key(rack), str(NodeSet.fromlist(nodes)), "file")
 
@@ -120,7 +120,7 @@ def toml_key(key: str) -> str:
 
 
 def tables() -> tuple[str, ...]:
-    """What the reference file says of the sections with names of the site's own."""
+    """The reference file's text on sections whose keys a site names."""
     return _THROUGHPUT, _BANDWIDTH, _RACKS
 
 

@@ -25,7 +25,7 @@ _PLAN = PlanSettings()
 
 DEFAULT_POLICY = PolicyName("hops+")
 PAPERS_POLICY = PolicyName(_PLAN.policy)
-"""Also that of a snapshot file or a call of the library that names none."""
+"""Also the default of snapshot files and library calls."""
 
 # Timers of the operating system accept at most some weeks.
 _DAY = 86400.0
@@ -57,18 +57,18 @@ class SignalScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
-    """The daemon itself: how often it looks and plans, and how it is reached."""
+    """The daemon: how often it reads Slurm and plans, and its socket."""
 
     refresh_seconds: float = option(
         30.0,
-        "How often the cluster is read and free GPUs are planned for.",
+        "How often hopsd reads the cluster and plans for free GPUs.",
         minimum=1,
         maximum=_DAY,
     )
     round_seconds: float = option(
         1800.0,
         "Length of a round: running jobs compete again when one begins. Under hops+ it may end"
-        " early (docs/policies.md), after a sixth of its length and a minute at the soonest.",
+        " early (docs/policies.md), but not before 1/6 of its length and 60 s.",
         minimum=1,
         maximum=7 * _DAY,
     )
@@ -87,7 +87,7 @@ class DaemonConfig:
         " and release; coordinators of an account may release its jobs.",
         choices=("operators", "coordinators"),
     )
-    log_level: LogLevel = option(LogLevel.INFO, "The least severe messages that are logged.")
+    log_level: LogLevel = option(LogLevel.INFO, "The minimum severity of logged messages.")
     log_format: LogFormat = option(
         LogFormat.JSON, "json: one object per line; console: text for people."
     )
@@ -95,19 +95,19 @@ class DaemonConfig:
 
 @dataclass(frozen=True, slots=True)
 class SlurmConfig:
-    """How Slurm is read and changed, and how a job is asked to save its work."""
+    """How hops reads and changes Slurm, and how it asks a job to save its work."""
 
     port: PortName = option(
         PortName.AUTO,
-        "auto takes pyslurm where it fits the site's Slurm, else scontrol;"
-        " shadow plans for plain jobs as well, keeps a diary and changes nothing.",
+        "auto uses pyslurm if it fits the site's Slurm, else scontrol;"
+        " shadow also plans for plain jobs, keeps a diary and changes nothing.",
     )
     partitions: tuple[str, ...] = option(
         (), "Partitions whose jobs and nodes hops manages; empty: all."
     )
     checkpoint_signal: str = option(
         "USR1",
-        "Sent to a job before it is moved, so that it writes a checkpoint.",
+        "Sent to a job before hops moves it, so that it writes a checkpoint.",
         choices=("USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU"),
     )
     signal_scope: SignalScope = option(
@@ -121,24 +121,24 @@ class SlurmConfig:
     )
     longest_grace_seconds: float = option(
         300.0,
-        "Upper limit on the time that a script may ask for with --signal: who is to get its GPUs"
-        " waits for it.",
+        "Upper limit on the time that a script may request with --signal: the jobs that get its"
+        " GPUs wait that long.",
         minimum=0,
     )
     stop_timeout_seconds: float = option(
         60.0,
-        "How long a requeued job may take to leave its nodes, Slurm's KillWait and the epilog"
-        " included; after that it is left to a later plan.",
+        "How long a requeued job may take to leave its nodes, including Slurm's KillWait and the"
+        " epilog; after that a later plan handles it.",
         above=0,
     )
     start_timeout_seconds: float = option(
         30.0,
         "How long a released job may take to start, counted from the last release or start of its"
-        " plan, and never longer in all than that and a minute; after that it is held again, and"
-        " what is not yet released is postponed until the next plan.",
+        " plan, and at most a minute longer in total; after that hops holds it again and postpones"
+        " jobs not yet released to the next plan.",
         above=0,
     )
-    cpus_per_gpu: int = option(1, "CPU cores given to a job for each GPU.", minimum=1)
+    cpus_per_gpu: int = option(1, "CPU cores that a job gets for each GPU.", minimum=1)
     kept_cores: int = option(
         1,
         "Cores left unused on each CPU node (type cpu); the others are shared among its CPUs.",
@@ -177,8 +177,8 @@ class PlanConfig:
     )
     sigma: float = option(
         _PLAN.sigma,
-        "A job that spreading over servers slows down by more than this factor is not spread where"
-        " one server can hold it; hops+ spreads where that is worth it.",
+        "Jobs that spreading slows down by more than this factor stay on one server if one can hold"
+        " them; hops+ spreads where it pays.",
         above=0,
     )
     gap: float = option(
@@ -189,7 +189,7 @@ class PlanConfig:
     )
     time_limit_seconds: float = option(
         _PLAN.time_limit_seconds,
-        "Time limit of one whole plan, in seconds.",
+        "Time limit of a whole plan, in seconds.",
         key="time_limit",
         above=0,
         maximum=_DAY,
@@ -245,12 +245,15 @@ class PlanConfig:
     pinned: bool = option(True, "A job submitted with preempt=no keeps its GPUs until it ends.")
     unsaved: Unsaved = option(
         Unsaved.STAYS,
-        "What becomes of a running job that asks for no warning (--signal, trap) and was not seen"
-        " to save: it stays, also where its training is not seen at all; it stays if its PyTorch"
-        " training is seen; or it may be moved.",
+        "Running jobs that handle no signal (--signal, trap) and were never seen to save: they stay"
+        " in place, even if hops sees no training; stay only if hops sees their PyTorch training;"
+        " or may be moved.",
     )
     requirements_max: int = option(
-        8, "How many GPU counts a range such as reqs=1-16 is cut to.", minimum=2, maximum=65536
+        8,
+        "Maximum number of GPU counts kept of a range such as reqs=1-16.",
+        minimum=2,
+        maximum=65536,
     )
 
     @property
@@ -274,14 +277,14 @@ class PlanConfig:
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeConfig:
-    """How fast jobs run: when measurements count, and what holds where nothing is known."""
+    """Job speeds: when measurements count, and assumptions without them."""
 
     min_records: int = option(
         3, "Reports of one shape before measurements outweigh the model.", minimum=1
     )
     half_life_days: float = option(7.0, "A report counts half as much after this time.", above=0)
     report_dir: Path = option(
-        Path("/var/spool/hops/reports"), "Where jobs leave the throughput that they measured."
+        Path("/var/spool/hops/reports"), "Folder in which jobs store their throughput reports."
     )
     default_age_seconds: float = option(
         3600.0,
@@ -289,20 +292,20 @@ class KnowledgeConfig:
         above=0,
     )
     assumed_sensitivity: float = option(
-        1.5, "Slowdown by spreading that is assumed for a job that was never measured.", minimum=1
+        1.5, "Assumed slowdown by spreading of a job that was never measured.", minimum=1
     )
     assumed_gpu_speedup: float = option(
-        4.0, "Speed of a GPU against a CPU that is assumed where one was never measured.", above=0
+        4.0, "Assumed speed of a GPU relative to a CPU, if one was never measured.", above=0
     )
     assumed_restart_seconds: float = option(
         30.0,
-        "Time that a restart is assumed to take where none was measured, so that no move is free."
-        " Nothing is assumed with paper_exact or without plan.restart_cost.",
+        "Assumed time of a restart where none was measured, so that no move is free."
+        " Ignored with paper_exact or without plan.restart_cost.",
         minimum=0,
     )
     communication: Communication = option(
         Communication.SWITCHED,
-        "Model of the time that gradients take between servers: paper takes params / b_net for"
+        "Model of the time that gradients take between servers: paper uses params / b_net for"
         " every shape; ring and switched also count GPUs and servers (docs/estimator.md). With"
         " paper_exact always paper.",
     )
@@ -324,16 +327,17 @@ class ProfilingConfig:
     new_workloads: bool = option(
         False,
         "Measure every new workload first, as the Hops paper does (section 3.2). The first job of"
-        " each is then started once more on each GPU type, and stopped: its script must bear that.",
+        " each then starts once more on each GPU type and is stopped; its script must tolerate"
+        " that.",
     )
     iterations: int = option(
         20,
-        "The most iterations that a profile run measures; it ends once their mean is known.",
+        "Maximum iterations that a profile run measures; it ends once their mean is known.",
         minimum=10,
         maximum=50,
     )
     time_limit_seconds: float = option(
-        120.0, "A profile run that has not measured enough by then counts as failed.", above=0
+        120.0, "A profile run without enough measurements by then counts as failed.", above=0
     )
     retry_hours: float = option(
         24.0,
@@ -342,7 +346,7 @@ class ProfilingConfig:
     )
     share: float = option(
         0.1,
-        "Share of each GPU type that profile runs may take at a time; at least one GPU.",
+        "Share of each GPU type that profile runs may use at a time; at least one GPU.",
         minimum=0,
         maximum=1,
     )
@@ -363,15 +367,15 @@ class ProfilingConfig:
         )
 
 
-def _listen(where: str, needs: str) -> Any:
-    """The setting of an address that only this machine reaches."""
-    what = "the path of a Unix socket, or a port on a loopback address; empty: nowhere."
-    return option(ListenAddress(""), f"{where}: {what} {needs}")
+def _listen(purpose: str, needs: str) -> Any:
+    """The setting of an address that only this machine can reach."""
+    address = "the path of a Unix socket, or a port on a loopback address; empty: off."
+    return option(ListenAddress(""), f"{purpose}: {address} {needs}")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """Figures shown by hopsctl status, and for Prometheus."""
+    """Figures for hopsctl status and Prometheus."""
 
     listen: ListenAddress = _listen("Where Prometheus may read /metrics", "Needs hops[metrics].")
     raqlr_hours: float = option(
@@ -393,8 +397,8 @@ class WebConfig:
     )
     user_header: str = option(
         "",
-        "On a socket: the header in which a reverse proxy says who has logged in. Without it, every"
-        " reader sees what a user without jobs may see.",
+        "On a socket: the header in which a reverse proxy passes the logged-in user. Without it,"
+        " readers see only what a user without jobs may see.",
     )
 
 
@@ -403,10 +407,10 @@ class Config:
     """A validated hopsd.toml; ``Config()`` is the default of everything.
 
     ``throughput``: the operator's tables, samples per second per GPU, final.
-    ``bandwidth``: the operator's, instead of what `hopsctl calibrate` found.
+    ``bandwidth``: the operator's, which overrides `hopsctl calibrate`.
     ``racks``: nodes of each rack.
-    ``given``: dotted paths of the keys that the file sets; ``path``: the file. ``warnings``: lines
-    of the file that have no effect.
+    ``explicit_keys``: dotted paths of the keys that the file sets; ``path``: the file.
+    ``warnings``: about lines of the file without effect.
     """
 
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
@@ -422,13 +426,13 @@ class Config:
     )
     bandwidth: Mapping[GpuType, Bandwidth] = field(default_factory=dict)
     racks: Mapping[RackName, tuple[NodeName, ...]] = field(default_factory=dict)
-    given: frozenset[str] = field(default=frozenset(), compare=False)
+    explicit_keys: frozenset[str] = field(default=frozenset(), compare=False)
     path: Path | None = field(default=None, compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
 
 REMOVED = frozenset({"plan.try_shapes"})
-"""Settings of earlier releases without effect now; a file that has one is accepted, and told so."""
+"""Settings of earlier releases without effect now; a file that has one gets a warning."""
 
 
 SECTIONS: Mapping[str, type] = {

@@ -32,7 +32,7 @@ from hopsd.serve.privacy import (
 from hopsd.slurm.ask import look_up
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.port import SHADOW
-from hopsd.store.diary import Place
+from hopsd.store.diary import JobKey
 from hopsd.store.figures import RATIOS
 from hopsd.store.history import DAY_SECONDS, History
 from hopsd.store.postgres import PostgresStore
@@ -235,7 +235,7 @@ def _time(asked: Mapping[str, Any], key: str) -> float:
     return float(value)
 
 
-def _place(value: Any) -> Place:
+def _place(value: Any) -> JobKey:
     match value:
         case [float() | int() as submit, str() as job]:
             return _time({"before": submit}, "before"), job

@@ -1,4 +1,4 @@
-"""Changes to a machine: each is shown before it is made."""
+"""Changes to a machine; each describes itself before it is made."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BACKUP = ".before-hops"
 
 
 class SetupError(HopsError):
-    """A step cannot be taken; the message says why, and what the administrator can do."""
+    """A step failed; the message says why and what the administrator can do."""
 
 
 class Change(Protocol):
     """A change to make, and its description in one or more lines."""
 
     @property
-    def shown(self) -> str: ...
+    def description(self) -> str: ...
 
     def make(self) -> None: ...
 
@@ -41,7 +41,7 @@ class Write:
     keep: bool = False
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         old = self.path.read_text(errors="replace") if self.path.exists() else ""
         lines = difflib.unified_diff(
             old.splitlines(),
@@ -71,13 +71,13 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Replace what is there by a symbolic link."""
+    """Replace a file by a symbolic link."""
 
     path: Path
     target: Path
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         return f"ln -sfn {self.target} {self.path}"
 
     def make(self) -> None:
@@ -92,7 +92,7 @@ class Remove:
     path: Path
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         return f"rm {self.path}"
 
     def make(self) -> None:
@@ -101,46 +101,46 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run a command, as root or as ``user``, repeated for ``patience`` seconds while it fails."""
+    """Run a command as root or ``user``, retrying for ``patience`` seconds while it fails."""
 
     words: tuple[str, ...]
     user: str | None = None
     patience: float = 0.0
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         prefix = f"sudo -u {self.user} " if self.user else ""
         return prefix + shlex.join(self.words)
 
     def make(self) -> None:
-        until = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.patience
         while True:
-            status, said = output(self.words, self.user)
+            status, message = output(self.words, self.user)
             if status == 0:
                 return
-            if time.monotonic() >= until:
-                raise SetupError(f"{self.shown}: {said or f'exit code {status}'}")
+            if time.monotonic() >= deadline:
+                raise SetupError(f"{self.description}: {message or f'exit code {status}'}")
             time.sleep(0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until the changes before have taken effect."""
+    """Wait until the previous changes have taken effect."""
 
-    shown: str
-    reached: Callable[[], bool]
+    description: str
+    is_reached: Callable[[], bool]
     seconds: float
 
     def make(self) -> None:
-        until = time.monotonic() + self.seconds
-        while not self.reached():
-            if time.monotonic() >= until:
-                raise SetupError(f"{self.shown}: not so after {self.seconds:g} s")
+        deadline = time.monotonic() + self.seconds
+        while not self.is_reached():
+            if time.monotonic() >= deadline:
+                raise SetupError(f"{self.description}: not so after {self.seconds:g} s")
             time.sleep(0.5)
 
 
-def output(words: tuple[str, ...], user: str | None = None, typed: str = "") -> tuple[int, str]:
-    """Exit status and output of a command that reads ``typed``.
+def output(words: tuple[str, ...], user: str | None = None, stdin: str = "") -> tuple[int, str]:
+    """Exit status and output of a command that reads ``stdin``.
 
     The output is its standard output, or if that is empty, its standard error.
 
@@ -148,15 +148,15 @@ def output(words: tuple[str, ...], user: str | None = None, typed: str = "") -> 
         SetupError: there is no such command or user, or it took more than five minutes.
     """
     try:
-        who = pwd.getpwnam(user) if user else None
-        done = subprocess.run(
+        account = pwd.getpwnam(user) if user else None
+        result = subprocess.run(
             words,
-            user=who.pw_uid if who else None,
-            group=who.pw_gid if who else None,
-            extra_groups=[] if who else None,
+            user=account.pw_uid if account else None,
+            group=account.pw_gid if account else None,
+            extra_groups=[] if account else None,
             cwd="/",
             env={**os.environ, "LC_ALL": "C"},
-            input=typed,
+            input=stdin,
             capture_output=True,
             text=True,
             errors="replace",
@@ -165,4 +165,4 @@ def output(words: tuple[str, ...], user: str | None = None, typed: str = "") -> 
         )
     except (OSError, KeyError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"{words[0]}{f' as {user}' if user else ''}: {error}") from error
-    return done.returncode, (done.stdout.strip() or done.stderr.strip())
+    return result.returncode, (result.stdout.strip() or result.stderr.strip())

@@ -1,4 +1,4 @@
-"""What setup needs to know of the machine."""
+"""The facts about the machine that setup needs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Machine:
 
     @property
     def database(self) -> str | None:
-        """The database's name on this machine's PostgreSQL; None: it is elsewhere."""
+        """The database's name in this machine's PostgreSQL; None if it is on another host."""
         loaded = self.loaded
         return local_database(loaded.database.dsn if loaded else "dbname=hops", self.account)
 
@@ -75,7 +75,8 @@ def plugin_folder() -> Path:
 
 
 def read_machine(config: Path = DEFAULT_PATH) -> Machine:
-    """
+    """Read the facts of this machine.
+
     Raises:
         SetupError: not root, or slurmctld does not answer.
     """

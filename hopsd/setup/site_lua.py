@@ -11,18 +11,18 @@ _TABLE = re.compile(r"^[ \t]*return[ \t]*\{", re.MULTILINE)
 
 
 def with_operator(text: str, uid: int) -> str | None:
-    """The text with ``uid`` among the operators; None: no place for it was found."""
+    """The text with ``uid`` among the operators; None if it has no place for a list."""
     blank = _COMMENT.sub(lambda comment: " " * len(comment[0]), text)
-    if found := _LIST.search(blank):
-        uids = re.findall(r"\d+", found["uids"])
+    if match := _LIST.search(blank):
+        uids = re.findall(r"\d+", match["uids"])
         if str(uid) in uids:
             return text
-        start, end = found.span("uids")
+        start, end = match.span("uids")
         return f"{text[:start]} {', '.join([*uids, str(uid)])} {text[end:]}"
     table = _TABLE.search(blank)
     if table is None:
         return None
     line = f"operators = {{ {uid} }},"
-    if found := _PROPOSAL.search(text, table.end()):
-        return text[: found.start()] + found["indent"] + line + text[found.end() :]
+    if match := _PROPOSAL.search(text, table.end()):
+        return text[: match.start()] + match["indent"] + line + text[match.end() :]
     return f"{text[: table.end()]}\n  {line}{text[table.end() :]}"

@@ -1,6 +1,6 @@
-"""A site's own job_submit.lua calls ours: a marked block at its end, after the site's functions.
+"""Adds a call of our job_submit.lua to a site's script: a marked block at its end.
 
-Ours then has the site's rules run first, and itself only for jobs that they accept.
+Ours then runs the site's rules first, and itself only for jobs that they accept.
 """
 
 from __future__ import annotations
@@ -29,40 +29,41 @@ def without_call(text: str) -> str:
 
 def with_call(text: str, plugin: Path) -> str:
     """The text with a call of ``plugin`` at its end, which replaces an existing block."""
-    rest = without_call(text)
+    site_text = without_call(text)
     block = f'\n{BEGIN}\ndofile("{plugin}")\n{END}\n'
-    if found := _LAST_RETURN.search(_blanked(rest)):
-        return rest[: found.start()] + block + rest[found.start() :]
-    return rest + ("" if rest.endswith("\n") or not rest else "\n") + block
+    if match := _LAST_RETURN.search(_without_comments(site_text)):
+        return site_text[: match.start()] + block + site_text[match.start() :]
+    return site_text + ("" if site_text.endswith("\n") or not site_text else "\n") + block
 
 
-def called(text: str) -> Path | None:
-    """The plugin that the script calls; None: it calls none."""
-    found = _last_call(text)
-    return Path(found[1]) if found else None
+def called_plugin(text: str) -> Path | None:
+    """The plugin that the script calls, if any."""
+    match = _last_call(text)
+    return Path(match[1]) if match else None
 
 
 def call_problem(text: str, plugin: Path) -> str | None:
-    """Why a site's own script does not work with hops; None if it does."""
-    found = _last_call(text)
+    """Why a site's script does not work with hops; None if it does."""
+    call = _last_call(text)
     remedy = "hopsctl setup --only plugin"
-    if found is None:
+    if call is None:
         return f"the site's own, and does not call {plugin}: run {remedy}"
-    if not Path(found[1]).is_file():
-        return f"calls {found[1]}, which is not there; slurmctld does not start: run {remedy}"
-    if any(one.start() > found.start() for one in _FUNCTION.finditer(_blanked(text))):
+    if not Path(call[1]).is_file():
+        return f"calls {call[1]}, which is not there; slurmctld does not start: run {remedy}"
+    functions = _FUNCTION.finditer(_without_comments(text))
+    if any(function.start() > call.start() for function in functions):
         return (
-            f"calls {found[1]} before its own rules, which then see jobs without their options:"
+            f"calls {call[1]} before its own rules, which then see jobs without their options:"
             " move the call to the end of the script"
         )
     return None
 
 
 def _last_call(text: str) -> re.Match[str] | None:
-    calls = list(_CALL.finditer(_blanked(text)))
+    calls = list(_CALL.finditer(_without_comments(text)))
     return calls[-1] if calls else None
 
 
-def _blanked(text: str) -> str:
-    """The text with blanks in place of comments: every character stays where it is."""
+def _without_comments(text: str) -> str:
+    """The text with comments blanked; all positions stay the same."""
     return _COMMENT.sub(lambda comment: re.sub(r"[^\n]", " ", comment[0]), text)

@@ -1,6 +1,6 @@
-"""The lines that hops needs in slurm.conf: a marked block at the end with what the file lacks.
+"""Adds missing lines to slurm.conf: a marked block at its end.
 
-Slurm takes a key's last value, so what a site listed before is listed in the block again.
+Slurm uses the last value of a key, so the block repeats the items of the site's lists.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ def without_block(text: str) -> str:
 
 def with_block(text: str, lines: Mapping[str, str]) -> str:
     """The text with a block of ``lines`` at its end, which replaces an existing block."""
-    rest = without_block(text)
+    site_text = without_block(text)
     if not lines:
-        return rest
+        return site_text
     block = "\n".join([BEGIN, *(f"{key}={value}" for key, value in lines.items()), END])
-    gap = "" if rest.endswith("\n") or not rest else "\n"
-    return f"{rest}{gap}\n{block}\n"
+    gap = "" if site_text.endswith("\n") or not site_text else "\n"
+    return f"{site_text}{gap}\n{block}\n"
 
 
 def values(path: Path, depth: int = 0) -> dict[str, str]:
-    """Keys, in lower case, with their last values outside the block; included files, too.
+    """Keys in lower case with their last values outside the block, also from included files.
 
-    Lines of nodes and partitions are left out: they repeat.
+    Lines of nodes and partitions are ignored: they repeat.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     text = without_block(path.read_text(errors="replace")).replace("\\\n", " ")
     for line in text.splitlines():
         words = line.partition("#")[0].strip()
         if included := re.fullmatch(r"(?i)include\s+(\S+)", words):
-            if depth < 8 and (other := path.parent / included[1]).is_file():
-                found |= values(other, depth + 1)
+            if depth < 8 and (included_file := path.parent / included[1]).is_file():
+                settings |= values(included_file, depth + 1)
         elif pair := re.fullmatch(r"(\w+)\s*=\s*(\S.*)", words):
             key = pair[1].lower()
             if key not in ("nodename", "partitionname", "downnodes", "nodeset"):
-                found[key] = pair[2].strip().strip('"')
-    return found
+                settings[key] = pair[2].strip().strip('"')
+    return settings
 
 
-def needed(conf: Mapping[str, str]) -> dict[str, str]:
+def required_lines(conf: Mapping[str, str]) -> dict[str, str]:
     """The lines that hops needs in addition to ``conf``, which comes from :func:`values`."""
     lines = {
-        "JobSubmitPlugins": _listed(conf, "JobSubmitPlugins", "lua"),
+        "JobSubmitPlugins": _with_item(conf, "JobSubmitPlugins", "lua"),
         "RequeueExitHold": _exit_codes(conf.get("requeueexithold", "")),
         "SchedulerParameters": _parameters(conf.get("schedulerparameters", "")),
     }
@@ -71,11 +71,11 @@ def needed(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str]:
-    """Settings that make hops work less well, left to the site; ``running``: slurmctld's keys."""
-    for key, ours in PROLOGS.items():
-        theirs = conf.get(key.lower())
-        if theirs is not None and theirs != ours:
-            yield f"{key}={theirs} is the site's own: call {ours} from it, and end it with 0"
+    """Settings that make hops work less well, for the site to decide; ``running``: slurmctld's."""
+    for key, script in PROLOGS.items():
+        site_script = conf.get(key.lower())
+        if site_script is not None and site_script != script:
+            yield f"{key}={site_script} is the site's own: call {script} from it, and end it with 0"
     if conf.get("jobfileappend") == "0":
         yield "JobFileAppend=0: Slurm empties a job's output file each time hops moves it"
     elif "jobfileappend" not in conf:
@@ -89,7 +89,8 @@ def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str
     if age is not None and int(age[0]) < SHORTEST_MEMORY:
         yield f"MinJobAge={age[0]}: hopsd may miss how jobs ended; better {SHORTEST_MEMORY} or more"
     memory = "Memory" in running.get("SelectTypeParameters", "").title()
-    if memory and not any(_is_set(running.get(f"DefMemPer{of}")) for of in ("GPU", "CPU", "Node")):
+    defaults = [running.get(f"DefMemPer{unit}") for unit in ("GPU", "CPU", "Node")]
+    if memory and not any(map(_is_set, defaults)):
         yield (
             "no DefMemPerGPU: a job that names no memory takes all of its node, and no second one"
             " fits beside it"
@@ -97,7 +98,7 @@ def remarks(conf: Mapping[str, str], running: Mapping[str, str]) -> Iterator[str
 
 
 def refusal(running: Mapping[str, str]) -> str | None:
-    """Why hops cannot work with this Slurm at all; None if it can."""
+    """Why hops cannot work with this Slurm; None if it can."""
     selector = running.get("SelectType", "")
     if selector != "select/cons_tres":
         return f"SelectType={selector}; accepted: select/cons_tres, the one that knows GPUs"
@@ -118,11 +119,11 @@ def _is_set(value: str | None) -> bool:
     return value not in (None, "", "UNLIMITED", "0")
 
 
-def _listed(conf: Mapping[str, str], key: str, word: str) -> str | None:
-    there = [item.strip() for item in conf.get(key.lower(), "").split(",") if item.strip()]
-    if any(item in (word, f"job_submit/{word}") for item in there):
+def _with_item(conf: Mapping[str, str], key: str, word: str) -> str | None:
+    plugins = [item.strip() for item in conf.get(key.lower(), "").split(",") if item.strip()]
+    if any(item in (word, f"job_submit/{word}") for item in plugins):
         return None
-    return ",".join([*there, word])
+    return ",".join([*plugins, word])
 
 
 def _exit_codes(listed: str) -> str | None:

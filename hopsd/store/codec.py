@@ -91,11 +91,17 @@ def _generic_decoder(origin: Any, args: tuple[Any, ...]) -> Callable[[Any], Any]
 def _dataclass_decoder(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
     parts = [(item.name, _decoder(hints[item.name])) for item in fields(kind)]
-    needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    mandatory = {
+        f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
+    }
 
     def build(value: Mapping[str, Any]) -> Any:
         return kind(
-            **{name: part(value[name]) for name, part in parts if name in value or name in needed}
+            **{
+                name: part(value[name])
+                for name, part in parts
+                if name in value or name in mandatory
+            }
         )
 
     return build

@@ -27,28 +27,28 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
 }
-# A process stopped in mid-transaction must not keep another from leading by its locks.
+# The locks of a process stopped in mid-transaction must not keep another from leading.
 _SERVER_OPTIONS = (
     f"-c search_path={SCHEMA} -c statement_timeout=60s"
     " -c idle_in_transaction_session_timeout=30s -c timezone=UTC"
 )
 
 
-def conninfo(dsn: str, **more: str) -> str:
-    """``dsn`` completed with our defaults.
+def conninfo(dsn: str, **overrides: str) -> str:
+    """``dsn`` completed with our defaults and ``overrides``.
 
     Raises:
         ConfigError: it is not a libpq connection string.
     """
     try:
-        given = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
+        parameters = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
     except psycopg.ProgrammingError as error:
         raise ConfigError(
             "database.dsn is not a libpq connection string or URI; accepted for example:"
             " host=/run/postgresql dbname=hops"
         ) from error
-    options = f"{_SERVER_OPTIONS} {given.pop('options', '')}".strip()
-    return make_conninfo("", **(_DEFAULTS | given | more | {"options": options}))
+    options = f"{_SERVER_OPTIONS} {parameters.pop('options', '')}".strip()
+    return make_conninfo("", **(_DEFAULTS | parameters | overrides | {"options": options}))
 
 
 def local_database(dsn: str, user: str) -> str | None:
@@ -57,11 +57,11 @@ def local_database(dsn: str, user: str) -> str | None:
     Raises:
         ConfigError: it is not a libpq connection string.
     """
-    given = conninfo_to_dict(conninfo(dsn))
-    host = str(given.get("host") or given.get("hostaddr") or "")
+    parameters = conninfo_to_dict(conninfo(dsn))
+    host = str(parameters.get("host") or parameters.get("hostaddr") or "")
     if host and not host.startswith("/"):
         return None
-    return str(given.get("dbname") or given.get("user") or user)
+    return str(parameters.get("dbname") or parameters.get("user") or user)
 
 
 # Each failure that matters is raised as a StoreUnavailableError.

@@ -10,12 +10,12 @@ from hopsd.model.journal import DiaryEntry
 from hopsd.store.codec import clean, encode
 from hopsd.store.connection import Connection, insert
 
-Place = tuple[float, str]
-"""When a job came, and its id: jobs are in this order."""
+JobKey = tuple[float, str]
+"""A job's submit time and id, by which jobs are sorted."""
 
 
 def save(connection: Connection, entries: Iterable[DiaryEntry]) -> None:
-    """Insert; of a job that is there already only the first plan is added."""
+    """Insert entries; a job that exists already only gets its first plan."""
     insert(
         connection,
         "diary",
@@ -26,14 +26,12 @@ def save(connection: Connection, entries: Iterable[DiaryEntry]) -> None:
 
 
 def jobs(
-    connection: Connection, since: float, until: float, most: int, before: Place | None = None
+    connection: Connection, since: float, until: float, limit: int, cursor: JobKey | None = None
 ) -> list[dict[str, Any]]:
-    """The newest jobs that were there in the period, of those that come before ``before``, with
-    their runs, the oldest first.
-    """
-    submit, job = before or (inf, "")
+    """The newest jobs of the period before ``cursor``, with their runs, oldest first."""
+    submit, job = cursor or (inf, "")
     rows = connection.execute(
-        _JOBS, {"since": since, "until": until, "most": most, "submit": submit, "job": clean(job)}
+        _JOBS, {"since": since, "until": until, "most": limit, "submit": submit, "job": clean(job)}
     )
     return [row[0] for row in rows][::-1]
 

@@ -210,12 +210,12 @@ class EmbeddedPostgres:
         log = (self._home / "log").read_text(errors="replace")[-800:]
         raise StoreError(f"PostgreSQL of {self._binaries} did not start: {log.strip()}")
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, signal_number: signal.Signals) -> None:
         process = self._process
         if process is None:
             return
         if process.poll() is None:
-            process.send_signal(how)
+            process.send_signal(signal_number)
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -241,8 +241,8 @@ def _start_guard(home: Path) -> subprocess.Popen[bytes]:
 
 def _environment() -> dict[str, str]:
     """Our environment without what would redirect the server or its client programs."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
-    return kept | {"LC_ALL": "C", "TZ": "UTC"}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
+    return variables | {"LC_ALL": "C", "TZ": "UTC"}
 
 
 def _works_in(data: Path) -> bool:

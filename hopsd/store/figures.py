@@ -1,6 +1,6 @@
 """Figures of a period: table ``gpu_use``, and sums over jobs, placements and profile runs.
 
-PostgreSQL adds up: a hundred thousand jobs never leave it.
+PostgreSQL does the sums, so that a hundred thousand jobs never leave it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
 
 RATIOS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Upper ends of the ranges that latency ratios are counted in; the last range has none."""
+"""Upper ends of the latency ratio ranges; the last range is open."""
 
 
 SLOWDOWN_SECONDS = 10.0
-"""Of bounded slowdown, (wait + run) / run: the least run time that counts (Feitelson et al., 1997),
-since a job of a second would outweigh all others."""
+"""Minimum run time in bounded slowdown, (wait + run) / run (Feitelson et al., 1997): a job of one
+second would outweigh all others."""
 
 
 def add_gpu_use(connection: Connection, use: Iterable[GpuUse]) -> None:
-    """Add to what was counted of the same hours and types."""
+    """Add to the figures of the same hours and types."""
     insert(
         connection,
         "gpu_use",
@@ -38,7 +38,7 @@ def add_gpu_use(connection: Connection, use: Iterable[GpuUse]) -> None:
 def gpu_use(
     connection: Connection, since: float, until: float, seconds: float
 ) -> tuple[GpuUse, ...]:
-    """By whole multiples of ``seconds``, itself a multiple of an hour; ``hour`` is their begin."""
+    """Sums per ``seconds``, a multiple of an hour; ``hour`` is the start of each period."""
     rows = connection.execute(
         "SELECT to_json(g) FROM (SELECT floor(hour / %(seconds)s) * %(seconds)s AS hour, gpu_type,"
         " sum(hops) AS hops, sum(plain) AS plain, sum(fragmented) AS fragmented,"
@@ -55,9 +55,9 @@ def figures(
 ) -> dict[str, Any]:
     """Sums over a period; ``user``: only their jobs.
 
-    ``restart``: seconds that one costs where none of the job's was measured.
+    ``restart``: assumed seconds of a restart of jobs without a measured one.
     """
-    given = {
+    parameters = {
         "since": since,
         "until": until,
         "restart": restart,
@@ -65,24 +65,24 @@ def figures(
         "ratios": list(RATIOS),
         "least": SLOWDOWN_SECONDS,
     }
-    spent = connection.execute(_SPENT, given).fetchone()
-    waits, ratios = connection.execute(_WAITS, given).fetchone() or (None, None)
+    gpu_time = connection.execute(_SPENT, parameters).fetchone()
+    waits, ratios = connection.execute(_WAITS, parameters).fetchone() or (None, None)
     first = connection.execute(_FIRST).fetchone()
     return {
         "first": first[0] if first else None,
-        "spent": spent[0] if spent else {},
+        "spent": gpu_time[0] if gpu_time else {},
         "waits": waits or [],
         "ratios": [(ratios or {}).get(str(place), 0) for place in range(len(RATIOS) + 1)],
     }
 
 
-# Of the jobs that hops scheduled: those that a shadow saw were Slurm's.
+# Only jobs that hops scheduled: Slurm scheduled those in the diary.
 _FIRST = """
 SELECT min(submit) FROM jobs j WHERE comment <> ''
     AND NOT EXISTS (SELECT FROM diary d WHERE d.job = j.id AND d.submit = j.submit)
 """
 
-# What of each placement lies in the period. A run that another one came before is a restart.
+# The part of each placement within the period. Every run but a job's first is a restart.
 # MATERIALIZED: each subquery runs once for a placement, not once for each sum.
 _SPENT = """
 WITH spent AS MATERIALIZED (
@@ -106,7 +106,7 @@ SELECT jsonb_build_object(
 FROM spent
 """
 
-# Jobs read out of Slurm's accounting have no comment, and their waits are not known. Sizes are the
+# Jobs imported from Slurm's accounting have no comment and unknown waits. Sizes are the
 # powers of two at or above a job's mean number of GPUs. `hops`: without those that a shadow saw.
 _WAITS = """
 WITH ended AS MATERIALIZED (

@@ -26,19 +26,19 @@ DAY_SECONDS = 86400.0
 
 
 class History(Store, Protocol):
-    """Implemented by both stores. Lists are empty where nothing is known."""
+    """Implemented by both stores. Lists may be empty."""
 
     def outcomes(self, plan: PlanId) -> tuple[StepOutcome, ...]:
         """The outcomes of a finished plan's steps, in their order."""
 
-    def plans(self, most: int) -> tuple[PlanSummary, ...]:
+    def plans(self, limit: int) -> tuple[PlanSummary, ...]:
         """The newest plans, finished or not, the newest first."""
 
     def job(self, job: JobId) -> JobRecord | None:
         """The newest job of that id, ended or not."""
 
     def newest_jobs(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
-        """The newest job of each id that is known, ended or not."""
+        """The newest job of each known id, ended or not."""
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
         """The workloads of this user's jobs, ended or not."""
@@ -46,15 +46,14 @@ class History(Store, Protocol):
     def raqlr(self, since: float) -> float | None:
         """Mean latency ratio (eq. 7) of jobs that ended at or after ``since``; None: no such job.
 
-        For a job without an age, the time that it ran is used: eq. 8's age is the run time
-        without waiting.
+        A job without an age counts with its run time: eq. 8's age is the run time without waiting.
         """
 
     def placements(self, job: JobId | None = None) -> tuple[Placement, ...]:
         """Where a job ran, or all jobs; by start, job and submit time."""
 
     def reasons(self, job: JobId) -> tuple[ReasonRecord, ...]:
-        """Why a job waited, in the order it was given."""
+        """The reasons why a job waited, in order."""
 
     def job_history(self, job: JobId) -> dict[str, Any]:
         """A job's record, placements, reasons and events as JSON values."""
@@ -62,28 +61,28 @@ class History(Store, Protocol):
     def add_event(
         self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
     ) -> None:
-        """Note something; ``at`` None: now by the store's clock."""
+        """Record an event; ``at`` None: now by the store's clock."""
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
         """The newest events, of one job or of all, the newest first."""
 
     def save_program(self, script: WorkloadName, program: str, at: float) -> None:
-        """A job of that batch script reported ``at`` the program that it trains with."""
+        """Record the training program that a job of this batch script reported ``at``."""
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
-        """Note what processes measured; a process's later report replaces its earlier one."""
+        """Add processes' measurements; a process's later report replaces its earlier one."""
 
     def phases(self, workload: WorkloadName, gpu_type: GpuType) -> tuple[PhaseRecord, ...]:
         """The newest records of a workload on a type, the newest first."""
 
     def save_theory(self, fits: Iterable[Theory]) -> None:
-        """Replace what was fitted before of the same workload and type."""
+        """Replace earlier fits of the same workload and type."""
 
-    def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
-        """Replace what was measured before of the same types."""
+    def save_bandwidth(self, bandwidths: Iterable[Bandwidth]) -> None:
+        """Replace earlier measurements of the same types."""
 
-    def save_shortages(self, found: Iterable[Shortage]) -> None:
-        """Note where memory was too small; of a user's workload on a type the most GPUs count."""
+    def save_shortages(self, shortages: Iterable[Shortage]) -> None:
+        """Record where memory was too small; the largest GPU count of a workload stays."""
 
     def control(self) -> Control:
         """Whether operators paused hops."""
@@ -91,7 +90,7 @@ class History(Store, Protocol):
     def set_paused(self, *, paused: bool, by: str, at: float) -> None: ...
 
     def add_release_request(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
-        """Record a request to give ``jobs`` back to plain Slurm; none: all that are held."""
+        """Record a request to release ``jobs`` to plain Slurm; an empty list means all held."""
 
     def release_requests(self) -> tuple[ReleaseRequest, ...]:
         """The requests not yet fulfilled, in order."""
@@ -100,10 +99,10 @@ class History(Store, Protocol):
         """Delete fulfilled requests."""
 
     def add_gpu_use(self, use: Iterable[GpuUse]) -> None:
-        """Add to what was counted of the same hours and types."""
+        """Add to the figures of the same hours and types."""
 
     def gpu_use(self, since: float, until: float, seconds: float = HOUR) -> tuple[GpuUse, ...]:
-        """By whole multiples of ``seconds``, themselves of an hour; ``hour`` is their begin."""
+        """Sums per ``seconds``, a multiple of an hour; ``hour`` is the start of each period."""
 
     def predictions(self) -> dict[str, Any] | None:
         """What :meth:`save_predictions` saved last."""
@@ -112,10 +111,10 @@ class History(Store, Protocol):
         """Keep what predictions have learnt, in place of what was kept before."""
 
     def save_diary(self, entries: Iterable[DiaryEntry]) -> None:
-        """Insert; of a job that is there already only its first plan is added."""
+        """Insert entries; a job that exists already only gets its first plan."""
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
-        """Delete what was over before the retention; rows by kind. Open jobs and plans stay."""
+        """Delete rows older than the retention; returns counts by kind. Open rows stay."""
 
 
 def job_document(store: History, job: JobId) -> dict[str, Any]:

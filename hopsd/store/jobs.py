@@ -1,4 +1,4 @@
-"""Tables ``jobs``, ``placements`` and ``programs``: what hops remembers of jobs."""
+"""Tables ``jobs``, ``placements`` and ``programs``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hopsd.model.journal import Placement
 from hopsd.model.knowledge import PastRun
 from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
-from hopsd.store.past_runs import MOST_ALIKE, MOST_OF_ACCOUNT, MOST_OF_USER
-from hopsd.store.placement import follow, gone_by
+from hopsd.store.past_runs import MAX_OF_ACCOUNT, MAX_OF_USER, MAX_SIMILAR
+from hopsd.store.placement import end_by, follow
 
 # SQL reserves the fields' own names.
 _COLUMNS = {"user": "user_name", "end": "ended"}
@@ -62,7 +62,7 @@ _MOVING = (
     "samples_done",
     "restart_seconds",
 )
-"""What changes at every look at a job to which nothing happened."""
+"""Columns that change at every reading, even of jobs to which nothing happened."""
 
 _rest_of = attrgetter(*(item.name for item in fields(JobRecord) if item.name not in _MOVING))
 
@@ -70,33 +70,32 @@ _rest_of = attrgetter(*(item.name for item in fields(JobRecord) if item.name not
 def save(
     connection: Connection,
     records: Iterable[JobRecord],
-    before: Mapping[JobId, JobRecord] = MappingProxyType({}),
+    stored: Mapping[JobId, JobRecord] = MappingProxyType({}),
 ) -> None:
-    """Insert or replace; ``before``: open records as they are stored with their
-    placements, as far as known.
+    """Insert or replace; ``stored``: known open records that are stored with their placements.
 
-    Nearly all of 20,000 records differ in the figures of ``_MOVING`` alone, which is a third of
-    what would be written.
+    Nearly all of 20,000 records differ only in ``_MOVING``; writing these alone is a third of the
+    volume.
     """
     jobs = {record.id: record for record in records}
-    moved = [
+    updates = [
         record
         for record in jobs.values()
-        if (old := before.get(record.id)) is not None and _rest_of(old) == _rest_of(record)
+        if (old := stored.get(record.id)) is not None and _rest_of(old) == _rest_of(record)
     ]
-    if _update(connection, moved):
-        jobs = {job: jobs[job] for job in jobs.keys() - {record.id for record in moved}}
+    if _update(connection, updates):
+        jobs = {job: jobs[job] for job in jobs.keys() - {record.id for record in updates}}
     _replace(connection, jobs)
 
 
-def _update(connection: Connection, moved: Sequence[JobRecord]) -> bool:
-    """Write the figures of ``_MOVING``; False if not all records are there."""
-    if not moved:
+def _update(connection: Connection, updates: Sequence[JobRecord]) -> bool:
+    """Write the columns of ``_MOVING``; False if some records do not exist."""
+    if not updates:
         return True
     names = ("id", "submit", *_MOVING)
-    rows = [{name: encode(getattr(record, name)) for name in names} for record in moved]
-    found = connection.execute(_MOVE, [json.dumps(rows, allow_nan=False)])
-    return found.rowcount == len(moved)
+    rows = [{name: encode(getattr(record, name)) for name in names} for record in updates]
+    result = connection.execute(_MOVE, [json.dumps(rows, allow_nan=False)])
+    return result.rowcount == len(updates)
 
 
 _MOVE = sql.SQL(
@@ -108,18 +107,21 @@ _MOVE = sql.SQL(
 
 
 def _replace(connection: Connection, jobs: Mapping[JobId, JobRecord]) -> None:
-    """Write whole records, and where their jobs ran."""
+    """Write whole records and their placements."""
     if not jobs:
         return
-    rows = [_renamed(encode(record), _COLUMNS) for record in jobs.values()]
+    rows = [_rename_keys(encode(record), _COLUMNS) for record in jobs.values()]
     connection.execute(
         "DELETE FROM jobs j USING unnest(%s::text[], %s::float8[]) AS given (id, submit)"
         " WHERE j.id = given.id AND j.submit <> given.submit AND j.ended IS NULL",
         [[row["id"] for row in rows], [float(row["submit"]) for row in rows]],
     )
-    changed = ", ".join(f"{name} = excluded.{name}" for name in rows[0])
+    assignments = ", ".join(f"{name} = excluded.{name}" for name in rows[0])
     insert(
-        connection, "jobs", rows, on_conflict=f"ON CONFLICT (id, submit) DO UPDATE SET {changed}"
+        connection,
+        "jobs",
+        rows,
+        on_conflict=f"ON CONFLICT (id, submit) DO UPDATE SET {assignments}",
     )
     last = _open_placements(connection, [row["id"] for row in rows])
     write_placements(
@@ -132,17 +134,17 @@ def write_placements(connection: Connection, placements: Sequence[Placement]) ->
     insert(
         connection,
         "placements",
-        [_renamed(encode(placement), _PLACEMENT_COLUMNS) for placement in placements],
+        [_rename_keys(encode(placement), _PLACEMENT_COLUMNS) for placement in placements],
         on_conflict="ON CONFLICT (job, submit, started) DO UPDATE SET"
         " nodes = excluded.nodes, ended = excluded.ended, profiling = excluded.profiling",
     )
 
 
 def vacate(connection: Connection, job: JobId, at: float) -> None:
-    """The job's open placement, if it began before, ended by ``at``."""
+    """End the job's open placement, if it began before ``at``."""
     last = _open_placements(connection, [job]).get(job)
     if last is not None and last.start < at:
-        write_placements(connection, [gone_by(last, at)])
+        write_placements(connection, [end_by(last, at)])
 
 
 def placements(connection: Connection, job: JobId | None) -> tuple[Placement, ...]:
@@ -178,9 +180,12 @@ def programs(connection: Connection, scripts: Iterable[WorkloadName]) -> dict[Wo
 
 def save_program(connection: Connection, script: WorkloadName, program: str, at: float) -> None:
     row = {"script": clean(script), "program": clean(program), "at": at}
-    changed = "program = excluded.program, at = excluded.at"
+    assignments = "program = excluded.program, at = excluded.at"
     insert(
-        connection, "programs", [row], on_conflict=f"ON CONFLICT (script) DO UPDATE SET {changed}"
+        connection,
+        "programs",
+        [row],
+        on_conflict=f"ON CONFLICT (script) DO UPDATE SET {assignments}",
     )
 
 
@@ -195,9 +200,9 @@ def save_ended_by_signal(connection: Connection, ended: Collection[JobId]) -> No
 
 
 def past_runs(connection: Connection) -> tuple[PastRun, ...]:
-    """What `hopsd.store.past_runs.chosen` chooses, by index instead of from all jobs."""
-    most = {"alike": MOST_ALIKE, "user": MOST_OF_USER, "account": MOST_OF_ACCOUNT}
-    rows = connection.execute(_PAST_RUNS, most)
+    """What `hopsd.store.past_runs.select_runs` selects, by index instead of from all jobs."""
+    limits = {"alike": MAX_SIMILAR, "user": MAX_OF_USER, "account": MAX_OF_ACCOUNT}
+    rows = connection.execute(_PAST_RUNS, limits)
     return tuple(PastRun(*row) for row in rows)
 
 
@@ -234,22 +239,22 @@ ORDER BY ended, id COLLATE "C", submit
 
 
 def _job(row: tuple[Any, ...]) -> JobRecord:
-    return decode(JobRecord, _renamed(row[0], _FIELDS))
+    return decode(JobRecord, _rename_keys(row[0], _FIELDS))
 
 
 def _placement(row: tuple[Any, ...]) -> Placement:
-    return decode(Placement, _renamed(row[0], _PLACEMENT_FIELDS))
+    return decode(Placement, _rename_keys(row[0], _PLACEMENT_FIELDS))
 
 
-def _renamed(row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def _rename_keys(row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in row.items()}
 
 
 class OpenJobs:
-    """Records of open jobs as the hopsd that leads last read or wrote them.
+    """Cache of open job records as the leading hopsd last read or wrote them.
 
-    While it leads nobody else writes them, so it need not read 20,000 at every look, and can tell
-    what changed. Valid for one ``term`` in the lead; None: no lead, so nothing is kept.
+    While it leads nobody else writes them, so it need not read 20,000 rows per tick and can detect
+    changes. Valid for one leadership ``term``; None: no leader, nothing is cached.
     """
 
     def __init__(self) -> None:
@@ -257,20 +262,20 @@ class OpenJobs:
         self._records: dict[JobId, JobRecord] = {}
         self._written: dict[JobId, JobRecord] = {}
 
-    def known(self, term: object | None) -> Mapping[JobId, JobRecord] | None:
-        """All of them; None: they must be read."""
+    def get(self, term: object | None) -> Mapping[JobId, JobRecord] | None:
+        """All records; None: they must be read."""
         return self._records if term is not None and term is self._term else None
 
-    def written(self, term: object | None) -> Mapping[JobId, JobRecord]:
-        """Those whose placements are as they tell: this hopsd wrote both."""
-        return {} if self.known(term) is None else self._written
+    def written_records(self, term: object | None) -> Mapping[JobId, JobRecord]:
+        """Records whose stored placements match them, since this hopsd wrote both."""
+        return {} if self.get(term) is None else self._written
 
     def keep(self, term: object | None, records: Mapping[JobId, JobRecord]) -> None:
-        """They were read in that term."""
+        """Cache records read in this term."""
         self._term, self._records, self._written = term, dict(records), {}
 
-    def saved(self, records: Iterable[JobRecord]) -> None:
-        """These were written."""
+    def update(self, records: Iterable[JobRecord]) -> None:
+        """Cache records just written."""
         if self._term is None:
             return
         for record in records:
@@ -280,11 +285,11 @@ class OpenJobs:
                 self._records.pop(record.id, None)
                 self._written.pop(record.id, None)
 
-    def vacated(self, jobs: Iterable[JobId]) -> None:
-        """Their placements may have ended; a record that says they go on opens them again."""
+    def mark_vacated(self, jobs: Iterable[JobId]) -> None:
+        """Drop jobs whose placements may have ended; a record that still has them reopens them."""
         for job in jobs:
             self._written.pop(job, None)
 
     def forget(self) -> None:
-        """A write failed, or was made without these records."""
+        """Clear the cache after a failed write, or one that bypassed it."""
         self._term, self._records, self._written = None, {}, {}

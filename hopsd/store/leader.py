@@ -19,7 +19,7 @@ from hopsd.errors import NotLeaderError
 from hopsd.store.connection import Connection, conninfo, translated_errors
 
 LEASE_SECONDS = 30.0
-"""How long a process keeps the lock after it was stopped or cut off."""
+"""How long a stopped or disconnected process keeps the lock."""
 _BEATS = 5
 
 _LOCK = 0x686F7073_00000002
@@ -47,7 +47,7 @@ class Leader:
         self._beating = threading.Event()
 
     def acquire(self) -> None:
-        """Become the leader, or verify that it still is. Cheap: one round trip.
+        """Become the leader, or verify that this process still is. Cheap: one round trip.
 
         Raises:
             NotLeaderError: another hopsd leads, or the connection that held the lock was
@@ -74,14 +74,14 @@ class Leader:
 
     @property
     def term(self) -> object | None:
-        """Its time in the lead, unlike any other; None: it does not lead, as far as it knows.
+        """A unique token of this leadership; None while it does not lead, as far as it knows.
 
-        The epoch does not tell two times apart: a database restored from a backup counts anew.
+        The epoch is not unique: a database restored from a backup counts again.
         """
         return self._term
 
     def close(self) -> None:
-        """Give leadership up."""
+        """Give up leadership."""
         self._epoch = self._term = None
         self._beating.set()
         if self._connection is not None:
@@ -92,10 +92,10 @@ class Leader:
             self._connection = None
 
     def assure(self) -> None:
-        """Return normally only while this one leads.
+        """Verify that this process leads.
 
         Raises:
-            NotLeaderError: it does not, or no longer.
+            NotLeaderError: it does not, or no longer does.
         """
         if self._epoch is None:
             raise NotLeaderError("this hopsd does not lead")
@@ -104,19 +104,19 @@ class Leader:
             raise NotLeaderError("the connection that held the leader's lock was lost")
 
     def fence(self, connection: Connection) -> None:
-        """Let the transaction of ``connection`` be committed only if no other has led since.
+        """Allow the transaction of ``connection`` to commit only if no other hopsd has led since.
 
-        A new leader waits for the transactions that came before it.
+        A new leader waits for earlier transactions.
 
         Raises:
-            NotLeaderError: this one does not lead, or another one has.
+            NotLeaderError: this process does not lead, or another has led.
         """
         if self._epoch is None:
             raise NotLeaderError("this hopsd does not lead")
-        mine = connection.execute(
+        lease = connection.execute(
             "SELECT FROM leadership WHERE epoch = %s FOR SHARE", [self._epoch]
         )
-        if mine.rowcount != 1:
+        if lease.rowcount != 1:
             raise NotLeaderError("another hopsd has led since")
 
     def _take(self, connection: Connection) -> int:
@@ -133,10 +133,10 @@ class Leader:
 
     def _beat(self, connection: Connection) -> None:
         """Send a query on ``connection`` before each lease ends, until it is closed."""
-        over = self._beating = threading.Event()
+        stop_event = self._beating = threading.Event()
 
         def beat() -> None:
-            while not over.wait(self._lease_seconds / _BEATS):
+            while not stop_event.wait(self._lease_seconds / _BEATS):
                 with suppress(psycopg.Error):  # whoever acts as leader calls assure
                     connection.execute("SELECT 1")
 

@@ -33,14 +33,14 @@ def folder() -> Path:
 
 
 def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
-    """Bring the schema to the newest version, or ``back`` migrations from where it is.
+    """Bring the schema to the newest version, or undo its last ``back`` migrations.
 
-    Returns the names of what was applied or rolled back, in that order; empty where there
-    was nothing to do. Each migration is one transaction.
+    Returns the names of the migrations applied or rolled back, in that order. Each migration is
+    one transaction.
 
     Raises:
         StoreUnavailableError: PostgreSQL does not answer.
-        StoreError: it refused, and what came before stays; or the schema is of a newer
+        StoreError: PostgreSQL refused, earlier migrations stay; or the schema is of a newer
             release, and nothing was changed.
     """
     with translated_errors(), psycopg.connect(conninfo(dsn), autocommit=True) as connection:
@@ -52,9 +52,9 @@ def migrate(dsn: str, *, back: int = 0) -> tuple[str, ...]:
 
 
 def back_to(dsn: str, name: str) -> tuple[str, ...]:
-    """Undo every migration after ``name``, newest first, for a release that knows no later one.
+    """Undo every migration after ``name``, newest first, for a release that has no later one.
 
-    Returns their names; empty where the schema is not beyond it.
+    Returns their names; empty if the schema is not newer.
 
     Raises:
         InputError: this release has no such migration.
@@ -63,9 +63,9 @@ def back_to(dsn: str, name: str) -> tuple[str, ...]:
     names = _names()
     if name not in names:
         raise InputError(f"no migration {name!r}; accepted: {', '.join(names)}")
-    applied = [known for known in names if known not in pending(dsn)]
-    later = sum(known > name for known in applied)
-    return migrate(dsn, back=later) if later else ()
+    applied = [migration for migration in names if migration not in pending(dsn)]
+    count = sum(migration > name for migration in applied)
+    return migrate(dsn, back=count) if count else ()
 
 
 def pending(dsn: str) -> tuple[str, ...]:
@@ -81,8 +81,8 @@ def pending(dsn: str) -> tuple[str, ...]:
 
 def _pending(connection: Connection) -> tuple[str, ...]:
     names = _names()
-    found = connection.execute("SELECT to_regclass('_yoyo_migration') IS NOT NULL").fetchone()
-    if found != (True,):
+    has_table = connection.execute("SELECT to_regclass('_yoyo_migration') IS NOT NULL").fetchone()
+    if has_table != (True,):
         return tuple(names)
     rows = connection.execute("SELECT migration_id FROM _yoyo_migration ORDER BY 1").fetchall()
     applied = [row[0] for row in rows]
@@ -106,12 +106,12 @@ def _refuse_old(connection: Connection) -> None:
 
 def _create_schema(connection: Connection) -> None:
     # IF NOT EXISTS would ask for the right to create schemas even where ours is there.
-    found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA])
-    if found.fetchone() is None:
+    schema = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA])
+    if schema.fetchone() is None:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
 
 
-def _run(dsn: str, back: int) -> tuple[str, ...]:
+def _run(dsn: str, steps_back: int) -> tuple[str, ...]:
     # yoyo passes its URI's arguments to psycopg.connect: all of ours goes in as conninfo.
     uri = "postgresql+psycopg://?" + urlencode({"conninfo": conninfo(dsn)})
     backend = get_backend(uri)
@@ -120,12 +120,12 @@ def _run(dsn: str, back: int) -> tuple[str, ...]:
         backend.break_lock()
         migrations = read_migrations(str(folder()))
         with backend.lock():
-            if back:
-                chosen = backend.to_rollback(migrations)[:back]
-                backend.rollback_migrations(chosen)
+            if steps_back:
+                selected = backend.to_rollback(migrations)[:steps_back]
+                backend.rollback_migrations(selected)
             else:
-                chosen = backend.to_apply(migrations)
-                backend.apply_migrations(chosen)
-        return tuple(migration.id for migration in chosen)
+                selected = backend.to_apply(migrations)
+                backend.apply_migrations(selected)
+        return tuple(migration.id for migration in selected)
     finally:
         backend.connection.close()

@@ -1,4 +1,4 @@
-"""Which ended jobs say how long the present ones will run, and how jobs ended where."""
+"""Ended jobs: those that predict the run times of present ones, and how jobs ended where."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopsd.model.knowledge import PastRun
 from hopsd.model.reading import SlurmState
 from hopsd.store.connection import Connection
 
-MOST_ALIKE, MOST_OF_USER, MOST_OF_ACCOUNT = 16, 32, 128
-"""The newest so many runs of a user's workload or job name, of a user and of an account."""
+MAX_SIMILAR, MAX_OF_USER, MAX_OF_ACCOUNT = 16, 32, 128
+"""Maximum runs, newest first: of a user's workload or job name, of a user, of an account."""
 
 ENDS = frozenset(
     {SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.CANCELLED, SlurmState.TIMEOUT}
 )
-"""A job that fails or is cancelled is over as well; one lost with its node is not."""
+"""States of a finished run: also failed or cancelled, but not lost with its node."""
 
 
 def past_run(job: JobRecord) -> PastRun | None:
@@ -35,31 +35,35 @@ def past_run(job: JobRecord) -> PastRun | None:
     )
 
 
-def chosen(ended: Iterable[JobRecord], present: Iterable[JobRecord]) -> tuple[PastRun, ...]:
+def select_runs(
+    ended_jobs: Iterable[JobRecord], present: Iterable[JobRecord]
+) -> tuple[PastRun, ...]:
     """The newest runs of each user, workload, job name and account of the ``present`` jobs."""
-    left: dict[tuple[str, ...], int] = {}
+    remaining: dict[tuple[str, ...], int] = {}
     for job in present:
-        left.update(_kinds(job))
-    found = []
-    for job in sorted(ended, key=lambda job: (job.end or 0.0, job.id, job.submit), reverse=True):
+        remaining.update(_kinds(job))
+    runs = []
+    for job in sorted(
+        ended_jobs, key=lambda job: (job.end or 0.0, job.id, job.submit), reverse=True
+    ):
         run = past_run(job)
-        kinds = [kind for kind in _kinds(job) if left.get(kind)]
+        kinds = [kind for kind in _kinds(job) if remaining.get(kind)]
         if run is not None and kinds:
             for kind in kinds:
-                left[kind] -= 1
-            found.append(run)
-    return tuple(reversed(found))
+                remaining[kind] -= 1
+            runs.append(run)
+    return tuple(reversed(runs))
 
 
 def _kinds(job: JobRecord) -> dict[tuple[str, ...], int]:
-    """What the job has in common with others, and how many runs of each are chosen."""
+    """The keys that the job shares with others, and the maximum runs of each."""
     kinds: dict[tuple[str, ...], int] = {
-        ("workload", job.user, job.workload): MOST_ALIKE,
-        ("name", job.user, job.name): MOST_ALIKE,
-        ("user", job.user): MOST_OF_USER,
+        ("workload", job.user, job.workload): MAX_SIMILAR,
+        ("name", job.user, job.name): MAX_SIMILAR,
+        ("user", job.user): MAX_OF_USER,
     }
     if job.account:
-        kinds["account", job.account] = MOST_OF_ACCOUNT
+        kinds["account", job.account] = MAX_OF_ACCOUNT
     return kinds
 
 
@@ -75,7 +79,7 @@ class EndedRun:
 
 
 def ended_runs(connection: Connection, since: float) -> list[EndedRun]:
-    """The last placement of each job that ended, but for short runs that measured it."""
+    """The last placement of each ended job, without profile runs."""
     rows = connection.execute(_ENDS, {"since": since})
     return [EndedRun(*row) for row in rows]
 

@@ -12,17 +12,17 @@ from hopsd.model.journal import Placement
 def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     """Placements to write once ``record`` is saved; ``last`` is the job's open one.
 
-    A placement is identified by its job and start. One that ended unseen gets the latest time at
-    which it can have ended: its job's requeue, the next one's start, or when its job was seen
+    A placement is identified by its job and start. One that ended between readings gets the latest
+    possible end: its job's requeue, the next placement's start, or the time when its job was seen
     without it.
     """
     if last is not None and last.submit != record.submit:
         return [replace(last, end=max(last.start, record.submit)), *follow(None, record)]
     if not record.allocation:
-        told = record.allocation_since if record.end is None else record.end
+        end = record.allocation_since if record.end is None else record.end
         if last is None:
             return []
-        return [gone_by(last, record.seen) if told is None else _ended(last, told)]
+        return [end_by(last, record.seen) if end is None else _end_at(last, end)]
     start = record.allocation_since
     if start is None:
         start = last.start if last and last.allocation == record.allocation else record.seen
@@ -36,18 +36,18 @@ def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     )
     if last is None or last == current:
         return [] if last == current else [current]
-    return [current] if last.start == start else [_ended(last, start), current]
+    return [current] if last.start == start else [_end_at(last, start), current]
 
 
-def gone_by(placement: Placement, at: float) -> Placement:
+def end_by(placement: Placement, at: float) -> Placement:
     """End ``placement``, since its job was seen without it at ``at``.
 
-    Slurm's times are whole seconds: what takes these GPUs next begins, by its clock, in the
-    second of ``at`` at the earliest.
+    Slurm's times are whole seconds: by its clock, the next job on these GPUs starts in the second
+    of ``at`` at the earliest.
     """
     _, second = modf(at)
-    return _ended(placement, second)
+    return _end_at(placement, second)
 
 
-def _ended(placement: Placement, at: float) -> Placement:
+def _end_at(placement: Placement, at: float) -> Placement:
     return replace(placement, end=max(placement.start, at))

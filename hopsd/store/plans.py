@@ -41,7 +41,7 @@ def begin(connection: Connection, record: PlanRecord) -> PlanId:
         connection,
         "steps",
         [
-            _numbered(plan, position, step) | {"step": encode(step)}
+            _step_key(plan, position, step) | {"step": encode(step)}
             for position, step in enumerate(record.steps)
         ],
     )
@@ -52,15 +52,17 @@ def begin(connection: Connection, record: PlanRecord) -> PlanId:
 def finish(
     connection: Connection, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float
 ) -> None:
-    found = connection.execute("UPDATE plans SET finished = %s WHERE id = %s", [finished, plan])
-    if found.rowcount != 1:
-        raise StoreError(f"plan {plan} is not in the database; only a begun plan can be finished")
+    result = connection.execute("UPDATE plans SET finished = %s WHERE id = %s", [finished, plan])
+    if result.rowcount != 1:
+        raise StoreError(
+            f"plan {plan} is not in the database; only a recorded plan can be finished"
+        )
     connection.execute("DELETE FROM outcomes WHERE plan = %s", [plan])
     insert(
         connection,
         "outcomes",
         [
-            _numbered(plan, position, outcome.step)
+            _step_key(plan, position, outcome.step)
             | {"status": outcome.status.value, "outcome": encode(outcome)}
             for position, outcome in enumerate(outcomes)
         ],
@@ -72,12 +74,12 @@ def unfinished(connection: Connection) -> tuple[PlanId, PlanRecord] | None:
 
 
 def last(connection: Connection) -> PlanRecord | None:
-    found = _newest(connection, unfinished=False)
-    return None if found is None else found[1]
+    newest_plan = _newest(connection, unfinished=False)
+    return None if newest_plan is None else newest_plan[1]
 
 
-def newest(connection: Connection, most: int) -> tuple[PlanSummary, ...]:
-    """Summed up by PostgreSQL: a plan of a large cluster has megabytes."""
+def newest(connection: Connection, limit: int) -> tuple[PlanSummary, ...]:
+    """Summaries, computed by PostgreSQL because a plan of a large cluster has megabytes."""
     rows = connection.execute(
         "SELECT jsonb_build_object('made', made, 'first', first, 'status', plan->'status',"
         " 'objective', plan->'objective', 'upper_bound', plan->'upper_bound', 'gap', plan->'gap',"
@@ -86,7 +88,7 @@ def newest(connection: Connection, most: int) -> tuple[PlanSummary, ...]:
         " 'placed', (SELECT count(*) FROM jsonb_object_keys(plan->'placements')),"
         " 'waiting', (SELECT count(*) FROM jsonb_object_keys(plan->'waiting')))"
         " FROM (SELECT made, first, plan FROM plans ORDER BY id DESC LIMIT %s) AS newest",
-        [most],
+        [limit],
     )
     return tuple(decode(PlanSummary, row[0]) for row in rows)
 
@@ -168,18 +170,18 @@ def _newest(connection: Connection, *, unfinished: bool) -> tuple[PlanId, PlanRe
     )
 
 
-def _numbered(plan: PlanId, position: int, step: Step) -> dict[str, Any]:
+def _step_key(plan: PlanId, position: int, step: Step) -> dict[str, Any]:
     return {"plan": plan, "position": position, "job": clean(step.job), "kind": step.kind.value}
 
 
 def _note_reasons(connection: Connection, waiting: Mapping[JobId, Reason], now: float) -> None:
-    """Update the reasons: one lasts while plans give the same code; its text is the latest."""
-    given = [[clean(j) for j in waiting], [r.code.value for r in waiting.values()]]
+    """Update the reasons: one lasts while plans give the same code, with the latest text."""
+    codes = [[clean(j) for j in waiting], [r.code.value for r in waiting.values()]]
     connection.execute(
         "UPDATE reasons r SET until = %s WHERE until IS NULL AND NOT EXISTS (SELECT FROM"
         " unnest(%s::text[], %s::text[]) AS given (job, code)"
         " WHERE given.job = r.job AND given.code = r.code)",
-        [now, *given],
+        [now, *codes],
     )
     insert(
         connection,

@@ -17,9 +17,9 @@ PlanId = NewType("PlanId", int)
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A plan as recorded before it was applied. ``round_start``, ``round_end``: its round.
+    """A plan, recorded before it is applied. ``round_start``, ``round_end``: its round.
 
-    ``outcomes``: of its steps; none before it was applied.
+    ``outcomes``: of its steps, empty until it was applied.
     """
 
     round_start: float
@@ -58,10 +58,10 @@ class Store(Protocol):
         """Insert or replace; a run is identified by its job and begin."""
 
     def begin_plan(self, record: PlanRecord) -> PlanId:
-        """Written before the plan is applied."""
+        """Record a plan before it is applied."""
 
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
-        """Written after it was applied."""
+        """Record the outcomes after it was applied."""
 
     def transitions(self) -> tuple[Transition, ...]:
         """The steps of finished plans that are still under way, as last saved."""
@@ -84,4 +84,4 @@ class Store(Protocol):
         """The newest finished plan: shows the round in force at a restart."""
 
     def last_outcomes(self, jobs: Collection[JobId]) -> Mapping[JobId, StepOutcome]:
-        """What came of the newest step of each of ``jobs``; without those that had none."""
+        """The outcome of the newest step of each of ``jobs``, if it had one."""

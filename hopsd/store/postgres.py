@@ -46,15 +46,15 @@ class PostgresStore:
     ``tables`` are the operator's throughput tables. A call waits up to ``wait_seconds`` for
     PostgreSQL; the store recovers by itself after PostgreSQL restarts. If the connection is lost
     during a commit, it is unknown whether the write happened: every write may be repeated, and
-    a plan begun this way counts as left unfinished.
+    such a plan counts as unfinished.
 
     With a ``leader``, PostgreSQL refuses its writes once another hopsd has led, except
-    operators' requests: pausing and giving jobs back.
+    operators' requests to pause and to release jobs.
 
     Raises (any call):
         NotLeaderError: a write after the lead was lost; nothing was written.
         StoreUnavailableError: PostgreSQL does not answer.
-        StoreError: it refuses, for example because the migrations were not run.
+        StoreError: PostgreSQL refuses, for example because the migrations were not run.
     """
 
     def __init__(
@@ -100,24 +100,24 @@ class PostgresStore:
     def jobs(self) -> Mapping[JobId, JobRecord]:
         with self._records_lock:
             term = self._leader.term if self._leader is not None else None
-            known = self._open_jobs.known(term)
-            if known is None:
+            records = self._open_jobs.get(term)
+            if records is None:
                 with self._database.transaction() as connection:
-                    known = jobs.open_jobs(connection)
-                self._open_jobs.keep(term, known)
-            return dict(known)
+                    records = jobs.open_jobs(connection)
+                self._open_jobs.keep(term, records)
+            return dict(records)
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         records = tuple(records)
         with self._records_lock, self._changing_records():
             term = self._leader.term if self._leader is not None else None
             with self._writing() as connection:
-                jobs.save(connection, records, self._open_jobs.written(term))
-            self._open_jobs.saved(records)
+                jobs.save(connection, records, self._open_jobs.written_records(term))
+            self._open_jobs.update(records)
 
     @contextmanager
     def _changing_records(self) -> Iterator[None]:
-        """After a failure it is unknown what was written."""
+        """Clear the cache after a failure, when it is unknown what was written."""
         try:
             yield
         except BaseException:
@@ -168,13 +168,13 @@ class PostgresStore:
         with self._writing() as connection:
             throughput.save_theory(connection, fits)
 
-    def save_bandwidth(self, found: Iterable[Bandwidth]) -> None:
+    def save_bandwidth(self, bandwidths: Iterable[Bandwidth]) -> None:
         with self._writing() as connection:
-            throughput.save_bandwidth(connection, found)
+            throughput.save_bandwidth(connection, bandwidths)
 
-    def save_shortages(self, found: Iterable[Shortage]) -> None:
+    def save_shortages(self, shortages: Iterable[Shortage]) -> None:
         with self._writing() as connection:
-            throughput.save_shortages(connection, found)
+            throughput.save_shortages(connection, shortages)
 
     def profile_runs(self, since: float) -> tuple[ProfileRun, ...]:
         with self._database.transaction() as connection:
@@ -191,7 +191,7 @@ class PostgresStore:
     def finish_plan(self, plan: PlanId, outcomes: Sequence[StepOutcome], finished: float) -> None:
         vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
         with self._records_lock:
-            self._open_jobs.vacated(job for job, _ in vacated)
+            self._open_jobs.mark_vacated(job for job, _ in vacated)
         with self._writing() as connection:
             plans.finish(connection, plan, outcomes, finished)
             for job, at in vacated:
@@ -208,7 +208,7 @@ class PostgresStore:
     def save_outcomes(self, outcomes: Sequence[StepOutcome]) -> None:
         vacated = [(o.step.job, o.vacated) for o in outcomes if o.vacated is not None]
         with self._records_lock:
-            self._open_jobs.vacated(job for job, _ in vacated)
+            self._open_jobs.mark_vacated(job for job, _ in vacated)
         with self._writing() as connection:
             plans.save_outcomes(connection, outcomes)
             for job, at in vacated:
@@ -235,17 +235,17 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return plans.outcomes(connection, plan)
 
-    def plans(self, most: int) -> tuple[PlanSummary, ...]:
+    def plans(self, limit: int) -> tuple[PlanSummary, ...]:
         with self._database.transaction() as connection:
-            return plans.newest(connection, most)
+            return plans.newest(connection, limit)
 
     def job(self, job: JobId) -> JobRecord | None:
         with self._database.transaction() as connection:
             return jobs.newest(connection, [job]).get(job)
 
-    def newest_jobs(self, wanted: Collection[JobId]) -> Mapping[JobId, JobRecord]:
+    def newest_jobs(self, job_ids: Collection[JobId]) -> Mapping[JobId, JobRecord]:
         with self._database.transaction() as connection:
-            return jobs.newest(connection, wanted)
+            return jobs.newest(connection, job_ids)
 
     def raqlr(self, since: float) -> float | None:
         with self._database.transaction() as connection:
@@ -329,11 +329,11 @@ class PostgresStore:
             diary.save(connection, entries)
 
     def diary(
-        self, since: float, until: float, most: int, before: diary.Place | None = None
+        self, since: float, until: float, limit: int, cursor: diary.JobKey | None = None
     ) -> list[dict[str, Any]]:
-        """The newest jobs of a period, of those before ``before``, with what a shadow noted."""
+        """The newest diary jobs of a period before ``cursor``."""
         with self._database.transaction() as connection:
-            return diary.jobs(connection, since, until, most, before)
+            return diary.jobs(connection, since, until, limit, cursor)
 
     def health(
         self, since: float

@@ -19,7 +19,7 @@ NEWEST_PHASES = 64
 
 
 def add(connection: Connection, records: Sequence[ThroughputRecord]) -> None:
-    """Insert reports; one that is already there is not added again."""
+    """Insert reports, ignoring duplicates."""
     insert(
         connection,
         "throughput",
@@ -48,7 +48,7 @@ ORDER BY at, workload, gpu_type, node, gpus, nodes, per_gpu
 
 
 def add_phases(connection: Connection, records: Iterable[PhaseRecord]) -> None:
-    """The last report of each process replaces the one before."""
+    """Insert; a process's last report replaces its previous one."""
     insert(
         connection,
         "phases",
@@ -128,8 +128,8 @@ def theory(connection: Connection) -> tuple[Theory, ...]:
     return tuple(decode(Theory, row) for (row,) in rows)
 
 
-def save_bandwidth(connection: Connection, found: Iterable[Bandwidth]) -> None:
-    rows = [encode(bandwidth) for bandwidth in found]
+def save_bandwidth(connection: Connection, bandwidths: Iterable[Bandwidth]) -> None:
+    rows = [encode(bandwidth) for bandwidth in bandwidths]
     if rows:
         insert(connection, "bandwidth", rows, on_conflict=_replace("gpu_type", rows[0]))
 
@@ -139,9 +139,9 @@ def bandwidth(connection: Connection) -> tuple[Bandwidth, ...]:
     return tuple(decode(Bandwidth, row) for (row,) in rows)
 
 
-def save_shortages(connection: Connection, found: Iterable[Shortage]) -> None:
-    """Insert; of what is there already, the most GPUs and the last time count."""
-    for shortage in found:
+def save_shortages(connection: Connection, shortages: Iterable[Shortage]) -> None:
+    """Insert or update; existing rows keep the larger GPU count and the later time."""
+    for shortage in shortages:
         insert(
             connection,
             "shortages",
@@ -153,7 +153,7 @@ def save_shortages(connection: Connection, found: Iterable[Shortage]) -> None:
 
 
 def shortages(connection: Connection) -> tuple[Shortage, ...]:
-    """All of them."""
+    """All shortages."""
     rows = connection.execute(
         'SELECT to_json(s) FROM shortages s ORDER BY "user", workload, gpu_type'
     )
@@ -161,8 +161,8 @@ def shortages(connection: Connection) -> tuple[Shortage, ...]:
 
 
 def _replace(key: str, columns: Iterable[str]) -> str:
-    changed = ", ".join(f"{name} = excluded.{name}" for name in columns)
-    return f"ON CONFLICT ({key}) DO UPDATE SET {changed}"
+    assignments = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    return f"ON CONFLICT ({key}) DO UPDATE SET {assignments}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the pages draw, as positions: a template writes them into SVG."""
+"""Positions of what the pages draw; templates write them into SVG."""
 
 from __future__ import annotations
 
@@ -56,57 +56,58 @@ def by_type(nodes: Iterable[Document]) -> list[Kind]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """GPUs of a node side by side: ``of`` a job's colour, ``foreign``, ``idle`` or ``off``."""
+    """Adjacent GPUs of a node. ``css_class``: a job's colour, ``foreign``, ``idle`` or ``off``."""
 
     start: int
     gpus: int
-    of: str
+    css_class: str
 
 
 def parts(node: Document) -> list[Part]:
-    """A node's GPUs from left to right. Slurm tells no order of them: jobs come first."""
-    found, start = [], 0
-    rest = "idle" if node["usable"] else "off"
-    for of, gpus in (
+    """A node's GPUs from left to right, jobs first: Slurm does not number them."""
+    node_parts, start = [], 0
+    remainder = "idle" if node["usable"] else "off"
+    for css_class, gpus in (
         *((f"c{colour(job)}", gpus) for job, gpus in node["jobs"].items()),
         ("foreign", node["foreign"]),
-        (rest, node["gpus"]),
+        (remainder, node["gpus"]),
     ):
         gpus = min(gpus, node["gpus"] - start)  # noqa: PLW2901 - the rest is the last one's
-        if of == rest:
+        if css_class == remainder:
             gpus = min(gpus, node["idle"])  # noqa: PLW2901
         if gpus > 0:
-            found.append(Part(start, gpus, of))
+            node_parts.append(Part(start, gpus, css_class))
             start += gpus
     if start < node["gpus"]:  # of jobs that this reader may not see
-        found.append(Part(start, node["gpus"] - start, "hidden"))
-    return found
+        node_parts.append(Part(start, node["gpus"] - start, "hidden"))
+    return node_parts
 
 
-def in_words(node: Document) -> str:
-    """What the picture of a node shows."""
-    said = [f"{gpus} of job {job}" for job, gpus in node["jobs"].items()]
+def describe_node(node: Document) -> str:
+    """The picture of a node in words."""
+    phrases = [f"{gpus} of job {job}" for job, gpus in node["jobs"].items()]
     if node["foreign"]:
-        said.append(f"{node['foreign']} of plain Slurm jobs")
+        phrases.append(f"{node['foreign']} of plain Slurm jobs")
     hidden = node["gpus"] - node["idle"] - node["foreign"] - sum(node["jobs"].values())
     if hidden > 0:
-        said.append(f"{hidden} of jobs that are not shown to you")
+        phrases.append(f"{hidden} of jobs that are not shown to you")
     if node["idle"]:
-        said.append(f"{node['idle']} idle")
-    return f"{node['gpus']}: " + ", ".join(said)
+        phrases.append(f"{node['idle']} idle")
+    return f"{node['gpus']}: " + ", ".join(phrases)
 
 
 def turn(doc: Document, row: Document | None) -> str | None:
     """What the last plan did with the job, in a sentence."""
     if row is None or doc["round"] is None:
         return None
-    told = doc["round"]
-    if row["id"] in told["window"]:
-        place = told["window"].index(row["id"]) + 1
+    plan_round = doc["round"]
+    if row["id"] in plan_round["window"]:
+        position = plan_round["window"].index(row["id"]) + 1
         if doc.get("private"):
             return "It was in the service window of the last plan."
-        return f"It was number {place} of {len(told['window'])} in the last plan's service window."
-    if row["id"] in told["adjusted"]:
+        size = len(plan_round["window"])
+        return f"It was number {position} of {size} in the last plan's service window."
+    if row["id"] in plan_round["adjusted"]:
         return (
             "It was outside the service window, and was let in since other jobs' sensitivity left"
             " GPUs for it."
@@ -116,7 +117,7 @@ def turn(doc: Document, row: Document | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A time on GPUs; ``x`` and ``width`` of 1000."""
+    """A period on GPUs; ``x`` and ``width`` out of 1000."""
 
     x: float
     width: float
@@ -126,11 +127,11 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """``begin`` and ``end`` in seconds since 1970; ``most``: GPUs at a time."""
+    """``begin`` and ``end`` in seconds since 1970; ``max_gpus``: at one time."""
 
     begin: float
     end: float
-    most: int
+    max_gpus: int
     stretches: Sequence[Stretch]
 
 
@@ -138,9 +139,9 @@ def timeline(placements: Sequence[Document], submit: float, now: float | None) -
     """From submission to now, or to the last end."""
     if not placements:
         return None
-    over = all(placement["end"] is not None for placement in placements)
+    all_ended = all(placement["end"] is not None for placement in placements)
     ends = [placement["end"] for placement in placements if placement["end"] is not None]
-    end = max([*ends, *([] if over or now is None else [now]), placements[-1]["start"]])
+    end = max([*ends, *([] if all_ended or now is None else [now]), placements[-1]["start"]])
     begin = min(submit, placements[0]["start"])
     scale = 1000.0 / max(end - begin, 1.0)
     stretches = [
@@ -156,13 +157,13 @@ def timeline(placements: Sequence[Document], submit: float, now: float | None) -
         )
         for placement in placements
     ]
-    return Timeline(begin, end, max(each.gpus for each in stretches), stretches)
+    return Timeline(begin, end, max(stretch.gpus for stretch in stretches), stretches)
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
     """Samples per second of a whole job in one shape; ``low`` and ``high``: the 80 % interval.
-    ``x``, ``from_x``, ``to_x``, ``measured_x``: these of 1000.
+    ``x``, ``from_x``, ``to_x``, ``measured_x``: the same out of 1000.
     """
 
     gpu_type: str
@@ -197,12 +198,12 @@ class Speed:
 def speeds(
     types: Sequence[Document], row: Document | None, nodes: Sequence[Document]
 ) -> list[Speed]:
-    """Shapes that the job asks for or that were measured, with what is expected of them."""
+    """Shapes that the job requests or that were measured, with their expected speeds."""
     reqs = set(row["reqs"]) if row else set()
     placement = row["placement"] if row else {}
-    used = {node["gpu_type"] for node in nodes if node["name"] in placement}
-    here = (sum(placement.values()), len(placement))
-    found = []
+    types_in_use = {node["gpu_type"] for node in nodes if node["name"] in placement}
+    present_shape = (sum(placement.values()), len(placement))
+    rows = []
     for kind in types:
         for shape in kind["shapes"]:
             together = shape["kind"] == "gpus"
@@ -211,8 +212,8 @@ def speeds(
                 continue
             servers = 1 if together else shape["count"]
             low, high = shape.get("between") or (None, None)
-            measured = shape["type"]
-            found.append(
+            record = shape["type"]
+            rows.append(
                 {
                     "gpu_type": kind["gpu_type"],
                     "gpus": gpus,
@@ -220,15 +221,16 @@ def speeds(
                     "rate": shape["per_gpu"] * gpus,
                     "low": None if low is None else low * gpus,
                     "high": None if high is None else high * gpus,
-                    "measured": measured["per_gpu"] * gpus if measured else None,
-                    "records": measured["records"] if measured else 0,
+                    "measured": record["per_gpu"] * gpus if record else None,
+                    "records": record["records"] if record else 0,
                     "source": shape["source"],
-                    "now": used == {kind["gpu_type"]} and (gpus, servers) == here,
+                    "now": types_in_use == {kind["gpu_type"]} and (gpus, servers) == present_shape,
                 }
             )
-    most = max((max(each["rate"] * 1.6, each["measured"] or 0.0) for each in found), default=1.0)
-    found.sort(key=lambda each: (each["gpu_type"], each["gpus"], each["nodes"]))
-    return [Speed(**each, scale=1000.0 / (most or 1.0)) for each in found]
+    ends = (max(values["rate"] * 1.6, values["measured"] or 0.0) for values in rows)
+    largest = max(ends, default=1.0)
+    rows.sort(key=lambda values: (values["gpu_type"], values["gpus"], values["nodes"]))
+    return [Speed(**values, scale=1000.0 / (largest or 1.0)) for values in rows]
 
 
 @dataclass(frozen=True, slots=True)

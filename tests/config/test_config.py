@@ -67,7 +67,7 @@ def test_given_values_are_typed() -> None:
     assert config.plan.settings == PlanSettings(
         lam=2.0, time_limit_seconds=3.5, priority=PriorityName.LAS, policy="hops+"
     )
-    assert "plan.lambda" in config.given
+    assert "plan.lambda" in config.explicit_keys
 
 
 def test_throughput_tables() -> None:
@@ -202,7 +202,7 @@ def test_every_setting_is_described_and_its_default_accepted(section: str, optio
     assert option.parse(plain) == option.default
     config = parse(f"[{section}]\n{option.key} = {toml_value(plain)}")
     assert config == Config()
-    assert config.given == {f"{section}.{option.key}"}
+    assert config.explicit_keys == {f"{section}.{option.key}"}
 
 
 def test_sections_are_the_configurations_fields() -> None:
@@ -210,7 +210,7 @@ def test_sections_are_the_configurations_fields() -> None:
         "throughput",
         "bandwidth",
         "racks",
-        "given",
+        "explicit_keys",
         "warnings",
         "path",
     }
@@ -226,7 +226,7 @@ def test_the_reference_file_without_comment_marks_sets_every_default() -> None:
     lines = [line.removeprefix("#") for line in reference_file().splitlines()]
     text = "\n".join(line for line in lines if not line.startswith(" "))
     config = parse(text)
-    assert {f"{section}.{option.key}" for section, option in ALL} < config.given
+    assert {f"{section}.{option.key}" for section, option in ALL} < config.explicit_keys
     assert config.plan == Config().plan
     assert list(config.throughput) == ["resnet50"]
 

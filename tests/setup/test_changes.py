@@ -16,7 +16,7 @@ def test_a_new_text_is_shown_as_a_difference_and_keeps_mode_and_copy(tmp_path: P
     path.write_text("a=1\n")
     path.chmod(0o640)
     change = Write(path, "a=1\nb=2\n", keep=True)
-    assert "+b=2" in change.shown.splitlines()
+    assert "+b=2" in change.description.splitlines()
     change.make()
     Write(path, "a=1\nb=3\n", keep=True).make()
     assert path.read_text() == "a=1\nb=3\n"
@@ -63,6 +63,6 @@ def test_an_outcome_that_does_not_come_ends_the_wait() -> None:
 def test_a_command_runs_as_its_user(tmp_path: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     change = Run(("sh", "-c", f"test $(id -u) = {nobody.pw_uid}"), "nobody")
-    assert change.shown.startswith("sudo -u nobody ")
+    assert change.description.startswith("sudo -u nobody ")
     with pytest.raises(SetupError, match="hops-has-no-such-user"):
         Run(("true",), "hops-has-no-such-user").make()

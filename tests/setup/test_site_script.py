@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.setup.site_script import call_problem, called, with_call, without_call
+from hopsd.setup.site_script import call_problem, called_plugin, with_call, without_call
 
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin" / "job_submit.lua"
 RULES = "function slurm_job_submit(job, partitions, uid)\n  return slurm.SUCCESS\nend\n"
@@ -34,7 +34,7 @@ def test_a_call_that_is_taken_out_leaves_the_script_as_it_was(lines: list[str]) 
 )
 def test_the_call_is_the_last_but_a_return(end: str) -> None:
     text = with_call(RULES + end, PLUGIN)
-    assert called(text) == PLUGIN
+    assert called_plugin(text) == PLUGIN
     assert call_problem(text, PLUGIN) is None
     if end.startswith("return"):
         assert text.endswith(end)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hopsd.setup.slurm_conf import (
     in_force,
-    needed,
     refusal,
     remarks,
+    required_lines,
     values,
     with_block,
     without_block,
@@ -31,13 +31,13 @@ def test_a_block_that_is_taken_out_leaves_the_file_as_it_was(
     lines: list[str], conf: dict[str, str]
 ) -> None:
     text = "".join(f"{line}\n" for line in lines)
-    assert without_block(with_block(text, needed(conf))) == text
+    assert without_block(with_block(text, required_lines(conf))) == text
 
 
 @given(LINES, KEYS)
 def test_writing_it_again_changes_nothing(lines: list[str], conf: dict[str, str]) -> None:
-    once = with_block("".join(f"{line}\n" for line in lines), needed(conf))
-    assert with_block(once, needed(conf)) == once
+    once = with_block("".join(f"{line}\n" for line in lines), required_lines(conf))
+    assert with_block(once, required_lines(conf)) == once
 
 
 def test_lists_of_the_site_are_continued() -> None:
@@ -46,7 +46,7 @@ def test_lists_of_the_site_are_continued() -> None:
         "requeueexithold": "100",
         "schedulerparameters": "bf_interval=10,sched_interval=60",
     }
-    assert needed(conf) == {
+    assert required_lines(conf) == {
         "JobSubmitPlugins": "all_partitions,throttle,lua",
         "RequeueExitHold": "100,85",
         "SchedulerParameters": "bf_interval=10,sched_interval=60,batch_sched_delay=0",
@@ -58,7 +58,7 @@ def test_lists_of_the_site_are_continued() -> None:
 
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_what_becomes_of_output_files_is_the_sites_choice(value: str) -> None:
-    assert "JobFileAppend" not in needed({"jobfileappend": value})
+    assert "JobFileAppend" not in required_lines({"jobfileappend": value})
     told = [r for r in remarks({"jobfileappend": value}, WORKING) if "JobFileAppend" in r]
     assert bool(told) == (value == "0")
     assert [r for r in remarks({}, WORKING) if "JobFileAppend=1 keeps a job's output" in r]
@@ -73,13 +73,13 @@ def test_what_is_there_is_not_written_again() -> None:
         "epilog": "/etc/hops/epilog.sh",
         "jobfileappend": "1",
     }
-    assert needed(conf) == {}
+    assert required_lines(conf) == {}
     assert [r for r in remarks(conf, WORKING) if "/site/prolog" in r]
     assert not [r for r in remarks(conf, WORKING) if "epilog" in r]
 
 
 def test_kill_wait_and_the_memory_of_jobs_are_the_sites() -> None:
-    assert not {"KillWait", "MinJobAge"} & needed({}).keys()
+    assert not {"KillWait", "MinJobAge"} & required_lines({}).keys()
     assert [r for r in remarks({}, {"MinJobAge": "5 sec"}) if "MinJobAge" in r]
 
 

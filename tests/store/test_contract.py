@@ -30,7 +30,7 @@ from hopsd.model.reading import SlurmState
 from hopsd.model.reason import ReasonCode
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.store.history import History
-from hopsd.store.past_runs import MOST_ALIKE, MOST_OF_ACCOUNT
+from hopsd.store.past_runs import MAX_OF_ACCOUNT, MAX_SIMILAR
 from hopsd.store.port import PlanId, PlanRecord
 from hopsd.store.postgres import PostgresStore
 from hopsd.store.throughput import NEWEST, NEWEST_PHASES
@@ -261,9 +261,9 @@ def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
         ]
     )  # fmt: skip
     runs = store.knowledge().runs
-    assert [run.seconds for run in runs if run.account] == [*range(200 - MOST_OF_ACCOUNT, 200)]
+    assert [run.seconds for run in runs if run.account] == [*range(200 - MAX_OF_ACCOUNT, 200)]
     of_other = [run.seconds for run in runs if run.name == "other"]
-    assert of_other == [*range(340 - MOST_ALIKE, 340)]
+    assert of_other == [*range(340 - MAX_SIMILAR, 340)]
 
 
 def report(at: float, node: str = "n0") -> ThroughputRecord:

@@ -98,7 +98,7 @@ def test_the_cluster_shows_each_gpu(site: WebSite) -> None:
     assert "16 GPUs" in words(page)
     document = site.rig.controller.document
     for node in document["nodes"]:
-        assert drawing.in_words(node) in page.text
+        assert drawing.describe_node(node) in page.text
         widths = sum(part.gpus for part in drawing.parts(node))
         assert widths == node["gpus"]
     for row in document["running"]:

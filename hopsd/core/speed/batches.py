@@ -65,7 +65,7 @@ def _sizes(records: Iterable[ThroughputRecord], size: Size) -> int:
 def _most_frequent(sizes: Sequence[float]) -> float:
     """The size that most others are near to; of several such, the largest."""
     return max(
-        sizes, key=lambda candidate: (sum(is_near(candidate, other) for other in sizes), candidate)
+        sizes, key=lambda candidate: (sum(is_near(candidate, size) for size in sizes), candidate)
     )
 
 

@@ -183,8 +183,8 @@ class Regression:
         def residuals(values: Floats) -> Floats:
             corrections = (float(values[0]), float(values[1]), float(values[2]))
             times = _corrected_times(self._belief.times, corrections)
-            predicted = [self._log_seconds(corrections, times, shape) for shape in shapes]
-            residual: Floats = observed - predicted
+            predictions = [self._log_seconds(corrections, times, shape) for shape in shapes]
+            residual: Floats = observed - predictions
             return residual
 
         def slopes_at(values: Floats) -> Floats:

@@ -200,7 +200,10 @@ class Estimator:
         factors = plausible_factors(server_factors(layers, min_records))
         if self._settings.model.paper_exact:
             return Estimate(plausible_tables(tables), factors)
-        at = {s: plausible_factors(own) for s, own in factors_by_shape(layers, min_records).items()}
+        at = {
+            s: plausible_factors(factors_of_nodes)
+            for s, factors_of_nodes in factors_by_shape(layers, min_records).items()
+        }
         return Estimate(plausible_tables(tables), factors, at)
 
     def _previous_version(self, workload: WorkloadName) -> WorkloadName | None:

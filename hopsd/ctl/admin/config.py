@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from hopsd.config import DEFAULT_PATH, Config, load
-from hopsd.config.reference import described, settings, toml, toml_value
+from hopsd.config.reference import options_by_path, settings, toml, toml_value
 from hopsd.ctl.admin.node_check import Site, problems, read_site, submit_script_problems
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, say
@@ -67,7 +67,7 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     if loaded is not None:
         for warning in loaded.warnings:
             complain(warning)
-        say(f"{path}: good, {len(loaded.given)} settings given")
+        say(f"{path}: good, {len(loaded.explicit_keys)} settings given")
     if node:
         _check_node(folder, loaded)
     elif loaded is not None:
@@ -143,7 +143,7 @@ def explain(setting: str) -> None:
 
     Exit codes: 0 done, 2 there is no such setting.
     """
-    options = described()
+    options = options_by_path()
     if setting not in options:
         similar = get_close_matches(setting, options, 3, 0.5)
         hint = f"did you mean {' or '.join(similar)}? " if similar else ""

@@ -71,7 +71,7 @@ def setup(
 def _take(step: Step, machine: Machine, *, undo: bool, dry_run: bool, yes: bool) -> int:
     """Carry out a step; returns the number of its changes."""
     try:
-        changes = (step.back if undo else step.ahead)(machine)
+        changes = (step.undo if undo else step.apply)(machine)
         if not changes:
             say(f"{step.name}: {'nothing to take back' if undo else 'in place'}")
             return 0
@@ -96,7 +96,7 @@ def _make(changes: Changes, *, dry_run: bool, yes: bool) -> None:
 
 
 def _indented(change: Change) -> str:
-    return "\n".join(f"    {line}" for line in change.shown.splitlines())
+    return "\n".join(f"    {line}" for line in change.description.splitlines())
 
 
 def _remarks(machine: Machine) -> None:

@@ -117,9 +117,9 @@ def _policies(_: click.Context) -> Iterable[Offer]:
 
 
 def _settings(_: click.Context) -> Iterable[Offer]:
-    from hopsd.config.reference import described  # noqa: PLC0415
+    from hopsd.config.reference import options_by_path  # noqa: PLC0415
 
-    return [(path, option.doc) for path, option in described().items()]
+    return [(path, option.doc) for path, option in options_by_path().items()]
 
 
 def _workloads(context: click.Context) -> Iterable[Offer]:

@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hopsd.config.reference import described
+from hopsd.config.reference import options_by_path
 from hopsd.ctl import COMMANDS, cli
 from hopsd.ctl.shell.manual import commands, help_of, pages
 
@@ -54,7 +54,7 @@ def test_an_unknown_command_or_setting_is_told_which_was_meant() -> None:
 
 
 def test_a_setting_is_explained_within_80_columns() -> None:
-    for path in described():
+    for path in options_by_path():
         done = CliRunner().invoke(cli, ["config", "explain", path])
         assert done.exit_code == 0
         assert max(map(len, done.stdout.splitlines())) <= 80
@@ -72,7 +72,7 @@ def test_the_manual_has_every_command_option_and_setting(manual: dict[str, str])
         for option in command.params:
             if isinstance(option, click.Option):
                 assert option.opts[-1] in unescaped["hopsctl.1"]
-    for path, option in described().items():
+    for path, option in options_by_path().items():
         assert f'"{path.split(".")[1]} = ' in unescaped["hopsd.toml.5"], option
     assert "--nproc-per-node" in unescaped["hops-run.1"]
 
