@@ -73,6 +73,7 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setenv("HOPS_JOB", "1")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("HOPS_REQUEUE_EXIT_CODE", "85")
     monkeypatch.delenv("HOPS_REPORT_DIR", raising=False)
     (tmp_path / "shared").mkdir()
