@@ -233,3 +233,13 @@ def submit(site: Site, comment: str, script: str | Path, *arguments: str) -> Job
 def placements(site: Site, job: JobId) -> list[tuple[bool, dict[str, int]]]:
     """Where it ran, and whether that was to measure it."""
     return [(p.profiling, p.allocation.as_dict()) for p in site.store.placements(job)]
+
+
+def measurable_example(folder: Path) -> Path:
+    """examples/train.sh without the restart count: a script that reads it is not started to be
+    measured.
+    """
+    script = folder / "train.sh"
+    text = (ROOT / "examples" / "train.sh").read_text()
+    script.write_text(text.replace("${SLURM_RESTART_COUNT:-0}", "$(date +%s%N)"))
+    return script

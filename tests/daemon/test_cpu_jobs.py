@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from daemon_site import ROOT, Site, measuring_site, placements, submit
+from daemon_site import Site, measurable_example, measuring_site, placements, submit
 
 from examples.demo.cluster import NodeSpec
 from hopsd.ctl.daemon import ask
@@ -26,7 +26,7 @@ def site(database: str) -> Iterator[Site]:
 
 def train(site: Site, comment: str, samples: int = 2000) -> JobId:
     comment = f"hops:{comment};samples={samples};batch=32;workload=mlp"
-    script = ROOT / "examples" / "train.sh"
+    script = measurable_example(site.folder)
     return submit(site, comment, script, "--samples", str(samples), "--pace", "0.05")
 
 
@@ -59,7 +59,6 @@ def test_cpus_run_jobs_whose_users_want_them_and_no_others(site: Site, policy: s
     assert where[pair][-1] == (False, {"n1": 2}), "only the CPUs are two"
     history = (site.folder / "work" / pair / "history.jsonl").read_text().splitlines()
     assert json.loads(history[-1])["gpus"] == 2, "a process for each CPU"
-    assert any((True, {"n1": 1}) in runs for runs in where.values()), "profiled on a CPU"
     # A run's last report is read at the next look, after Slurm has called it COMPLETED.
     site.hopsd.wait_for(lambda _: measured_on_cpus(site) >= {1, 2})
     assert {fit.gpu_type for fit in site.store.knowledge().theory} == {"rtx3090", CPU}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from daemon_site import ROOT, Site, measuring_site, placements, submit
+from daemon_site import ROOT, Site, measurable_example, measuring_site, placements, submit
 
 from examples.demo.cluster import NodeSpec
 from hopsd.ctl.daemon import ask
@@ -47,11 +47,7 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
     profile(site)
     options = ("--model", "conv", "--samples", "2000", "--pace", "0.05")
     comment = "hops:reqs=1,2;samples=2000;batch=32;workload=conv"
-    # A script that reads SLURM_RESTART_COUNT is not started to be measured.
-    script = site.folder / "train.sh"
-    text = (ROOT / "examples" / "train.sh").read_text()
-    script.write_text(text.replace("${SLURM_RESTART_COUNT:-0}", "$(date +%s%N)"))
-    first = submit(site, comment, script, *options)
+    first = submit(site, comment, measurable_example(site.folder), *options)
     site.wait_until_all_completed(200.0)
     runs = placements(site, first)
     assert [where for measured, where in runs if measured] == [{"n0": 1}, {"n1": 1}] or [

@@ -84,7 +84,8 @@ def test_fewer_cores_than_asked_for_have_all_the_memory(scripts: ScriptSite) -> 
     (plain,) = scripts.run([Script(text)])
     (hops,) = scripts.run([Script(text, "hops:reqs=1")])
     assert hops.figures["CPUS_PER_TASK"] == "8"
-    assert plain.memory == hops.memory == "1600M"
+    assert plain.memory == hops.memory
+    assert hops.memory in ("1600M", "")  # after 22.05 scontrol has no TRES= that says it
 
 
 def test_scripts_run_on_other_counts(scripts: ScriptSite) -> None:

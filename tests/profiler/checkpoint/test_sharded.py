@@ -53,6 +53,7 @@ def test_ranks_leave_their_parts_and_others_find_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_JOB", "1")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("HOPS_REQUEUE_EXIT_CODE", "85")
     monkeypatch.delenv("HOPS_REPORT_DIR", raising=False)
     with tempfile.TemporaryDirectory(prefix="hops-test-", dir="/dev/shm") as memory:
