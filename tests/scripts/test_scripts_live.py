@@ -56,6 +56,8 @@ def test_scripts_run_as_on_plain_slurm(scripts: ScriptSite, first: int) -> None:
 def check_same(pattern: Pattern, plain: Run, hops: Run) -> None:
     if "mutually exclusive" in plain.output:
         return  # a later srun ends at options that it took before
+    if plain.state == "REFUSED" and not pattern.same:
+        return  # Slurm 26.05 refuses fewer tasks than --nodes with --ntasks-per-node ask for
     assert plain.state == "COMPLETED", plain.told + plain.output
     check_ranks(hops, pattern.gpus)
     if pattern.same:
