@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -15,11 +15,12 @@ from hopsd.model.ids import AppName, JobId, NodeName, UserName
 from hopsd.model.knowledge import ThroughputRecord
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.scenario import Cluster, Workload, WorkloadJob
-from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
+from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.sim.information.comment import comment_of
 from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
 from hopsd.sim.usage import Usage
+from hopsd.slurm.port import InstantPort
 
 
 class BrokenPlanError(HopsError):
@@ -113,7 +114,7 @@ _Event = tuple[float, int, int, JobId | None, int]
 
 
 @dataclass(slots=True)
-class VirtualCluster:
+class VirtualCluster(InstantPort):
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
     ``changes`` is the timeline of the run so far. ``claims``: what comments say instead of the
@@ -270,21 +271,6 @@ class VirtualCluster:
         return Reading(
             self.now, tuple(self._nodes.values()), jobs, site=self._usage.rules(self.now)
         )
-
-    @property
-    def under_way(self) -> tuple[Transition, ...]:
-        """Nothing: virtual steps are over at once."""
-        return ()
-
-    def carry_on(self) -> Sequence[StepOutcome]:
-        """Nothing to do."""
-        return ()
-
-    def let_go_on(self, jobs: Collection[JobId]) -> None:
-        """Nothing to undo."""
-
-    def resume(self, transitions: Sequence[Transition]) -> None:
-        """Nothing to take up."""
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         """All vacating, then all placing.
