@@ -66,8 +66,8 @@ class Inputs:
 
         @functools.wraps(compile_)
         def compiled(*args: Any, **kwargs: Any) -> Any:
-            self._compiles = True
             self.rest()
+            self._note_compiled()
             result = compile_(*args, **kwargs)
             given = args[0] if args else kwargs.get("model")
             if not isinstance(result, FunctionType) or given is None:
@@ -89,7 +89,8 @@ class Inputs:
         """Begin, in this thread. ``again``: no new classes of modules are looked for."""
         if self.looking:
             return
-        self._compiles = self._compiles or _has_compiled()
+        if not self._compiles and _has_compiled():
+            self._note_compiled()
         helpers = self._passed and not self._compiled_model
         if self._compiles and not helpers:
             self._owners = [_compiled_module()]
@@ -102,6 +103,11 @@ class Inputs:
         for owner in self._owners:
             self._hook(owner)
         self.looking = True
+
+    def _note_compiled(self) -> None:
+        """What was compiled may be the model, whatever was trained before."""
+        self._compiles = True
+        self._passed = False
 
     @property
     def hidden(self) -> bool:

@@ -435,6 +435,28 @@ def test_what_is_compiled_is_seen_without_a_loader_too(what: str) -> None:
     assert counts(measured(train))[:2] == (50, 400)
 
 
+@pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("what", ["model", "in place"])
+def test_a_model_compiled_after_some_training_is_not_compiled_again(what: str) -> None:
+    loop = Loop()
+
+    def train() -> None:
+        for _ in range(50):
+            loop.step(torch.randn(8, FEATURES))
+
+    def compile_and_train() -> None:
+        if what == "model":
+            loop.model = torch.compile(loop.model, backend="eager")  # type: ignore[assignment]
+        else:
+            loop.model.compile(backend="eager")
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            train()
+
+    measured(train)
+    assert counts(measured(compile_and_train))[:2] == (50, 400)
+
+
 def test_what_is_listened_to_can_be_pickled() -> None:
     measured(lambda: None)
     kept = (torch.save, torch.autograd.backward, nn.Module.eval, torch.optim.Optimizer.__init__)
