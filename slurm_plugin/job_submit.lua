@@ -761,7 +761,7 @@ local function has_flag(job, flag)
   return flag and job.bitflags and math.floor(job.bitflags / flag) % 2 == 1
 end
 
--- How many nodes at a time are to be in one block. Slurm tells this script of --segment from 25.11 on; before, it is
+-- How many nodes at a time are to be in one block. Slurm tells this script of --segment from 26.05 on; before, it is
 -- read where it was given.
 local function segment_of(job, values)
   local variable = job.environment and job.environment.SBATCH_SEGMENT_SIZE
@@ -1323,8 +1323,9 @@ local function clear_shape(job)
     local option, flag = entry[1], entry[2]
     if clear_flag(job, flag) then ignored[#ignored + 1] = option end
   end
-  -- hopsd gives nodes that keep them, and Slurm none of another number beside an exact list (24.11).
-  if given(job.segment_size) and job.segment_size ~= 0 then job.segment_size = 0 end
+  -- hopsd names nodes that keep the segments. topology/block accepts named nodes of several blocks only where each is
+  -- a segment of its own (26.05).
+  if job.segment_size ~= nil then job.segment_size = 1 end
   clear_flag(job, slurm.SPREAD_SEGMENTS)
   clear_flag(job, slurm.CONSOLIDATE_SEGMENTS)
   if job.contiguous == 1 then ignored[#ignored + 1] = "--contiguous" end

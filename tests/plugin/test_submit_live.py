@@ -23,7 +23,7 @@ from hopsd.model.reading import SlurmState
 
 pytestmark = pytest.mark.live
 
-SEGMENTS_SINCE, SEGMENT_FLAGS_SINCE = (24, 5), (25, 5)
+SEGMENTS_SINCE, SEGMENT_FLAGS_SINCE = (24, 5), (26, 5)
 
 CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
 
@@ -366,7 +366,7 @@ def test_a_segment_in_the_comment_is_handed_on(cluster: PrivateCluster) -> None:
     ],
 )
 @pytest.mark.parametrize("within", ["script", "line"])
-def test_segments_are_handed_on_and_slurm_keeps_none(
+def test_segments_are_handed_on_and_slurm_keeps_no_group_of_nodes(
     cluster: PrivateCluster, options: str, words: str, within: str
 ) -> None:
     release = slurm_release()
@@ -383,4 +383,4 @@ def test_segments_are_handed_on_and_slurm_keeps_none(
     assert "ignored" not in told
     fields = shown(cluster, queue(cluster)[0])
     assert fields["AdminComment"].endswith(f"|{words}")
-    assert release < SEGMENT_FLAGS_SINCE or "SegmentSize" not in fields
+    assert release < SEGMENT_FLAGS_SINCE or fields["SegmentSize"] == "1"
