@@ -1108,9 +1108,9 @@ local function read_request(job, values)
   add("starts", starts_of(job))
   add("switches", given(job.req_switch) and job.req_switch > 0 and string.format("%.0f", job.req_switch)
     .. (given(job.wait4switch) and string.format("@%.0f", job.wait4switch) or ""))
-  local segment = segment_of(job, values)
-  add("segment", segment)
-  add("segments", segment and segments_of(job))
+  o.segment, o.segment_is_ours = segment_of(job, values), job.segment_size ~= nil
+  add("segment", o.segment)
+  add("segments", o.segment and segments_of(job))
   o.fixed = fixed_on_node(job.script, o.shape)
   add("ranks", o.fixed and string.format("%d", o.fixed.count))
   o.repeats = repeats_of(job.script)
@@ -1204,6 +1204,13 @@ local function warn_of_moves(script, o, values, job)
     text = text .. "Each restart empties its output file unless sbatch has --open-mode=append. "
   end
   return text .. "preempt=no in the comment disables moving"
+end
+
+-- Slurm before 26.05 keeps an option that this script cannot take off the job.
+local function warn_of_segment(script, o)
+  if not o.segment or o.segment_is_ours or not option_in(script, "^#SBATCH.*%-%-segment[= ]") then return nil end
+  return string.format("topology/block of this Slurm starts no job with --segment on nodes that hops names: write segment=%s in "
+    .. "the comment in place of it", o.segment)
 end
 
 -- What becomes of profile=yes; nil without it. hopsd/core/queue/profiling.py decides.
@@ -1374,7 +1381,7 @@ local function accept(job, partitions, values, asked, word)
   end
   local rest = remark(job.comment)
   if rest then tell(rest) end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_moves }) do
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_moves }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end
   end

@@ -26,8 +26,8 @@ class Asked:
     ``switches``: the most leaf switches that its nodes may be on, None: any number;
     ``switches_seconds``: how long it would wait for that, None: for ever. ``segment``: how many
     nodes at a time are to be on one leaf switch or block, None: any; ``spread_segments``: each on
-    one of its own; ``consolidate_segments``: all below one switch or aggregated block. ``starts``: what the
-    script starts its training by, where that matters to measuring it
+    one of its own; ``consolidate_segments``: all below one switch or aggregated block.
+    ``starts``: what the script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
     "submits" jobs, "requeues" the job, "counts" its restarts.
     """

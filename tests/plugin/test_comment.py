@@ -91,7 +91,10 @@ def test_python_says_what_to_write_in_one_printable_line(text: str) -> None:
 
 def test_accepted_comments_mean_what_the_table_says() -> None:
     read = {text: json_object(parse(text)) for text in CASES["accepted"]}
-    assert read == {text: {"profile": False, "segment": None, **told} for text, told in CASES["accepted"].items()}
+    assert read == {
+        text: {"profile": False, "segment": None, **told}
+        for text, told in CASES["accepted"].items()
+    }
 
 
 @pytest.mark.parametrize("text", REMARKS)

@@ -381,6 +381,7 @@ def test_segments_are_handed_on_and_slurm_keeps_no_group_of_nodes(
         made, told = sbatch(cluster, *plain, *options.split())
     assert made, told
     assert "ignored" not in told
+    assert ("in the comment in place of it" in told) == (release < SEGMENT_FLAGS_SINCE)
     fields = shown(cluster, queue(cluster)[0])
     assert fields["AdminComment"].endswith(f"|{words}")
     assert release < SEGMENT_FLAGS_SINCE or fields["SegmentSize"] == "1"
