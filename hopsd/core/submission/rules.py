@@ -117,7 +117,13 @@ def on_racks(rules: Rules, job: JobReading, waited: float) -> Rules:
     """``rules`` with what ``--segment`` and ``--switches`` ask of a job that has waited so many
     seconds.
     """
-    return replace(rules, segment=job.asked.segment, max_switches=_switches(job, waited))
+    return replace(
+        rules,
+        segment=job.asked.segment,
+        max_switches=_switches(job, waited),
+        spread_segments=job.asked.spread_segments,
+        consolidate_segments=job.asked.consolidate_segments,
+    )
 
 
 @dataclass(frozen=True, slots=True)
