@@ -83,7 +83,7 @@ class Levels:
         """Those of the servers of one GPU type. One with fewer levels is below its top at all."""
         most = max((len(node.switches) for node in nodes), default=1) - 1
         names = [
-            [node.switches[: -level - 1] or node.switches[:1] for node in nodes]
+            [node.switches[:-level] or node.switches[:1] for node in nodes]
             for level in range(1, most + 1)
         ]
         switch = [np.unique([*map(repr, row)], return_inverse=True)[1] for row in names]
