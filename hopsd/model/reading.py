@@ -148,6 +148,11 @@ class NodeReading:
     completing_seconds: float = 0.0
 
     @property
+    def leaf(self) -> str:
+        """Its leaf switch, block or rack; nodes without one are together on the leaf ""."""
+        return self.switches[-1] if self.switches else ""
+
+    @property
     def completing(self) -> bool:
         """Whether an ended job cleans up there, as in a long Epilog: Slurm reports its GPUs as
         free, and starts no job on the node (22.05).

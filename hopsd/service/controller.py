@@ -17,6 +17,7 @@ from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, bac
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
+from hopsd.core.snapshot.build import with_racks
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
 from hopsd.learning.learner import Learner
@@ -361,7 +362,8 @@ class Controller:
             return ""
         half_life = self._settings.snapshot.estimator.half_life_seconds
         try:
-            return self._learner.learn(self._seen.reading, half_life)
+            reading = with_racks(self._seen.reading, self._settings.snapshot.racks)
+            return self._learner.learn(reading, half_life)
         except PASS_THROUGH_ERRORS:
             raise
         except Exception as defect:  # a round does not depend on what is learnt now

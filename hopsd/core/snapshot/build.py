@@ -230,6 +230,14 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
     )
 
 
+def with_racks(reading: Reading, racks: Mapping[NodeName, RackName]) -> Reading:
+    """The reading with the racks that the administrator named, where Slurm knows no switches."""
+    if not racks:
+        return reading
+    nodes = (replace(node, switches=_switches(node, racks)) for node in reading.nodes)
+    return replace(reading, nodes=tuple(nodes))
+
+
 def _switches(node: NodeReading, racks: Mapping[NodeName, RackName]) -> tuple[str, ...]:
     """Those that Slurm knows; otherwise the rack that the administrator named."""
     rack = racks.get(host_of(node.name))

@@ -168,6 +168,7 @@ def _job(
         app=comment.app,
         phase=comment.phase,
         rules=rules,
+        across=speeds.across if context.racked else {},
     )
 
 
