@@ -78,3 +78,19 @@ def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
         for job in jobs
         if job.rules.segment is not None and job.id in made.placements
     )
+
+
+@pytest.mark.parametrize(("across", "leaves"), [({1: 1.0, 2: 0.8}, 1), ({}, 2)])
+def test_a_job_without_options_is_kept_within_a_leaf_where_that_is_faster(
+    across: dict[int, float], leaves: int
+) -> None:
+    """The two idle nodes of one leaf are the second and the third: without a reason, the first."""
+    snapshot = mixed(16, 0.0, seed=0)
+    nodes = tuple(
+        replace(node, switches=("core", leaf))
+        for node, leaf in zip(snapshot.nodes, "abbc", strict=True)
+    )
+    job = replace(snapshot.jobs[0], reqs=(8,), across=across)
+    made = plan(replace(snapshot, nodes=nodes, jobs=(job,)), PlanSettings())
+    of = {node.name: node.leaf for node in nodes}
+    assert len({of[name] for name in made.placements[job.id].nodes}) == leaves

@@ -19,6 +19,7 @@ from math import exp, log
 from statistics import median_low
 
 from hopsd.core.speed.across import (
+    SCATTER,
     AcrossLeaves,
     below_one_leaf,
     implied_across,
@@ -207,7 +208,7 @@ class Estimator:
             if t in self._b_across
         ]
         mean = exp(sum(map(log, factors)) / len(factors)) if factors else 1.0
-        return {1: 1.0, 2: mean} if mean < 1.0 else {}
+        return {1: 1.0, 2: mean} if mean < 1.0 - SCATTER else {}
 
     @property
     def _model(self) -> IterationModel:
