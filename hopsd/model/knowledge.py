@@ -164,7 +164,8 @@ class Knowledge:
     """Everything known about workloads' speed and run time.
 
     ``tables``: the operator's, from the configuration; they override everything else.
-    ``server_factor`` belongs to them: it multiplies the per-GPU throughput on a server.
+    ``server_factor`` belongs to them: it multiplies the per-GPU throughput on a server, ``across``
+    that on so many leaf switches.
     ``records``: what jobs reported.
 
     ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
@@ -177,6 +178,7 @@ class Knowledge:
 
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)
     server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] = field(default_factory=dict)
+    across: Mapping[WorkloadName, Mapping[int, float]] = field(default_factory=dict)
     records: tuple[ThroughputRecord, ...] = ()
     runs: tuple[PastRun, ...] = ()
     theory: tuple[Theory, ...] = ()

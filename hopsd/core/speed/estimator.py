@@ -231,7 +231,11 @@ class Estimator:
     def _estimate(self, workload: WorkloadName) -> Estimate:
         knowledge = self._knowledge
         if workload in knowledge.tables:
-            return Estimate(knowledge.tables[workload], knowledge.server_factor.get(workload, {}))
+            return Estimate(
+                knowledge.tables[workload],
+                knowledge.server_factor.get(workload, {}),
+                across=knowledge.across.get(workload, {}),
+            )
         layers = self._layers.get(workload, Layers({}, {}, {}))
         min_records = self._settings.min_records
         measured = {t: tables.answering(min_records) for t, tables in layers.type.items()}
