@@ -6,8 +6,8 @@
 One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
 are faked as the estimator would believe them: held to what is plausible. What comes by chance is
 measured by the truth told twice, with submissions a little later the second time. ``--write`` puts
-the tables into bench/results/lies.md. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in place of the
-paper's jobs; the ``sia-simulator`` folder of its authors (github: siasosp23/artifacts).
+the tables into bench/results/lies.md. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in
+place of the paper's jobs; the ``sia-simulator`` folder of its authors (github: siasosp23/artifacts).
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def section(title: str, rows: list[str]) -> str:
 @click.option("--priority", default="latency_ratio", show_default=True)
 @click.option("--tail-weight", default=PlanSettings().tail_weight, show_default=True)
 @click.option("--sia", "folder", type=Path, help="Play Sia's traces in place of draws.")
-@click.option("--write", is_flag=True, help=f"Put the tables into {PAGE}.")
+@click.option("--write", is_flag=True, help="Write bench/results/lies.md.")
 def main(
     jobs: int,
     seeds: int,
