@@ -7,7 +7,8 @@ One user in ten lies about all jobs; the same workload with the truth told is th
 are faked as the estimator would believe them: held to what is plausible. What comes by chance is
 measured by the truth told twice, with submissions a little later the second time. ``--write`` puts
 the tables into bench/results/lies.md. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in
-place of the paper's jobs; the ``sia-simulator`` folder of its authors (github: siasosp23/artifacts).
+place of the paper's jobs; the ``sia-simulator`` folder of its authors (github:
+siasosp23/artifacts).
 """
 
 from __future__ import annotations
