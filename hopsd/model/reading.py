@@ -64,8 +64,8 @@ PARTITIONS_MARK = "#hops-partitions"
 
 def split_marks(comment: str) -> tuple[str, str]:
     """Split a comment into the user's own text and hopsd's marks, separated by blanks."""
-    own, mark, rest = comment.partition(MARK)
-    return own, (mark + rest).strip()
+    user_comment, mark, marks = comment.partition(MARK)
+    return user_comment, (mark + marks).strip()
 
 
 def with_marks(comment: str, marks: str) -> str:
@@ -82,8 +82,8 @@ def ended_in_profile(state: SlurmState, marks: str, *, requeue: bool) -> bool:
     Exit code 0 is no exception: a script may swallow the error of a training that needs more than
     one GPU (``train.py | tee log``), and must still get the GPUs that it asked for.
     """
-    ended = state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.TIMEOUT)
-    return ended and requeue and is_profile(marks)
+    state_ended = state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.TIMEOUT)
+    return state_ended and requeue and is_profile(marks)
 
 
 NO_ARRAY = JobId("")
