@@ -26,8 +26,8 @@ class Unsaved(StrEnum):
 
 
 UNSAVED_NOTE = (
-    "it is not moved until it has been seen to save once, since it might start over (it asks for no"
-    " warning either: --signal, trap)"
+    "it is not moved until it has been seen to save once, since it might start over (nor is there a"
+    " signal that it answers by staying or by scontrol requeue: --signal, trap)"
 )
 
 
@@ -66,7 +66,6 @@ class Pinning:
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
     """Whether a job that could otherwise be moved stays until it has saved."""
-    warned = job.asked.signal or job.asked.traps is None or job.asked.traps
-    if warned or record is None or record.saved or rule is Unsaved.MOVES:
+    if job.asked.warned or record is None or record.saved or rule is Unsaved.MOVES:
         return False
     return rule is Unsaved.STAYS or record.saved is False

@@ -270,20 +270,24 @@ class WarningSignal:
 
 
 def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
-    """The script's own ``--signal``, which it handles; otherwise the site's.
+    """The script's own ``--signal``; otherwise the site's.
 
-    None if the site's signal would only kill the script's shell: before the job could be requeued,
-    Slurm would call it failed, mail its user and strand the jobs that depend on it.
+    A signal for the batch shell alone is sent only if the script's text shows that the shell neither
+    dies nor exits by it: Slurm would call the job completed or failed before it could be requeued,
+    mail its user, and start or strand the jobs that depend on it. None: no signal is safe.
     """
     asked = job.asked
+    name, scope, seconds = settings.checkpoint_signal, settings.signal_scope, settings.grace_seconds
     if asked.signal:
-        seconds = settings.grace_seconds if asked.signal_seconds is None else asked.signal_seconds
-        scope = SignalScope.STEPS if asked.signal_steps else SignalScope.BATCH
-        return WarningSignal(asked.signal, scope, min(seconds, settings.longest_grace_seconds))
-    name, scope = settings.checkpoint_signal, settings.signal_scope
-    if scope is SignalScope.BATCH and asked.traps is not None and name not in asked.traps:
-        return None
-    return WarningSignal(name, scope, settings.grace_seconds)
+        name, scope = asked.signal, SignalScope.BATCH
+        if asked.signal_steps:
+            scope = SignalScope.STEPS
+        if asked.signal_seconds is not None:
+            seconds = asked.signal_seconds
+        seconds = min(seconds, settings.longest_grace_seconds)
+    if scope is not SignalScope.STEPS and asked.survived is not None and name not in asked.survived:
+        return None if scope is SignalScope.BATCH else WarningSignal(name, SignalScope.STEPS, seconds)
+    return WarningSignal(name, scope, seconds)
 
 
 def died_of_warning(job: JobReading, settings: ApplySettings) -> bool:
