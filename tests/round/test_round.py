@@ -637,6 +637,26 @@ def test_a_job_that_would_lose_all_its_work_stays(
     assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
 
 
+@pytest.mark.parametrize(
+    ("traps", "stays"), [("USR1", True), ("USR1|ends:USR1", False), ("none", False)]
+)
+def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
+    traps: str, stays: bool
+) -> None:
+    port, memory = cluster(comment(1), comment(1)), store()
+    asked = read_asked(f"hops:asks|shape:any|traps:{traps}")
+    port.jobs = {job: replace(read, asked=asked) for job, read in port.jobs.items()}
+    run_round(port, memory, hops, SETTINGS, None)
+    first, second = port.jobs
+    port.jobs[first] = replace(port.jobs[first], state=SlurmState.COMPLETED, end=port.now)
+    memory.save_ended_by_signal([first])
+    memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
+    run_round(port, memory, hops, SETTINGS, None)
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    assert (second in built.pinned) == stays
+    assert ("scontrol requeue" in built.notes.get(second, "")) == stays
+
+
 @pytest.mark.parametrize("timed", [None, True, False])
 def test_explain_says_where_communication_is_not_told_apart(timed: bool | None) -> None:
     """As with FSDP, DeepSpeed and pipelines."""
