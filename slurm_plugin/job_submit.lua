@@ -748,6 +748,7 @@ end
 -- a program that speaks of signals, those that it names. Anything else would die of one.
 local function traps_of(script)
   local text = "\n" .. commands_of(script):gsub("\\\n", " ") .. "\n"
+  if text:find("[%s;&|]exec[ \t]+hops%-lane[%s\"']") then return "USR1,USR2,TERM,INT,HUP" end
   local names, handlers = {}, handlers_of(text)
   for _, handler in ipairs(handlers) do
     for _, name in ipairs(handler[1] == "-" and {} or handler[2]) do names[#names + 1] = name end
@@ -793,7 +794,7 @@ local function ends_of(script, traps)
     return nil
   end
   local handlers, names = handlers_of(text), {}
-  if #handlers == 0 then return traps end -- no shell: what becomes of a signal cannot be seen
+  if #handlers == 0 then return not text:find("exec[ \t]+hops%-lane") and traps or nil end -- no shell: not seen
   for _, handler in ipairs(handlers) do
     if handler[1] ~= "-" and may_end(text, handler[1]) then
       for _, name in ipairs(handler[2]) do names[#names + 1] = name end

@@ -66,7 +66,7 @@ class Asked:
     @property
     def warned(self) -> bool:
         """Whether the job is sent a signal before it is moved, by which it can save."""
-        if self.signal and self.signal_steps or self.survived is None:
+        if (self.signal and self.signal_steps) or self.survived is None:
             return True
         return self.signal in self.survived if self.signal else bool(self.survived)
 

@@ -166,8 +166,7 @@ class Knowledge:
 
     ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
 
-    ``ended_by_signal``: users' workloads that ended in the grace of hops' own signal; of others than
-    the present jobs' some may be missing.
+    ``ended_by_signal``: users' workloads of which a job ended in the grace of hops' own signal.
 
     ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
     types, ``implied``: of others, as measured shapes imply it. ``shortages``: types whose memory

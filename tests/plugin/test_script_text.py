@@ -104,6 +104,7 @@ def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
         ("import signal\nsignal.signal(signal.SIGUSR1, save)", {"USR1"}),
         ("trap 'exit 0' 10 TERM\ntrap '' USR2\nsleep 9", {"USR1", "TERM"}),
         ("trap -- 'exit 1' USR1\nsrun x", {"USR1"}),
+        ("exec hops-lane trials.txt", set()),
         # The script stays, or Slurm requeues it.
         ("trap 'touch stop' USR1\nsrun x", set()),
         ("trap '' USR1\nsrun x & wait", set()),
@@ -112,8 +113,7 @@ def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
         ("trap 'scontrol requeue $SLURM_JOB_ID; exit 0' USR1\nsrun x & wait", set()),
         ("trap save USR1\nsave() {\n scontrol requeue $SLURM_JOB_ID\n}\nsrun x & wait", set()),
         ("trap 'exit $HOPS_REQUEUE_EXIT_CODE' USR1\nsrun x & wait", set()),
-        ("import os, signal\nsignal.signal(signal.SIGUSR1, save)\n"
-         "os.system('scontrol requeue ' + job)", set()),
+        ("import signal\nsignal.signal(signal.SIGUSR1, f)\nrun('scontrol requeue')", set()),
         ("trap 'exit 0' EXIT\nsrun x", set()),
     ],
 )  # fmt: skip

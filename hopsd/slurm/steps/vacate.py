@@ -272,8 +272,8 @@ class WarningSignal:
 def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
     """The script's own ``--signal``; otherwise the site's.
 
-    A signal for the batch shell alone is sent only if the script's text shows that the shell neither
-    dies nor exits by it: Slurm would call the job completed or failed before it could be requeued,
+    The batch shell is sent one only if the script's text shows that it neither dies nor exits by
+    it: Slurm would call the job completed or failed before it could be requeued,
     mail its user, and start or strand the jobs that depend on it. None: no signal is safe.
     """
     asked = job.asked
@@ -286,7 +286,9 @@ def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
             seconds = asked.signal_seconds
         seconds = min(seconds, settings.longest_grace_seconds)
     if scope is not SignalScope.STEPS and asked.survived is not None and name not in asked.survived:
-        return None if scope is SignalScope.BATCH else WarningSignal(name, SignalScope.STEPS, seconds)
+        if scope is SignalScope.BATCH:
+            return None
+        scope = SignalScope.STEPS
     return WarningSignal(name, scope, seconds)
 
 
