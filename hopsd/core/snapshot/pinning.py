@@ -33,7 +33,7 @@ UNSAVED_NOTE = (
 
 ENDS_NOTE = (
     "it is not moved, since an earlier job of its workload ended within the grace of hops' signal:"
-    " have the script answer the signal by scontrol requeue $SLURM_JOB_ID, and name another workload"
+    " have the script answer it by scontrol requeue $SLURM_JOB_ID, and name another workload"
     " in the comment"
 )
 
