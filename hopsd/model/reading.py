@@ -58,6 +58,9 @@ RELEASED_MARK = "#hops-released"
 """Marks a job that was given back to plain Slurm: its owner may change it again."""
 
 
+MOVED_MARK = "#hops-moved"
+"""``#hops-moved=n0:2,n4:4``: where hops stopped the job to start it where it is now."""
+
 PARTITIONS_MARK = "#hops-partitions"
 """``#hops-partitions=a,b>b``: a job that asks for a and b was placed on nodes of b alone."""
 
