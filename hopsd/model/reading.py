@@ -233,6 +233,16 @@ class JobReading:
         return RELEASED_MARK in self.marks.split()
 
     @property
+    def requested_node_mb(self) -> int | None:
+        """Megabytes that ``--mem`` asks for of each node, None: nothing, or all that there is.
+
+        After a placement Slurm's figure of a job without ``--mem`` is what hops asked for.
+        """
+        asked = self.asked
+        others = asked.whole_memory or asked.default_memory or asked.memory_mb_per_gpu is not None
+        return None if others or asked == NOTHING_ASKED else self.memory_mb_per_node
+
+    @property
     def profiling(self) -> bool:
         """Whether its current or last run is a profile run."""
         return is_profile(self.marks)
