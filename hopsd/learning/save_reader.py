@@ -9,8 +9,7 @@ from pathlib import Path
 from hopsd.core.report.reports import Report, parse_report
 from hopsd.errors import FormatError
 from hopsd.learning.spool import MAX_LISTED, Spool
-from hopsd.model.reading import JobReading
-from hopsd.model.save_times import SaveTimes
+from hopsd.model.reading import JobReading, SaveTimes
 
 MAX_RANKS = 64
 """Reports of a job that are read: the first ranks save."""

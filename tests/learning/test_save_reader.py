@@ -8,7 +8,7 @@ from report_values import NOW, report
 from spooled_reports import job, put
 
 from hopsd.learning.save_reader import SaveReader
-from hopsd.model.save_times import SaveTimes
+from hopsd.model.reading import SaveTimes
 
 
 def reader(folder: Path) -> SaveReader:

@@ -15,9 +15,8 @@ from math import inf
 from typing import Protocol
 
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.reading import JobReading, SaveTimes, SlurmState
 from hopsd.model.reason import clock
-from hopsd.model.save_times import SaveTimes
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.steps.wave import Result

@@ -10,8 +10,7 @@ from fake_slurm import FakeSlurm
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId
-from hopsd.model.reading import Hold, JobReading, SlurmState
-from hopsd.model.save_times import SaveTimes
+from hopsd.model.reading import Hold, JobReading, SaveTimes, SlurmState
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import SignalScope
 from hopsd.slurm.apply import SlurmPort
