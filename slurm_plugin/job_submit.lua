@@ -1229,6 +1229,18 @@ local function warn_of_steps(script, o, values)
   end
 end
 
+-- Whether the job may get more than one GPU count.
+local function has_other_counts(o, values)
+  local counts = {}
+  if values.reqs:find("-", 1, true) then return true end
+  for item in values.reqs:gmatch("%d+") do
+    local count = tonumber(item)
+    if count % (o.each or 1) == 0 then counts[count] = true end
+  end
+  local first = next(counts)
+  return first ~= nil and next(counts, first) ~= nil
+end
+
 -- What may become of a job that hops may move, and how to keep it from that; nil: it stays.
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
@@ -1251,6 +1263,9 @@ local function warn_of_moves(script, o, values, job)
   else
     text = text .. "the script handles no signal (--signal, trap), so hops will not move it until it has called torch.save "
       .. "once, and work since the last save is lost. "
+  end
+  if has_other_counts(o, values) and not commands_of(script):find("HOPS_FRAMEWORK_SAVES", 1, true) then
+    text = text .. "Another GPU count changes the batch of a step unless the training uses hops_profiler.ElasticLoader. "
   end
   local mode = open_mode_of(job)
   if mode == "truncate" then

@@ -146,6 +146,22 @@ def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("comment", "script", "told"),
+    [
+        ("reqs=1,2", "srun x", True),
+        ("reqs=1-4", "srun x", True),
+        ("reqs=2,2", "srun x", False),
+        ("reqs=3,4;per_node=4", "srun x", False),
+        ("reqs=1,2;preempt=no", "srun x", False),
+        ("reqs=1,2", "export HOPS_FRAMEWORK_SAVES=1\nsrun x", False),
+    ],
+)
+def test_what_another_count_changes_is_told(comment: str, script: str, told: bool) -> None:
+    text = submitted(f"#!/bin/bash\n{script}\n", f"hops:{comment}")[1]
+    assert ("ElasticLoader" in text) == told
+
+
+@pytest.mark.parametrize(
     ("commands", "comment", "words"),
     [
         ("srun x", "reqs=1;profile=yes", "hops first runs the script on one GPU of each type"),

@@ -637,6 +637,17 @@ def test_a_job_that_would_lose_all_its_work_stays(
     assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
 
 
+@pytest.mark.parametrize(("saved", "told"), [(False, True), (True, False), (None, False)])
+def test_who_was_not_seen_to_save_is_told_what_a_move_does(saved: bool | None, told: bool) -> None:
+    port, memory = cluster(comment(1)), store()
+    (job,) = port.jobs
+    port.jobs[job] = replace(port.jobs[job], asked=read_asked("hops:asks|shape:any|traps:USR1"))
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
+    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    assert ("preempt=no in the comment keeps it" in notes.get(job, "")) == told
+
+
 @pytest.mark.parametrize(
     ("traps", "stays"), [("USR1", True), ("USR1|ends:USR1", False), ("none", False)]
 )

@@ -38,6 +38,12 @@ ENDS_NOTE = (
 )
 
 
+UNSEEN_SAVE_NOTE = (
+    "it has not been seen to save: after a move it goes on from what it saves on hops' signal, or"
+    " starts over; preempt=no in the comment keeps it where it runs"
+)
+
+
 class Stay(Enum):
     """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
     ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal.
