@@ -730,7 +730,8 @@ local function signals_in(text)
   return names
 end
 
--- The handlers in a shell's text, as { what it runs, its signals }; with `-` it runs none.
+-- The handlers in a shell's text, as { what it runs, its signals, how it names them }; with `-` it
+-- runs none.
 local function handlers_of(text)
   local handlers = {}
   for at in text:gmatch("[^%w_]trap[ \t]+()") do
@@ -739,7 +740,7 @@ local function handlers_of(text)
     local last = quote and text:find(quote, from + 1, true) or text:find("[ \t\n;]", from)
     if not last or #handlers >= MAX_HANDLERS then break end
     local runs = text:sub(quote and from + 1 or from, math.min(last - 1, from + HANDLER_CHARACTERS))
-    handlers[#handlers + 1] = { runs, signals_in(text:sub(last + 1, last + 128)) }
+    handlers[#handlers + 1] = { runs, signals_in(text:sub(last + 1, last + 128)), " " .. text:sub(last + 1, last + 128):match("^[^\n;&|)]*") }
   end
   return handlers
 end
@@ -778,7 +779,7 @@ local function may_end(text, runs)
   local acts = " " .. runs .. " "
   for name in runs:gmatch("[%a_][%w_]*") do acts = acts .. (body_of(text, name) or "") .. " " end
   if not runs:find("[^%w_]") and not runs:find("^true$") and not body_of(text, runs) then return true end -- not seen here
-  for _, word in ipairs({ "exit", "kill", "wait", "exec", "scancel" }) do
+  for _, word in ipairs({ "exit", "kill", "wait", "exec", "scancel", "sbatch" }) do
     if acts:find("[^%w_]" .. word .. "[^%w_]") then return true end
   end
   local _, waits = text:gsub("[^%w_]wait%f[^%w_]", "")
@@ -831,11 +832,27 @@ local function open_mode_of(job)
   return letter == "a" and "append" or letter == "t" and "truncate" or nil
 end
 
--- What a second start of the script would do once more: hops starts none for the sake of measuring.
+-- Whether a shell submits a job as it is stopped: Slurm ends it by TERM, on which it runs its EXIT trap.
+local function resubmits(text)
+  for _, handler in ipairs(handlers_of(text)) do
+    local runs, last = handler[1], handler[3]
+    local stops = last:find("TERM", 1, true) or last:find("EXIT", 1, true) or last:find("[ \t]15%f[^%d]") or last:find("[ \t]0%f[^%d]")
+    if stops then
+      for name in runs:gmatch("[%a_][%w_]*") do runs = runs .. (body_of(text, name) or "") end
+      if (" " .. runs .. " "):find("[^%w_]sbatch[^%w_]") then return true end
+    end
+  end
+  return false
+end
+
+-- What a second start of the script would do once more, or what it does when it is stopped: hops starts none
+-- for the sake of measuring, and moves none of the latter.
 local function repeats_of(script)
   local text = "\n" .. commands_of(script)
   local words = {}
   if text:find("[%s;&|({\"'`]sbatch[%s\"']") then words[#words + 1] = "submits" end
+  local joined_lines = text:gsub("\\\n", " ")
+  if resubmits(joined_lines .. "\n") then words[#words + 1] = "resubmits" end
   if text:find("scontrol[ \t\"',]+requeue") then words[#words + 1] = "requeues" end
   if text:find("SLURM_RESTART_COUNT", 1, true) then words[#words + 1] = "counts" end
   return joined(words)
@@ -1245,8 +1262,9 @@ end
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
   local text = "the job may be stopped and restarted, also on other nodes or another GPU count: "
-  if o.traps ~= "none" and commands_of(script):find("[%s;&|({\"'`]sbatch[%s\"']") then
-    text = text .. "leave sbatch out of the trap, or the job runs twice. "
+  if has(o.repeats, "resubmits") then
+    return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
+      .. "hops starts the job again by itself"
   elseif o.signal and o.signal:find("^batch:") and not has(o.traps, o.signal:match(":(%w+):")) then
     text = text .. string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops "
       .. "does not send it and will not move the job until it has called torch.save once. ", o.signal:match(":(%w+):"))

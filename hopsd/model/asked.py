@@ -29,7 +29,8 @@ class Asked:
     nodes at a time are to be on one leaf switch or block, None: any. ``starts``: what the
     script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
-    "submits" jobs, "requeues" the job, "counts" its restarts.
+    "submits" jobs, "requeues" the job, "counts" its restarts; "resubmits": submits a job when it is
+    stopped.
     """
 
     shape: ShapeRule | None = None

@@ -131,6 +131,25 @@ def test_a_signal_that_may_end_the_job_as_done_is_not_sent(
     assert ("until it has called torch.save" in told) == (not sent)
 
 
+@pytest.mark.parametrize(
+    ("commands", "stays"),
+    [
+        ("again() {\n  sbatch train.sh\n}\ntrap again USR1\ntrap again TERM\nsrun x & wait", True),
+        ("trap 'sbatch next.sh' EXIT\nsrun x", True),
+        ("trap 'sbatch $0; exit' USR1 15\nsrun x & wait", True),
+        ("trap 'sbatch $0' USR1\nsrun x & wait", False),  # it is not sent
+        ("trap 'rm -r tmp' EXIT\nsrun x\nsbatch next.sh", False),
+    ],
+)
+def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
+    commands: str, stays: bool
+) -> None:
+    asked, told = submitted(f"#!/bin/bash\n#SBATCH --signal=B:USR1@60\n{commands}\n")
+    assert ("resubmits" in asked.repeats) == stays
+    assert ("so hops does not move it" in told) == stays
+    assert not asked.warned
+
+
 def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do() -> None:
     asked, told = submitted("#!/bin/bash\n#SBATCH --signal=USR1@60\ntrap 'exit 0' USR1\nsrun x\n")
     assert asked.warned
@@ -234,18 +253,17 @@ def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]
 
 
 @pytest.mark.parametrize(
-    ("commands", "submits"),
+    "commands",
     [
-        ("trap 'sbatch train.sh' USR1", True),
-        ("again() { kill $pid; sbatch $0; }\ntrap again USR1", True),
-        ("import signal, subprocess\nsubprocess.run(['sbatch', me])", True),
-        ("trap save USR1\ncd ${SLURM_SUBMIT_DIR:?run it with sbatch}", False),
-        ("trap save USR1\ncat my_sbatch.log", False),
+        "trap 'sbatch train.sh' USR1",
+        "again() { kill $pid; sbatch $0; }\ntrap again USR1",
+        "import signal, subprocess\nsignal.signal(signal.SIGUSR1, f)\nsubprocess.run(['sbatch', me])",
     ],
 )
-def test_a_trap_that_submits_the_script_again_is_told_of(commands: str, submits: bool) -> None:
-    _, told = submitted(f"#!/bin/bash\n{commands}\nsignal.signal(signal.SIGUSR1, save)\n")
-    assert ("leave sbatch out of the trap" in told) == submits
+def test_a_signal_by_which_the_script_is_submitted_again_is_not_sent(commands: str) -> None:
+    asked, told = submitted(f"#!/bin/bash\n{commands}\n")
+    assert asked.ends == {"USR1"}
+    assert "so hops does not send it" in told
 
 
 ROLES = """CUDA_VISIBLE_DEVICES=0 vllm serve m &

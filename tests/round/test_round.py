@@ -637,6 +637,17 @@ def test_a_job_that_would_lose_all_its_work_stays(
     assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
 
 
+def test_a_job_that_submits_another_when_it_is_stopped_stays() -> None:
+    port, memory = cluster(comment(1)), store()
+    (job,) = port.jobs
+    asked = read_asked("hops:asks|shape:any|traps:TERM|repeats:submits,resubmits")
+    port.jobs[job] = replace(port.jobs[job], asked=asked)
+    run_round(port, memory, hops, SETTINGS, None)
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    assert job in built.pinned
+    assert "submits a job when it is stopped" in built.notes[job]
+
+
 @pytest.mark.parametrize(("saved", "told"), [(False, True), (True, False), (None, False)])
 def test_who_was_not_seen_to_save_is_told_what_a_move_does(saved: bool | None, told: bool) -> None:
     port, memory = cluster(comment(1)), store()

@@ -38,6 +38,11 @@ ENDS_NOTE = (
 )
 
 
+RESUBMITS_NOTE = (
+    "it is not moved, since its script submits a job when it is stopped (trap): leave sbatch out of"
+    " the trap, and hops starts the job again by itself"
+)
+
 UNSEEN_SAVE_NOTE = (
     "it has not been seen to save: after a move it goes on from what it saves on hops' signal, or"
     " starts over; preempt=no in the comment keeps it where it runs"
@@ -46,16 +51,22 @@ UNSEEN_SAVE_NOTE = (
 
 class Stay(Enum):
     """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
-    ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal.
+    ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal;
+    ``RESUBMITS``: since its script submits a job when it is stopped.
     """
 
     NO = auto()
     YES = auto()
     UNTIL_SAVED = auto()
     ENDS_BY_SIGNAL = auto()
+    RESUBMITS = auto()
 
 
-STAY_NOTES = {Stay.UNTIL_SAVED: UNSAVED_NOTE, Stay.ENDS_BY_SIGNAL: ENDS_NOTE}
+STAY_NOTES = {
+    Stay.UNTIL_SAVED: UNSAVED_NOTE,
+    Stay.ENDS_BY_SIGNAL: ENDS_NOTE,
+    Stay.RESUBMITS: RESUBMITS_NOTE,
+}
 """What users are told."""
 
 
@@ -83,6 +94,8 @@ class Pinning:
         back = self.up.issuperset(job.allocation.nodes) and self.access.take_back(job)
         if not (willing and job.requeue and back):
             return Stay.YES
+        if "resubmits" in job.asked.repeats:
+            return Stay.RESUBMITS
         ended = record is not None and (record.user, record.workload) in self.ended_by_signal
         if ended and job.asked.warned:
             return Stay.ENDS_BY_SIGNAL
