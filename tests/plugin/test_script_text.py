@@ -257,7 +257,7 @@ def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]
     [
         "trap 'sbatch train.sh' USR1",
         "again() { kill $pid; sbatch $0; }\ntrap again USR1",
-        "import signal, subprocess\nsignal.signal(signal.SIGUSR1, f)\nsubprocess.run(['sbatch', me])",
+        "import signal\nsignal.signal(signal.SIGUSR1, f)\nsubprocess.run(['sbatch', me])",
     ],
 )
 def test_a_signal_by_which_the_script_is_submitted_again_is_not_sent(commands: str) -> None:
