@@ -58,6 +58,9 @@ RELEASED_MARK = "#hops-released"
 """Marks a job that was given back to plain Slurm: its owner may change it again."""
 
 
+MOVED_MARK = "#hops-moved"
+"""``#hops-moved=n0:2,n4:4``: where hops stopped the job to start it where it is now."""
+
 PARTITIONS_MARK = "#hops-partitions"
 """``#hops-partitions=a,b>b``: a job that asks for a and b was placed on nodes of b alone."""
 
@@ -230,6 +233,16 @@ class JobReading:
         return RELEASED_MARK in self.marks.split()
 
     @property
+    def requested_node_mb(self) -> int | None:
+        """Megabytes that ``--mem`` asks for of each node, None: nothing, or all that there is.
+
+        After a placement Slurm's figure of a job without ``--mem`` is what hops asked for.
+        """
+        asked = self.asked
+        others = asked.whole_memory or asked.default_memory or asked.memory_mb_per_gpu is not None
+        return None if others or asked == NOTHING_ASKED else self.memory_mb_per_node
+
+    @property
     def profiling(self) -> bool:
         """Whether its current or last run is a profile run."""
         return is_profile(self.marks)
@@ -247,6 +260,23 @@ class JobReading:
     def ended_in_profile(self) -> bool:
         """Whether it ended in a profile run, which is no end of the job, whatever Slurm says."""
         return ended_in_profile(self.state, self.marks, requeue=self.requeue)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveTimes:
+    """When a training saves, as its processes report it.
+
+    ``saving``: a save is under way; ``at``: when the last whole one had ended, by the node's
+    clock (epoch), 0: none was seen; ``every``: seconds between the last two, None: unknown.
+    """
+
+    saving: bool = False
+    at: float = 0.0
+    every: float | None = None
+
+    def ends_by(self, now: float, seconds: float) -> bool:
+        """Whether a save is under way, or expected to end in the next ``seconds``."""
+        return self.saving or (self.every is not None and self.at + self.every <= now + seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,9 +194,11 @@ def _plan(
 
 
 def _may_run(chosen: Candidates, job: Job) -> bool:
-    """Whether no site limit keeps the job out."""
+    """Whether GPUs may be left for want of a place for the job: no site limit keeps it out, and an
+    idle cluster could run it.
+    """
     reason = chosen.waiting.get(job.id)
-    return reason is None or reason.code is not ReasonCode.LIMIT
+    return reason is None or reason.code not in (ReasonCode.LIMIT, ReasonCode.NO_CONFIGURATION)
 
 
 def _objective(program: Program, choice: Ints) -> float:
