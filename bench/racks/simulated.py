@@ -1,8 +1,8 @@
 """``python -m bench.racks.simulated``: what racks cost and gain, job streams with 0, 30 and 60 %
 rack-bound jobs under several policies: bench/results/racks_simulated.md.
 
-Eight racks of four nodes with four GPUs; every job is elastic, 2 to 8 whole nodes, and slower by 20 %
-on two racks and 30 % on four. A rack-bound one asks for segments of two or four nodes.
+Eight racks of four nodes with four GPUs; every job is elastic, 2 to 8 whole nodes, slower by 20 %
+on two racks and by 30 % on four. A rack-bound one asks for segments of two or four nodes.
 """
 
 from __future__ import annotations

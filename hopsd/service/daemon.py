@@ -30,6 +30,7 @@ from hopsd.errors import (
     StoreUnavailableError,
 )
 from hopsd.formats.health import health_json
+from hopsd.learning.save_reader import SaveReader
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.privacy import Private, Viewer
@@ -96,7 +97,12 @@ class Daemon:
         commands = SlurmCommands(ASK_SECONDS)
         self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
-        port, why = choose_port(config.slurm, assure=leader.assure, answered=self._alive)
+        port, why = choose_port(
+            config.slurm,
+            assure=leader.assure,
+            answered=self._alive,
+            saves=SaveReader(lambda: self._config.knowledge.report_dir),
+        )
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
 

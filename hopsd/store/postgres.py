@@ -139,6 +139,7 @@ class PostgresStore:
     def knowledge(self) -> Knowledge:
         with self._database.transaction() as connection:
             runs = jobs.past_runs(connection)
+            ended_by_signal = jobs.ended_by_signal(connection)
             records = throughput.newest(connection)
             theory = throughput.theory(connection)
             bandwidth = throughput.bandwidth(connection)
@@ -147,6 +148,7 @@ class PostgresStore:
             tables=self._tables,
             records=records,
             runs=runs,
+            ended_by_signal=ended_by_signal,
             theory=theory,
             bandwidth=bandwidth,
             shortages=shortages,
