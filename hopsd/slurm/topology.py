@@ -2,7 +2,7 @@
 
 Slurm has one topology (``TopologyPlugin``), or from 25.05 on several (topology.yaml), one for each
 partition: then ``scontrol show config`` says topology/flat whatever they are, so Slurm is asked.
-Asked once each: slurmctld reads them only when it starts. pyslurm (25.11) reads none.
+Asked once each: an administrator restarts hopsd after changing them. pyslurm (25.11) reads none.
 """
 
 from __future__ import annotations

@@ -276,6 +276,19 @@ def test_a_report_knows_slurms_name_of_a_node_with_several_gpu_types(tmp_path: P
     assert {r.gpu_type for r in collected.phases} == {"a100"}
 
 
+@pytest.mark.parametrize(("second", "leaves"), [("s0", 1), ("s1", 2)])
+def test_a_speed_knows_on_how_many_leaf_switches_it_was_measured(
+    tmp_path: Path, second: str, leaves: int
+) -> None:
+    for rank, node in enumerate(("n0", "n1")):
+        put(tmp_path, report(world=2, rank=rank, node=node, pid=rank + 1))
+    seen = reading(job(allocation=Allocation.of({"n0": 1, "n1": 1})))
+    switches = {"n0": ("core", "s0"), "n1": ("core", second)}
+    racked = tuple(replace(n, switches=switches.get(n.name, ())) for n in seen.nodes)
+    collected = look(ReportReader(tmp_path), replace(seen, nodes=racked))
+    assert [(r.nodes, r.leaves) for r in collected.records] == [(2, leaves)] * 2
+
+
 def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()

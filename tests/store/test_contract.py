@@ -279,7 +279,7 @@ def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
 
 def report(at: float, node: str = "n0") -> ThroughputRecord:
     workload, gpu_type = WorkloadName("resnet50"), GpuType("rtx3090")
-    return ThroughputRecord(workload, gpu_type, NodeName(node), 2, 1, 98.5, at, batch=32.0)
+    return ThroughputRecord(workload, gpu_type, NodeName(node), 2, 1, 98.5, at, batch=32.0, leaves=2)
 
 
 def process(job: str, at: float, workload: str = "resnet50") -> PhaseRecord:
@@ -385,12 +385,12 @@ def test_the_last_fit_and_the_last_calibration_hold(store: History) -> None:
     store.save_theory([fit("resnet50", at=2.0)])
     rtx3090, v100 = GpuType("rtx3090"), GpuType("v100")
     store.save_bandwidth([Bandwidth(v100, 2e9, 1e9, 5.0), Bandwidth(rtx3090, 2e9, 1e9, 5.0)])
-    store.save_bandwidth([Bandwidth(v100, 3e9, 1e8, 6.0)])
+    store.save_bandwidth([Bandwidth(v100, 3e9, 1e8, 6.0, 5e7)])
     known = store.knowledge()
     assert known.theory == (fit("bert", at=1.0), fit("resnet50", at=2.0))
     assert known.bandwidth == (
         Bandwidth(rtx3090, 2e9, 1e9, 5.0),
-        Bandwidth(v100, 3e9, 1e8, 6.0),
+        Bandwidth(v100, 3e9, 1e8, 6.0, 5e7),
     )
 
 
