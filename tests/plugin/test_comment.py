@@ -89,6 +89,11 @@ def test_python_says_what_to_write_in_one_printable_line(text: str) -> None:
     assert str(caught.value).isascii()
 
 
+def test_people_read_how_many_nodes_are_in_a_rack_together() -> None:
+    ran = CliRunner().invoke(comment_command, ["hops:reqs=8;segment=2"])
+    assert "in one rack    2 nodes at a time" in ran.output
+
+
 def test_accepted_comments_mean_what_the_table_says() -> None:
     read = {text: json_object(parse(text)) for text in CASES["accepted"]}
     assert read == {

@@ -279,7 +279,9 @@ def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
 
 def report(at: float, node: str = "n0") -> ThroughputRecord:
     workload, gpu_type = WorkloadName("resnet50"), GpuType("rtx3090")
-    return ThroughputRecord(workload, gpu_type, NodeName(node), 2, 1, 98.5, at, batch=32.0, leaves=2)
+    return ThroughputRecord(
+        workload, gpu_type, NodeName(node), 2, 1, 98.5, at, batch=32.0, leaves=2
+    )
 
 
 def process(job: str, at: float, workload: str = "resnet50") -> PhaseRecord:

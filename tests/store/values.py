@@ -113,6 +113,7 @@ plans = every_field(
     window=st.lists(names, max_size=4).map(tuple),
     adjusted=st.lists(names, max_size=4).map(tuple),
     fragments=counts,
+    rack_fragments=counts,
     seconds=st.dictionaries(texts, reals, max_size=3),
     configurations=counts,
     waiting=st.dictionaries(names, reasons, max_size=4),

@@ -75,6 +75,7 @@ def _lines(comment: Comment) -> list[str]:
         f"CPUs will do   {'yes' if comment.cpu else 'no'}",
         f"app            {_app(comment)}",
         f"shape          {_shape(comment)}",
+        *([f"in one rack    {comment.segment} nodes at a time"] if comment.segment else []),
     ]
 
 
