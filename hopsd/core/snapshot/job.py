@@ -17,7 +17,14 @@ from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import BlockRule, RulesOnNodes, TypesNotes, on_racks, racks_note
+from hopsd.core.submission.rules import (
+    BlockRule,
+    RulesOnNodes,
+    TypesNotes,
+    on_racks,
+    racks_note,
+    segments_note,
+)
 from hopsd.model.allocation import Allocation
 from hopsd.model.devices import usable
 from hopsd.model.history import JobRecord
@@ -119,10 +126,11 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
     if movable and of.record.saved is False:
         unsaved = UNSEEN_SAVE_NOTE
     racks = racks_note(of.read, of.record.wait_seconds, racked=context.racked)
+    segments = segments_note(rules, of.comment.reqs)
     types = context.types.of(of.read)
     mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
     cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of)
-    notes = [left_out, cores, longer, types, racks, blocks, unsaved, mingled]
+    notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, mingled]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
     expected = _expected(of, context)

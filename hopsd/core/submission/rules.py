@@ -179,6 +179,20 @@ def racks_note(job: JobReading, waited: float, *, racked: bool) -> str:
     )
 
 
+def segments_note(rules: Rules, reqs: Sequence[int]) -> str:
+    """What the job's user should know of GPU counts that make no whole segments; "" if nothing."""
+    each, segment = rules.per_node, rules.segment
+    if each is None or segment is None:
+        return ""
+    nodes = {count: count // each for count in rules.counts(reqs)}
+    broken = [count for count, n in nodes.items() if n > segment and n % segment]
+    if not broken:
+        return ""
+    which = "none of its GPU counts makes" if len(broken) == len(nodes) else None
+    which = which or f"not on {', '.join(map(str, broken))} GPUs, which make no"
+    return f"{which} whole groups of {segment} nodes with {each} GPUs each"
+
+
 class TypesNotes:
     """What users of jobs without a GPU type should know of nodes for others, worked out once for
     all jobs with the same choice of nodes.

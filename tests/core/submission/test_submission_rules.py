@@ -19,6 +19,7 @@ from hopsd.core.submission.rules import (
     on_racks,
     racks_note,
     rules_of,
+    segments_note,
 )
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -261,3 +262,29 @@ def test_jobs_keep_to_what_slurm_starts_over_several_blocks(
     rules, note = blocks.applied(Rules(shape=shape), reqs)
     assert (rules.shape, rules.max_switches) == expected
     assert bool(note) == noted
+
+
+GROUPS = "whole groups of 2 nodes with 4 GPUs each"
+
+
+@pytest.mark.parametrize(
+    ("per_node", "segment", "reqs", "note"),
+    [
+        (4, 2, (8, 16), ""),
+        (
+            4,
+            2,
+            (4, 8, 12),
+            "not on 12 GPUs, which make no whole groups of 2 nodes with 4 GPUs each",
+        ),
+        (4, 2, (12, 20), "none of its GPU counts makes whole groups of 2 nodes with 4 GPUs each"),
+        (4, 8, (12,), ""),
+        (None, 2, (12,), ""),
+        (4, None, (12,), ""),
+    ],
+)
+def test_counts_that_make_no_whole_segments_are_named(
+    per_node: int | None, segment: int | None, reqs: tuple[int, ...], note: str
+) -> None:
+    shape = ShapeRule.EVEN if per_node else ShapeRule.ANY
+    assert segments_note(Rules(shape=shape, per_node=per_node, segment=segment), reqs) == note
