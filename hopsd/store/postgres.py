@@ -32,7 +32,7 @@ from hopsd.model.knowledge import (
 )
 from hopsd.model.step import StepOutcome, Transition
 from hopsd.store import diary, figures, jobs, journal, past_runs, plans, profiling, throughput
-from hopsd.store.connection import Connection, Database
+from hopsd.store.connection import Connection, Database, postgres_breaker
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
 from hopsd.store.port import PlanId, PlanRecord
@@ -63,11 +63,12 @@ class PostgresStore:
         *,
         tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None,
         leader: Leader | None = None,
-        wait_seconds: float = 5.0,
+        wait_seconds: float = 4.0,
     ) -> None:
         self._leader = leader
         self._tables = dict(tables or {})
-        self._database = Database(dsn, wait_seconds)
+        breaker = leader.breaker if leader is not None else postgres_breaker()
+        self._database = Database(dsn, wait_seconds, breaker)
         self._open_jobs = jobs.OpenJobs()
         self._records_lock = threading.RLock()
 
