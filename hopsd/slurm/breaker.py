@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from hopsd.breaker import Breaker
 from hopsd.errors import SlurmUnavailableError
-from hopsd.model.breaker import Breaker
 from hopsd.slurm.command import SlurmCommands
 
 TIMEOUT_SECONDS = 4.0

@@ -16,8 +16,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
+from hopsd.breaker import Breaker
 from hopsd.errors import ConfigError, StoreError, StoreUnavailableError
-from hopsd.model.breaker import Breaker
 
 SCHEMA = "hops"
 Connection = psycopg.Connection[tuple[Any, ...]]
