@@ -25,6 +25,7 @@ from hopsd.model.reading import (
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
+from hopsd.slurm.steps.requeues import Requeues
 from hopsd.slurm.steps.vacate import Vacating, died_of_warning, signal_of
 from hopsd.slurm.steps.wave import Result
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
@@ -52,8 +53,9 @@ class SlurmPort:
         self._clock = clock
         self._settings = settings or ApplySettings()
         self._watch = Watch(adapter, self._settings.poll_seconds, clock, monotonic, sleep)
-        self._vacating = Vacating(adapter, self._watch, self._settings)
-        self._placer = Placer(adapter, self._watch, self._settings, self._not_ready)
+        self._requeues = Requeues(adapter)
+        self._vacating = Vacating(adapter, self._watch, self._settings, self._requeues)
+        self._placer = Placer(adapter, self._watch, self._settings, self._not_ready, self._requeues)
         self._steps: dict[JobId, Step] = {}
         self._begun: dict[JobId, float] = {}
         self._vacated: dict[JobId, float] = {}
@@ -70,6 +72,7 @@ class SlurmPort:
 
     def read(self) -> Reading:
         reading = self._adapter.read()
+        reading = replace(reading, jobs=self._requeues.settle(reading.jobs))
         ticks = self._watch.ticks()
         since = {n.name: self._completing.get(n.name, ticks) for n in reading.nodes if n.completing}
         self._completing = since
@@ -106,7 +109,8 @@ class SlurmPort:
         steps = SignalScope.STEPS
         self._vacating.let_go_on(j for j, warning in warned if warning and warning.scope is steps)
 
-    def resume(self, transitions: Sequence[Transition]) -> None:
+    def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
+        self._requeues.resume({*requeued, *(one.step.job for one in transitions)})
         jobs = self._watch.jobs() if transitions else {}
         self._vacating.resume((one for one in transitions if one.phase.on_nodes), jobs)
         self._placer.resume(one for one in transitions if not one.phase.on_nodes)
@@ -220,7 +224,7 @@ class SlurmPort:
         results: dict[JobId, Result] = {}
         at = self._watch.now()
         for job_id, step in vacated.items():
-            job = jobs[job_id]
+            job = self._requeues.settle_one(jobs[job_id])
             self._vacated[job_id] = at
             if step.kind is StepKind.REQUEUE:
                 results[job_id] = self._put_back(job)
@@ -307,7 +311,7 @@ class SlurmPort:
         ours = job.requeue and died_of_warning(job, self._settings)
         if not (job.ended_in_profile or ours):
             return _gone(job) if job.state.finished else _failed(job, f"it is {job.state_text}")
-        return self._asked(job, lambda: self._adapter.requeue_hold(job.id, ended=True))
+        return self._asked(job, lambda: self._requeues.ask(job.id, ended=True))
 
     def _give_back(self, step: Step, job: JobReading) -> Result:
         """A job that its user holds stays held, as in plain Slurm: without the mark."""

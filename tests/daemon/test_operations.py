@@ -355,3 +355,34 @@ def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> N
     assert where[short] in (("n0",), ("n1",))
     assert {where[job] for job in long} <= {("n1",), ("n2",)}
     site.cluster.run("scontrol", "delete", "reservationname=mend")
+
+
+def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> None:
+    """18 of 18 jobs that a person requeued and held were started again."""
+
+    def waits(job: str, ticks: int) -> None:
+        first = site.hopsd.wait_for(lambda s: job in {w["id"] for w in s["waiting"]})["ticks"]
+        status = site.hopsd.wait_for(lambda s: s["ticks"] > first + ticks)
+        [row] = [w for w in status["waiting"] if w["id"] == job]
+        assert "held" in row["reason"]
+        begin = site.cluster.run("squeue", "--noheader", "--format=%S", "--job", job)
+        assert begin.startswith("2100-01-01")
+
+    site.hopsd.configure(round_seconds=3.0)
+    site.hopsd.start()
+    jobs = [site.submit("hops:reqs=4", LONG) for _ in range(2)]
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
+    site.cluster.run("scontrol", "requeuehold", jobs[0])
+    waits(jobs[0], 5)
+    site.hopsd.kill()
+    site.cluster.run("scontrol", "requeuehold", jobs[1])
+    site.hopsd.start()
+    for job in jobs:
+        waits(job, 3)
+    for job in jobs:
+        site.cluster.run("scontrol", "release", job)
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
+    site.let_go()
+    site.wait_until_all_completed()
+    last = {job: restart for job, restart, _ in site.runs()}
+    assert last == dict.fromkeys(jobs, 1)

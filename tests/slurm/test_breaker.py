@@ -8,7 +8,12 @@ from itertools import pairwise
 import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
-from hopsd.slurm.breaker import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, TIMEOUT_SECONDS, GuardedCommands
+from hopsd.slurm.breaker import (
+    FIRST_PAUSE_SECONDS,
+    MAX_PAUSE_SECONDS,
+    TIMEOUT_SECONDS,
+    GuardedCommands,
+)
 from hopsd.slurm.command import SlurmCommands
 
 
