@@ -18,7 +18,7 @@ def offset() -> float:
 
 class Shifted(datetime.datetime):
     @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> Shifted:  # type: ignore[override]
+    def now(cls, tz: datetime.tzinfo | None = None) -> Shifted:
         return cls.fromtimestamp(_time() + offset(), tz)
 
 

@@ -251,6 +251,14 @@ class JobReading:
         return ended_in_profile(self.state, self.marks, requeue=self.requeue)
 
 
+def reused(job: JobReading, submit: float, restarts: int) -> bool:
+    """Whether ``job`` is another than the one that had its id, ``submit`` time and ``restarts``.
+
+    A job that was never requeued still has its first submit time.
+    """
+    return job.restarts < restarts or (job.restarts == 0 and job.submit != submit)
+
+
 @dataclass(frozen=True, slots=True)
 class SiteMemory:
     """The site's defaults for memory and cores.

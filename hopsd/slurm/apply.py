@@ -20,6 +20,7 @@ from hopsd.model.reading import (
     JobReading,
     Reading,
     SlurmState,
+    reused,
     with_marks,
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
@@ -60,6 +61,7 @@ class SlurmPort:
         self._begun: dict[JobId, float] = {}
         self._vacated: dict[JobId, float] = {}
         self._completing: dict[NodeName, float] = {}
+        self._begun_as: dict[JobId, JobReading] = {}
         self._seen: Reading | None = None  # None once anything was asked since
 
     @property
@@ -117,6 +119,7 @@ class SlurmPort:
         ticks = self._watch.ticks()
         self._steps = {one.step.job: one.step for one in transitions}
         self._begun = dict.fromkeys(self._steps, ticks)
+        self._begun_as = {job: jobs[job] for job in self._steps if job in jobs}
         self._vacated = {t.step.job: t.vacated for t in transitions if t.vacated is not None}
 
     def _apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
@@ -137,6 +140,7 @@ class SlurmPort:
         todo = [step for step in fresh if step.job not in results]
         self._steps |= {step.job: step for step in todo}
         self._begun |= {step.job: ticks for step in fresh}
+        self._begun_as |= {step.job: jobs[step.job] for step in todo}
         for step in fresh:
             self._vacated.pop(step.job, None)
         self._placer.enqueue([s for s in todo if s.kind is StepKind.START], RELEASING_SECONDS)
@@ -207,6 +211,7 @@ class SlurmPort:
 
     def _carry_on(self, jobs: Jobs, reading: Reading | None, stop: float) -> dict[JobId, Result]:
         """One pass over what is under way, by ``jobs``, just read."""
+        jobs = {job: read for job, read in jobs.items() if not self._is_another(read)}
         results: dict[JobId, Result] = {}
         if self._vacating.jobs:
             gone = self._vacating.carry_on(jobs)
@@ -218,6 +223,13 @@ class SlurmPort:
                 reading = None
         results |= self._placer.settle(jobs, defer=bool(self._vacating.jobs))
         return results | self._placer.release(reading, self._vacating.nodes, stop)
+
+    def _is_another(self, job: JobReading) -> bool:
+        """Whether Slurm, which lost its state, gave the number of a job under way to another."""
+        begun = self._begun_as.get(job.id)
+        if begun is None or job.state is SlurmState.COMPLETING:  # a requeue is half done
+            return False
+        return reused(job, begun.submit, begun.restarts)
 
     def _after_vacating(self, vacated: Mapping[JobId, Step], jobs: Jobs) -> dict[JobId, Result]:
         """Hold those that have left, and queue those that go elsewhere."""
@@ -251,7 +263,7 @@ class SlurmPort:
             seconds = ticks - self._begun.get(job, ticks)
             outcomes.append(_outcome(step, result, seconds, self._vacated.get(job)))
             if result.status is not OutcomeStatus.UNDER_WAY:
-                for known in (self._steps, self._begun, self._vacated):
+                for known in (self._steps, self._begun, self._begun_as, self._vacated):
                     known.pop(job, None)
         return outcomes
 
@@ -272,6 +284,8 @@ class SlurmPort:
 
     def _not_ready(self, job: JobReading) -> Result | None:
         """None where the job may be placed: it is held, also where its start is put off."""
+        if self._is_another(job):
+            return _gone(None)
         if job.state is not SlurmState.PENDING:
             return _failed(job, f"already {job.state_text} on {job.allocation}")
         blocked = self._blocked(job)

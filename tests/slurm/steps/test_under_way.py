@@ -242,3 +242,21 @@ def test_what_only_our_signal_ended_is_requeued(slurm: FakeSlurm) -> None:
     job = slurm.table[slurm.add(1, state=SlurmState.FAILED, exit_signal=10)]
     assert next_action(LEAVING, job, 1.0, SETTINGS) is Action.REQUEUE_ENDED
     assert next_action(LEAVING, None, 1.0, SETTINGS) is Action.ENDED
+
+
+@pytest.mark.parametrize("kind", ["leaving", "starting"])
+def test_a_number_that_slurm_gives_again_meanwhile_is_another_job(
+    slurm: FakeSlurm, kind: str
+) -> None:
+    """A slurmctld that lost its state: an innocent job was requeued."""
+    job = stubborn(slurm, n0=8)
+    site, other = port(slurm), slurm.add(2)
+    step = move(job, n1=8) if kind == "leaving" else start(other, n0=8)
+    site.apply([step, *([move(job, n1=8)] if kind == "starting" else [])])
+    slurm.change(step.job, submit=slurm.now, state=SlurmState.PENDING, hold=Hold.HOPS)
+    slurm.change(step.job, allocation=Allocation())
+    slurm.calls.clear()
+    outcomes = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
+    assert outcomes[step.job].status is OutcomeStatus.GONE
+    assert ("requeue_hold", step.job) not in slurm.calls
+    assert ("place", step.job) not in slurm.calls
