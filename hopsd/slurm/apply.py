@@ -28,7 +28,7 @@ from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
 from hopsd.slurm.steps.requeues import Requeues
 from hopsd.slurm.steps.vacate import Vacating, died_of_warning, signal_of
-from hopsd.slurm.steps.wave import Result
+from hopsd.slurm.steps.wave import Result, put_off
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 _LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
@@ -260,6 +260,8 @@ class SlurmPort:
         for job in {**(steps or {}), **results}:
             result = results.get(job, Result(OutcomeStatus.UNDER_WAY))
             step = (steps or {}).get(job) or self._steps[job]
+            if step.target and result.status is OutcomeStatus.FAILED and _passes(result.error):
+                result = put_off(step.target, result.error)
             seconds = ticks - self._begun.get(job, ticks)
             outcomes.append(_outcome(step, result, seconds, self._vacated.get(job)))
             if result.status is not OutcomeStatus.UNDER_WAY:
@@ -358,6 +360,13 @@ class SlurmPort:
         with refusals(errors, job.id):
             request()
         return _failed(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)
+
+
+def _passes(refusal: str) -> bool:
+    """Whether Slurm refuses only for now: it changes no job that slurmdbd has not heard of, as for
+    as long as that hangs (22.05: ESLURM_JOB_SETTING_DB_INX).
+    """
+    return "the DB index is being set" in refusal
 
 
 def _gone(job: JobReading | None) -> Result:

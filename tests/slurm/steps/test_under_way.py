@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 from fake_slurm import FakeSlurm
 
+from hopsd.core.queue.backoff import after_outcomes
+from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, StepOutcome
-from hopsd.slurm.adapter import SignalScope
+from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.steps.vacate import Action, Leaving, next_action
 from hopsd.slurm.watch import ApplySettings
@@ -242,6 +244,27 @@ def test_what_only_our_signal_ended_is_requeued(slurm: FakeSlurm) -> None:
     job = slurm.table[slurm.add(1, state=SlurmState.FAILED, exit_signal=10)]
     assert next_action(LEAVING, job, 1.0, SETTINGS) is Action.REQUEUE_ENDED
     assert next_action(LEAVING, None, 1.0, SETTINGS) is Action.ENDED
+
+
+def test_what_slurm_refuses_while_slurmdbd_hangs_is_no_failed_start(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal doubled the job's back-off, though no node and no limit was in its way."""
+    site, job = port(slurm), slurm.add(1)
+
+    def refuse(placement: Placement) -> None:
+        raise SlurmError(
+            "scontrol update: Job update not available right now, the DB index is being set,"
+            " try again in a bit"
+        )
+
+    with monkeypatch.context() as hung:
+        hung.setattr(slurm, "place", refuse)
+        outcomes = [outcome for _ in range(4) for outcome in site.apply([start(job, n0=2)])]
+    assert {outcome.status for outcome in outcomes} == {OutcomeStatus.PUT_OFF}
+    assert all("DB index" in outcome.error for outcome in outcomes)
+    assert not after_outcomes({}, outcomes, slurm.now)
+    assert [o.status for o in site.apply([start(job, n0=2)])] == [OutcomeStatus.DONE]
 
 
 @pytest.mark.parametrize("kind", ["leaving", "starting"])
