@@ -39,9 +39,6 @@ MAX_FILES_PER_JOB = 4096
 MAX_READ_PER_USER = 4 * 2**20
 """Bytes of one user's reports read in one scan: some 1,500 changed reports."""
 
-CLOCKS_APART_SECONDS = 300.0
-"""munge refuses a node whose clock is further from slurmctld's."""
-
 Stamp = tuple[int, int, int]
 """Inode, modification time and size of a file: show whether it was read already."""
 
@@ -259,7 +256,7 @@ class ReportReader:
     def _check_owner(self, report: Report, job: JobReading) -> None:
         """Refuse what an earlier job with this number left: Slurm gives one twice after a loss."""
         runs = job.state is SlurmState.RUNNING and report.run == job.restarts
-        if runs and report.at < job.start - CLOCKS_APART_SECONDS:
+        if runs and report.at < job.start - bounds.CLOCK_SKEW_SECONDS:
             raise FormatError("at: before the job's start; it is of an earlier job of this number")
 
     def _results_of_job(
