@@ -70,6 +70,7 @@ class PostgresStore:
         breaker = leader.breaker if leader is not None else postgres_breaker()
         self._database = Database(dsn, wait_seconds, breaker)
         self._open_jobs = jobs.OpenJobs()
+        self._throughput = throughput.NewestRecords()
         self._records_lock = threading.RLock()
 
     def use_tables(self, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]) -> None:
@@ -138,9 +139,9 @@ class PostgresStore:
             jobs.save_program(connection, script, program, at)
 
     def knowledge(self) -> Knowledge:
-        with self._database.transaction() as connection:
+        with self._records_lock, self._database.transaction() as connection:
             runs = jobs.past_runs(connection)
-            records = throughput.newest(connection)
+            records = self._newest_records(connection)
             theory = throughput.theory(connection)
             bandwidth = throughput.bandwidth(connection)
             shortages = throughput.shortages(connection)
@@ -153,9 +154,26 @@ class PostgresStore:
             shortages=shortages,
         )
 
+    def _newest_records(self, connection: Connection) -> tuple[ThroughputRecord, ...]:
+        term = self._leader.term if self._leader is not None else None
+        stamp = throughput.stamp(connection)
+        records = self._throughput.get(term, stamp)
+        if records is None:
+            records = throughput.newest(connection)
+            self._throughput.keep(term, stamp, records)
+        return records
+
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
-        with self._writing() as connection:
-            throughput.add(connection, records)
+        with self._records_lock:
+            try:
+                with self._writing() as connection:
+                    before = throughput.stamp(connection)
+                    throughput.add(connection, records)
+                    after = throughput.stamp(connection)
+            except BaseException:
+                self._throughput.forget()
+                raise
+            self._throughput.add(before, after, records)
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
         with self._writing() as connection:
@@ -347,5 +365,7 @@ class PostgresStore:
             )
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
-        with self._writing() as connection:
-            return journal.prune(connection, now - retention_days * DAY_SECONDS)
+        with self._records_lock:
+            self._throughput.forget()
+            with self._writing() as connection:
+                return journal.prune(connection, now - retention_days * DAY_SECONDS)
