@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from memory_knowledge import MemoryKnowledge
 
+from hopsd.core.queue.history import closed_record
 from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
@@ -91,7 +92,9 @@ class MemoryStore(MemoryKnowledge):
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         for record in records:
             self._now = max(self._now, record.seen)
-            self._open.pop(record.id, None)
+            old = self._open.pop(record.id, None)
+            if old is not None and old.submit != record.submit:
+                self._ended[old.id, old.submit] = closed_record(old)
             self._ended.pop((record.id, record.submit), None)
             if record.end is None:
                 self._open[record.id] = record
