@@ -20,7 +20,7 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from hopsd.config import Config, SlurmConfig, WebConfig, load
+from hopsd.config import ApiConfig, Config, SlurmConfig, WebConfig, load
 from hopsd.ctl.terminal import printable
 from hopsd.errors import (
     ConfigError,
@@ -33,6 +33,7 @@ from hopsd.formats.health import health_json
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.privacy import Private, Viewer
+from hopsd.rest.server import RestServer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
 from hopsd.serve.health import HealthService
 from hopsd.serve.peers import RequestSlots
@@ -115,9 +116,11 @@ class Daemon:
             server = LocalServer(config.daemon.socket, self._answer, turns)
             self._metrics = Metrics(config)
             web = Web(config.web, self._answers, turns)
+            rest = RestServer(config.api, self._answer, turns)
             try:
                 self._loop()
             finally:
+                rest.close()
                 web.close()
                 self._metrics.close()
                 server.close()
@@ -311,6 +314,7 @@ RESTART_KEYS = (
     "database.dsn",
     "metrics.listen",
     *(f"web.{setting.name}" for setting in fields(WebConfig)),
+    *(f"api.{setting.name}" for setting in fields(ApiConfig)),
     *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
 )
 """Settings that a reload does not change in a running daemon."""

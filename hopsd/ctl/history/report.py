@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from hopsd.ctl.address import Address
 from hopsd.ctl.admin.past_runs import PATIENCE
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.history.page import page
@@ -51,7 +52,7 @@ _BEFORE = ("jobs", "gpu_hours", "mean_wait", "median_wait", "p90_wait", "mean_sl
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option("--no-accounting", is_flag=True, help="Do not ask sacct how it was before hops.")
 def report(
-    path: Path,
+    path: Address,
     since: float,
     until: float | None,
     html: Path | None,
