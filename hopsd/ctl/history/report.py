@@ -15,7 +15,7 @@ import click
 from hopsd.ctl.address import Address
 from hopsd.ctl.admin.past_runs import PATIENCE
 from hopsd.ctl.daemon import ask_daemon, socket_option
-from hopsd.ctl.history.page import page
+from hopsd.ctl.history.page import page, slurm_sentence
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.study.progress import Bar
@@ -105,6 +105,7 @@ def summed(answer: Document) -> Document:
     waits = [{**row, "gpu_hours": row["gpu_seconds"] / 3600.0} for row in answer["waits"]]
     return {
         **{key: answer[key] for key in ("since", "until", "user", "first", "shadow")},
+        "slurm_jobs": answer.get("slurm_jobs", 0),
         "gpu_hours": None if use is None else {"all": totals, **by_type},
         "over_time": use,
         "jobs": {
@@ -174,6 +175,8 @@ def _show(document: Document) -> None:
     say(f"{clock(document['since'])} to {clock(document['until'])}{restriction}\n")
     if document["shadow"]:
         say("hops is a shadow: Slurm ran these jobs.\n")
+    elif document["slurm_jobs"]:
+        say(f"{slurm_sentence(document['slurm_jobs'])}\n")
     if document["gpu_hours"] is None:
         say("You may not see how the cluster's GPUs were used (PrivateData).\n")
     else:
