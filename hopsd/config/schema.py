@@ -65,6 +65,13 @@ class DaemonConfig:
         minimum=1,
         maximum=_DAY,
     )
+    wake_seconds: float = option(
+        2.0,
+        "How often hopsd asks slurmctld's counters (sdiag) whether a job was submitted while GPUs"
+        " are idle, or ended while jobs wait; then it plans at once. 0: not.",
+        minimum=0,
+        maximum=_DAY,
+    )
     round_seconds: float = option(
         1800.0,
         "Length of a round: running jobs compete again when one begins. Under hops+ it may end"
