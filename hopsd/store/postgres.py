@@ -331,11 +331,17 @@ class PostgresStore:
             return figures.gpu_use(connection, since, until, seconds)
 
     def figures(
-        self, since: float, until: float, restart: float, user: UserName | None
+        self,
+        since: float,
+        until: float,
+        restart: float,
+        user: UserName | None,
+        *,
+        shadow: bool = False,
     ) -> dict[str, Any]:
         """Sums over a period, as :func:`hopsd.store.figures.figures`."""
         with self._database.transaction() as connection:
-            return figures.figures(connection, since, until, restart, user)
+            return figures.figures(connection, since, until, restart, user, shadow=shadow)
 
     def predictions(self) -> dict[str, Any] | None:
         with self._database.transaction() as connection:
