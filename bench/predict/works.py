@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from bench import unseen
 from bench.predict.replay import Case
 from bench.study.cases import BASE, Conditions
 from bench.study.works import OTHERS, drawn
-from hopsd.model.scenario import WorkloadJob
+from hopsd.formats.source import read_text
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.scenario import Cluster, Server, WorkloadJob
 from hopsd.sim.information.knowledge import Knows
+from hopsd.sim.logs.importers import IMPORTERS, workload_of
+from hopsd.sim.presets import preset
 
 LEARN_SEED = 1000
 """Seeds from here on are for the prior alone."""
@@ -27,6 +33,8 @@ LEARN = (
 )
 """Taken in turn by the works to learn from."""
 
+ELASTIC = (("hops", Knows.PERFECT), ("hops", Knows.MEASURED), ("hops+", Knows.PERFECT))
+
 LOADS = 0.6, 2.0
 JOBS = 40, 160
 TAIL_MOST = 1.6
@@ -38,6 +46,50 @@ BURST_JOBS = 12
 
 PHILLY_GPUS = 48
 """The trace needs 54 on average: jobs wait, but not for days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where published traces are; None: these are left out."""
+
+    philly: Path | None = None
+    sia: Path | None = None
+    shockwave: Path | None = None
+    speeds: Path | None = None
+
+
+def works(folders: Folders) -> Iterator[Case]:
+    """What is measured: none of it has made the prior."""
+    made = preset("paper-64")
+    rigid = [("slurm", knows) for knows in Knows]
+    for rate in (10.0, 25.0):
+        workload = made.workload(7, jobs=50, rate_per_hour=rate)
+        for policy, knows in (*rigid, *ELASTIC):
+            yield Case(f"paper-64, {rate:g}/h", made.cluster(), workload, policy, knows, 7)
+    if folders.philly is not None:
+        yield from _philly(folders.philly)
+    for work in unseen.traces(folders.sia, folders.shockwave, folders.speeds):
+        fixed = "rigid" in work.family or "rigid" in work.name
+        cluster, workload = work.make()
+        name = work.name if work.name.startswith(("philly", "saturn")) else f"Shockwave {work.name}"
+        name = f"Sia {name}" if folders.sia and work.family.startswith("Sia") else name
+        for policy, knows in rigid[1:] if fixed else ELASTIC:
+            yield Case(name if fixed else f"{name}, elastic", cluster, workload, policy, knows)
+    large = preset("paper-512")
+    for policy, knows in (("slurm", Knows.MEASURED), ("hops", Knows.PERFECT)):
+        yield Case("paper-512", large.cluster(), large.workload(7), policy, knows, 7)
+
+
+def _philly(path: Path) -> Iterator[Case]:
+    servers = (Server(NodeName(f"n{i}"), GpuType("gpu"), 8) for i in range(PHILLY_GPUS // 8))
+    cluster = Cluster(tuple(servers))
+    workload = workload_of(IMPORTERS["philly"](read_text(str(path))), cluster)
+    for policy, knows in (
+        ("slurm", Knows.MEASURED),
+        ("slurm", Knows.NONE),
+        ("hops", Knows.MEASURED),
+    ):
+        yield Case("Philly, 500 jobs", cluster, workload, policy, knows)
 
 
 def to_learn(number: int) -> Case:

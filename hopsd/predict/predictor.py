@@ -176,7 +176,7 @@ class Predictor:
         expected = unscale(ends[1])
         least = max(LEAST_SECONDS, LEAST_SHARE * expected if kind is Kind.START else 0.0)
         first = max(0.0, min(unscale(ends[0]), expected - least))
-        last = max(unscale(ends[2]), expected + least)
+        last = max(min(unscale(ends[2]), HORIZON_SECONDS), expected + least)
         said = Said(kind, of.now, centre, scale(first), scale(last))
         job = of.ids[at]
         if keep:
