@@ -11,6 +11,7 @@ from hopsd.learning.fits import Fits
 from hopsd.learning.reader import Collected, Refused, ReportReader
 from hopsd.model.ids import JobId
 from hopsd.model.isolation import describe_error, find_failing_items
+from hopsd.model.rank import Rank
 from hopsd.model.reading import Reading
 from hopsd.store.history import History
 
@@ -19,13 +20,16 @@ MAX_EVENTS = 20
 
 
 class Learner:
-    """Learns from reports; keeps state between scans. ``refused`` counts refused reports."""
+    """Learns from reports; keeps state between scans. ``refused`` counts refused reports;
+    ``ranks``: :attr:`Collected.ranks` of the last scan.
+    """
 
     def __init__(self, store: History, folder: Path) -> None:
         self._store = store
         self._fits = Fits(store)
         self._reports = ReportReader(folder)
         self.refused = 0
+        self.ranks: tuple[Rank, ...] = ()
 
     def use_folder(self, folder: Path) -> None:
         """Switch to the folder of a new configuration."""
@@ -43,6 +47,7 @@ class Learner:
             StoreUnavailableError: the next scan reads the same reports again.
         """
         collected = self._reports.collect(reading)
+        self.ranks = collected.ranks
         _, speeds = find_failing_items(collected.records, self._store.add_throughput)
         _, phases = find_failing_items(collected.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)

@@ -32,7 +32,8 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, host_of
 from hopsd.model.isolation import describe_error
 from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
-from hopsd.model.reading import JobReading, Reading
+from hopsd.model.rank import Rank
+from hopsd.model.reading import JobReading, Reading, SlurmState
 
 MAX_FILES_PER_JOB = 4096
 
@@ -64,7 +65,8 @@ class Collected:
     ``programs``: hash of the training script, from the newest run that reported it. ``saved``:
     whether a training job was seen to save. ``communication_timed``: whether a job's ranks report
     communication times. ``shortages``: GPU types whose memory was too small. ``unread``: why the
-    folder could not be read, if so.
+    folder could not be read, if so. ``ranks``: of running trainings of which a rank says that it
+    stands still, the last words of all ranks.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -78,6 +80,7 @@ class Collected:
     samples_planned: Mapping[JobId, float | None] = field(default_factory=dict)
     unread: str = ""
     communication_timed: Mapping[JobId, bool] = field(default_factory=dict)
+    ranks: tuple[Rank, ...] = ()
 
 
 class _Budget:
@@ -107,6 +110,7 @@ class ReportReader:
         self._spool = Spool(directory)
         self._fresh: set[str] = set()
         self._reports_read: dict[str, tuple[Stamp, Report]] = {}
+        self._heard: dict[str, float] = {}
         self._counters: dict[Run, dict[Process, Counters]] = {}
         self._allocations: dict[Run, Allocation] = {}
         self._resume: dict[int, str] = {}
@@ -143,6 +147,7 @@ class ReportReader:
         self._reports_read = {
             name: self._reports_read[name] for result in by_job.values() for name in result
         }
+        self._heard = {name: at for name, at in self._heard.items() if name in self._reports_read}
         self._finished_files = [
             name for job, reports in by_job.items() if jobs[job].state.finished for name in reports
         ]
@@ -227,6 +232,7 @@ class ReportReader:
             # An array task's report has its job number, not its id.
             cached = (stamp, replace(report, job=job.id))
             self._fresh.add(name)
+            self._heard[name] = now
         allocation = self._allocations.get((job.id, cached[1].run))
         if allocation is not None:
             # A report knows Slurm's name of the node.
@@ -279,7 +285,29 @@ class ReportReader:
             shortages=tuple(self._shortages(reports.values(), job, reading, programs)),
             samples_planned=samples_planned(reports.values(), jobs),
             communication_timed=communication_timed(reports.values()),
+            ranks=tuple(self._ranks(job, reports)),
         )
+
+    def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
+        """The last words of the present run's ranks, if one says that it stands still."""
+        present = {name: r for name, r in reports.items() if r.run == job.restarts}
+        stands_still = any(r.pause is not None and r.pause.stalled for r in present.values())
+        if job.state is not SlurmState.RUNNING or not stands_still:
+            return
+        for name, report in present.items():
+            (_, written, _), _ = self._reports_read[name]
+            yield Rank(
+                report.job,
+                report.node,
+                report.rank,
+                report.world,
+                report.pid,
+                report.program,
+                report.ended,
+                report.pause,
+                heard=self._heard.get(name, 0.0),
+                written=written / 1e9,
+            )
 
     def _shortages(
         self,
@@ -355,6 +383,7 @@ def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str
         {job: samples for part in parts for job, samples in part.samples_planned.items()},
         unread,
         {job: is_timed for part in parts for job, is_timed in part.communication_timed.items()},
+        tuple(rank for part in parts for rank in part.ranks),
     )
 
 

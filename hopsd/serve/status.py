@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from hopsd import __version__
@@ -60,8 +61,11 @@ def document(
     seen: Observation | None,
     result: RoundResult | None,
     predictions: Predictions | None = None,
+    hung: Mapping[JobId, Document] = MappingProxyType({}),
 ) -> Document:
-    """Everything known at the end of a tick. ``result`` None: no round was run."""
+    """Everything known at the end of a tick. ``result`` None: no round was run. ``hung``: jobs
+    whose training hangs, with what `hopsd.service.hung_jobs` tells of each.
+    """
     doc: Document = {
         "version": __version__,
         "mode": service.mode,
@@ -90,6 +94,7 @@ def document(
                 continue
             row = _row(job, seen, plans.get(job.id), result, undone)
             row["predicted"] = _predicted(job, predictions)
+            row["hung"] = hung.get(job.id) if job.state in OCCUPYING else None
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)

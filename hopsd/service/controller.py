@@ -41,6 +41,7 @@ from hopsd.serve import status
 from hopsd.service import logs
 from hopsd.service.deadline import WithDeadline
 from hopsd.service.gpu_use import Meter
+from hopsd.service.hung_jobs import HungJobs
 from hopsd.service.shadow_diary import Diary
 from hopsd.slurm.port import Port
 from hopsd.store.leader import Leader
@@ -125,6 +126,7 @@ class Controller:
         self._config = self._wanted = config
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
+        self._hung_jobs = HungJobs(store)
         self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
         self.document = self._document("standby", "starting", None)
@@ -360,8 +362,11 @@ class Controller:
         if self._seen is None:
             return ""
         half_life = self._settings.snapshot.estimator.half_life_seconds
+        reading = self._seen.reading
         try:
-            return self._learner.learn(self._seen.reading, half_life)
+            unread = self._learner.learn(reading, half_life)
+            self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
+            return unread
         except PASS_THROUGH_ERRORS:
             raise
         except Exception as defect:  # a round does not depend on what is learnt now
@@ -451,7 +456,8 @@ class Controller:
             needless_restarts=self._needless,
         )
         try:
-            return status.document(service, self._seen, self._result, self.outlook)
+            alarms = self._hung_jobs.rows()
+            return status.document(service, self._seen, self._result, self.outlook, alarms)
         except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")
             return status.document(replace(service, error=describe_error(defect)), None, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 _MOST_PROCESSES = 256
 _STDIN_READS = ("0 0x0 ", "63 0x0 ")
@@ -67,12 +68,11 @@ def _moved(process: str) -> int:
 
 def _threads(process: str) -> list[str]:
     with suppress(OSError):
-        return os.listdir(f"/proc/{process}/task")
+        return [path.name for path in Path(f"/proc/{process}/task").iterdir()]
     return []
 
 
 def _read(path: str) -> str:
     with suppress(OSError, UnicodeDecodeError):
-        with open(path, encoding="ascii") as file:  # noqa: PTH123 - pathlib is slow to import
-            return file.read()
+        return Path(path).read_text(encoding="ascii")
     return ""

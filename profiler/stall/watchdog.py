@@ -9,11 +9,12 @@ rank that never comes shows none. For how long none was ever seen is learnt.
 from __future__ import annotations
 
 import _thread
-import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Optional
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from hops_profiler.stall import activity, stacks
 
@@ -35,7 +36,8 @@ TIMES = 4.0
 went on."""
 
 PLACE_SECONDS = 10.0
-"""At the same place for so long, a thread that uses its processor may wait for a GPU: CUDA spins."""
+"""At the same place for so long, a thread that uses its processor may wait for a GPU, which CUDA
+does by spinning."""
 
 BUSY_SHARE = 0.03
 """Of one processor: with less, only threads work that do so all the time, as those of loggers."""
@@ -53,16 +55,16 @@ class Watchdog:
     def __init__(
         self,
         steps: Callable[[], int],
-        thread: Callable[[], Optional[int]],
+        thread: Callable[[], int | None],
         evaluates: Callable[[], bool],
         say: Callable[[], None],
         stacks_name: str,
     ) -> None:
         self._steps, self._thread, self._evaluates = steps, thread, evaluates
         self._say, self._stacks_name = say, stacks_name
-        self._folder = os.path.join(_working_folder(), "hops-stacks")
+        self._folder = str(Path(_working_folder(), "hops-stacks"))
         self._judgement = Judgement()
-        self._word: Optional[Dict[str, Any]] = None
+        self._word: dict[str, Any] | None = None
         self._works = False
 
     def start(self) -> None:
@@ -74,7 +76,7 @@ class Watchdog:
             except RuntimeError:  # no more threads can be had
                 self._works = False
 
-    def word(self) -> Optional[Dict[str, Any]]:
+    def word(self) -> dict[str, Any] | None:
         """What the report says of it; None while the training makes its steps."""
         return self._word
 
@@ -106,7 +108,7 @@ class Watchdog:
         place = sample.place
         if judgement.state == "busy":
             self._forget()
-        word: Dict[str, Any] = {
+        word: dict[str, Any] = {
             "state": judgement.state,
             "stalled": judgement.stalled,
             "quiet": round(quiet, 1),
@@ -182,10 +184,10 @@ class Judgement:
         self.state = "busy"
         self.stalled = False
         self.limit = LEAST_SECONDS
-        self._since: Optional[float] = None
-        self._last: Optional[Sample] = None
+        self._since: float | None = None
+        self._last: Sample | None = None
         self._at = 0.0
-        self._same_place: Optional[float] = None
+        self._same_place: float | None = None
         self._side_work = False
         self._longest = {False: 0.0, True: 0.0}
 
@@ -259,6 +261,6 @@ def _gpu_unfinished() -> bool:
 
 def _working_folder() -> str:
     try:
-        return os.getcwd()
+        return str(Path.cwd())
     except OSError:  # it was removed
         return "/nonexistent"

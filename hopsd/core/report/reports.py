@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hopsd.core.report.pause import parse_pause
 from hopsd.core.report.phases import parse_phases
 from hopsd.core.report.validated import integer, number, text
 from hopsd.errors import FormatError
 from hopsd.model import bounds
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.knowledge import Phases
+from hopsd.model.rank import Pause
 
 VERSION = 1
 MAX_BYTES = 65_536
@@ -44,7 +46,8 @@ class Report:
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
-    from the passes; None with one rank or an older plugin.
+    from the passes; None with one rank or an older plugin. ``ended``: this is its last report.
+    ``pause``: what it says of itself while it makes no steps.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -68,6 +71,8 @@ class Report:
     profiling: bool
     out_of_memory: bool = False
     communication_timed: bool | None = None
+    ended: bool = False
+    pause: Pause | None = None
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -107,6 +112,8 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         profiling=document.get("mode") == "profiling",
         out_of_memory=document.get("out_of_memory") is True,
         communication_timed=_flag(document, "communication_timed"),
+        ended=document.get("final") is True,
+        pause=parse_pause(document),
     )
     _check_sense(report, file_name)
     _check_age(report, now)

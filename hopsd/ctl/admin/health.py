@@ -1,4 +1,4 @@
-"""`hopsctl health`: nodes that are slow, and nodes that break jobs."""
+"""`hopsctl health`: nodes that are slow, nodes that break jobs, and trainings that hang."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.user.status import standing
 from hopsd.formats.health import health_json, read_health
 from hopsd.formats.source import read_text
 
@@ -20,7 +21,7 @@ from hopsd.formats.source import read_text
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 @socket_option
 def health(records: str | None, as_json: bool, path: Path) -> None:
-    """Name nodes that are slow and nodes that break jobs, from ordinary trainings.
+    """Name nodes that are slow, nodes that break jobs, and trainings that hang.
 
     Nothing is changed: what to do about them is the site's decision.
 
@@ -32,7 +33,7 @@ def health(records: str | None, as_json: bool, path: Path) -> None:
     Exit codes: 0 judged, 2 the file is not one of records, 4 hopsd is not reachable.
     """
     if records is None:
-        document = ask_daemon(path, "health")
+        document = {**ask_daemon(path, "health"), "hung": _hung(ask_daemon(path, "status"))}
     else:
         from hopsd.health.judge import judge  # noqa: PLC0415  # scipy is slow to import
 
@@ -64,8 +65,20 @@ def _show(document: Mapping[str, Any]) -> None:
         ]
         head = ["node", "failed runs", "expected", "probability by chance"]
         show(table("Nodes that break jobs", head, failures))
+    for job in document.get("hung", []):
+        facts = [(f"rank {rank['rank']}", standing(rank)) for rank in job["ranks"]]
+        show(table(f"Job {job['job']} of {job['user']} {job['text']}", ["rank", "is"], facts))
     if not slow and not lemons:
         print("No node is certain to be slow or to break jobs.")
+
+
+def _hung(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The jobs that hang, of those that the status shows; an older hopsd does not tell."""
+    return [
+        {"job": row["id"], "user": row["user"], **row["hung"]}
+        for row in status["running"]
+        if row.get("hung")
+    ]
 
 
 def _time(seconds: float) -> str:

@@ -274,7 +274,7 @@ def running(doc: Document, most: int | None) -> Any:
             job["name"],
             job["reqs"],
             job["placement"],
-            "profiling" if job["profiling"] else "training",
+            _doing(job),
             duration(doc["time"] - job["since"]) if job["since"] else "-",
             duration(job["wait_seconds"]),
             job["latency_ratio"],
@@ -295,6 +295,12 @@ def running(doc: Document, most: int | None) -> Any:
         most=most,
         of=of,
     )
+
+
+def _doing(job: Document) -> str:
+    if job.get("hung"):
+        return "hangs"
+    return "profiling" if job["profiling"] else "training"
 
 
 def _progress(job: Document) -> str:
@@ -503,11 +509,32 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("restarts", row["restarts"]),
         ("samples", _progress(row)),
     ]
+    facts += _hung(row)
     if row["noticed"]:
         facts.append(("noticed", row["noticed"]))
     if row["reason"]:
         facts.append(("waits because", f"{row['code']}: {row['reason']}"))
     return facts
+
+
+def _hung(row: Document) -> list[tuple[str, object]]:
+    """What hangs, and where its ranks stand; an older hopsd does not tell."""
+    hung = row.get("hung")
+    if not hung:
+        return []
+    facts: list[tuple[str, object]] = [("training", hung["text"])]
+    facts += [(f"rank {rank['rank']}", standing(rank)) for rank in hung["ranks"][:FIRST]]
+    folders = sorted({str(Path(r["stacks"]).parent) for r in hung["ranks"] if r["stacks"]})
+    if folders:
+        facts.append(("stacks of all ranks", f"in {', '.join(folders)[:500]}"))
+    return facts
+
+
+def standing(rank: Document) -> str:
+    """Where a rank of a training that hangs stands."""
+    call = f" in {rank['waits_in']}" if rank["waits_in"] else ""
+    line = f", at {rank['line']}" if rank["line"] else ""
+    return f"{rank['state']}{call} on {rank['node']}{line}"
 
 
 def _recorded(record: Document) -> list[tuple[str, object]]:
