@@ -39,12 +39,14 @@ class RankPlace:
 
 @dataclass(frozen=True, slots=True)
 class HungTraining:
-    """``seconds``: without any sign of life; ``limit``: how long pauses of it may be, as learnt.
+    """``since``: epoch seconds of the last sign of life; ``seconds``: for so long there was none;
+    ``limit``: how long pauses of it may be, as learnt.
 
     ``ranks``: by number; of a rank that never reported, nothing is known.
     """
 
     job: JobId
+    since: float
     seconds: float
     limit: float
     world: int
@@ -109,7 +111,7 @@ def _judge(members: Sequence[Rank], now: float) -> HungTraining | None:
     latest = max(member.written for member in members)
     states = [_state(member, latest) for member in members]
     stalled = [
-        (member.pause, member.heard)
+        (member.pause, member.written)
         for member, state in zip(members, states, strict=True)
         if state in (RankState.WAITING, RankState.STOPPED)
         and member.pause is not None
@@ -118,10 +120,11 @@ def _judge(members: Sequence[Rank], now: float) -> HungTraining | None:
     moves = {RankState.TRAINING, RankState.BUSY, RankState.INTERACTIVE}
     if not stalled or not moves.isdisjoint(states):
         return None
-    longest, heard = max(stalled, key=lambda entry: entry[0].still)
+    longest, written = max(stalled, key=lambda entry: entry[0].still)
     return HungTraining(
         members[0].job,
-        longest.still + max(0.0, now - heard),
+        written - longest.still,
+        longest.still,
         longest.limit,
         members[0].world,
         tuple(

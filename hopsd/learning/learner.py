@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ MAX_EVENTS = 20
 
 class Learner:
     """Learns from reports; keeps state between scans. ``refused`` counts refused reports;
-    ``ranks``: :attr:`Collected.ranks` of the last scan.
+    ``ranks`` and ``steps``: those of :class:`Collected` at the last scan.
     """
 
     def __init__(self, store: History, folder: Path) -> None:
@@ -30,6 +30,7 @@ class Learner:
         self._reports = ReportReader(folder)
         self.refused = 0
         self.ranks: tuple[Rank, ...] = ()
+        self.steps: Mapping[JobId, int] = {}
 
     def use_folder(self, folder: Path) -> None:
         """Switch to the folder of a new configuration."""
@@ -47,7 +48,7 @@ class Learner:
             StoreUnavailableError: the next scan reads the same reports again.
         """
         collected = self._reports.collect(reading)
-        self.ranks = collected.ranks
+        self.ranks, self.steps = collected.ranks, collected.steps
         _, speeds = find_failing_items(collected.records, self._store.add_throughput)
         _, phases = find_failing_items(collected.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)

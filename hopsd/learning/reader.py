@@ -66,7 +66,7 @@ class Collected:
     whether a training job was seen to save. ``communication_timed``: whether a job's ranks report
     communication times. ``shortages``: GPU types whose memory was too small. ``unread``: why the
     folder could not be read, if so. ``ranks``: of running trainings of which a rank says that it
-    stands still, the last words of all ranks.
+    stands still, the last words of all ranks. ``steps``: that the present runs have done.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -81,6 +81,7 @@ class Collected:
     unread: str = ""
     communication_timed: Mapping[JobId, bool] = field(default_factory=dict)
     ranks: tuple[Rank, ...] = ()
+    steps: Mapping[JobId, int] = field(default_factory=dict)
 
 
 class _Budget:
@@ -286,6 +287,7 @@ class ReportReader:
             samples_planned=samples_planned(reports.values(), jobs),
             communication_timed=communication_timed(reports.values()),
             ranks=tuple(self._ranks(job, reports)),
+            steps={job.id: sum(r.iterations for r in reports.values() if r.run == job.restarts)},
         )
 
     def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
@@ -384,6 +386,7 @@ def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str
         unread,
         {job: is_timed for part in parts for job, is_timed in part.communication_timed.items()},
         tuple(rank for part in parts for rank in part.ranks),
+        {job: steps for part in parts for job, steps in part.steps.items()},
     )
 
 

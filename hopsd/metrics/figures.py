@@ -237,7 +237,9 @@ def _cluster(document: Mapping[str, Any]) -> Iterator[Metric]:
     yield _by("hops_nodes", "Nodes that take work, and others.", ["state"], nodes)
     yield _one("hops_running_jobs", "hops jobs that run.", len(document["running"]))
     hung = [row for row in document["running"] if row.get("hung")]
+    idle = [row for row in document["running"] if row.get("idle")]
     yield _one("hops_hung_jobs", "hops jobs whose training hangs.", len(hung))
+    yield _one("hops_idle_jobs", "hops jobs that hold GPUs and do nothing.", len(idle))
     waiting: Counts[tuple[str, ...]] = Counts({(code.value,): 0 for code in ReasonCode})
     waiting.update((row["code"] or "slurm",) for row in document["waiting"])
     yield _by(

@@ -62,9 +62,11 @@ def document(
     result: RoundResult | None,
     predictions: Predictions | None = None,
     hung: Mapping[JobId, Document] = MappingProxyType({}),
+    idle: Mapping[JobId, str] = MappingProxyType({}),
 ) -> Document:
     """Everything known at the end of a tick. ``result`` None: no round was run. ``hung``: jobs
-    whose training hangs, with what `hopsd.service.hung_jobs` tells of each.
+    whose training hangs, with what `hopsd.service.hung_jobs` tells of each; ``idle``: a sentence of
+    each that does nothing.
     """
     doc: Document = {
         "version": __version__,
@@ -95,6 +97,7 @@ def document(
             row = _row(job, seen, plans.get(job.id), result, undone)
             row["predicted"] = _predicted(job, predictions)
             row["hung"] = hung.get(job.id) if job.state in OCCUPYING else None
+            row["idle"] = idle.get(job.id) if job.state in OCCUPYING else None
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)

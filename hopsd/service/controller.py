@@ -42,13 +42,18 @@ from hopsd.service import logs
 from hopsd.service.deadline import WithDeadline
 from hopsd.service.gpu_use import Meter
 from hopsd.service.hung_jobs import HungJobs
+from hopsd.service.idle_jobs import IdleJobs
 from hopsd.service.shadow_diary import Diary
+from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.port import Port
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
 log = structlog.get_logger()
 
+
+IDLE_ASK_SECONDS = 30.0
+"""For so long nodes may take to say how much processor time jobs use."""
 
 UNSEEN_SECONDS = 900.0
 """What became of the GPUs in a longer time without a look, as while hopsd was off, is not known."""
@@ -127,6 +132,7 @@ class Controller:
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
         self._hung_jobs = HungJobs(store)
+        self._idle_jobs = IdleJobs(store, SlurmCommands(IDLE_ASK_SECONDS))
         self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
         self.document = self._document("standby", "starting", None)
@@ -366,6 +372,7 @@ class Controller:
         try:
             unread = self._learner.learn(reading, half_life)
             self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
+            self._idle_jobs.look(reading.jobs, self._learner.steps, reading.now)
             return unread
         except PASS_THROUGH_ERRORS:
             raise
@@ -456,8 +463,8 @@ class Controller:
             needless_restarts=self._needless,
         )
         try:
-            alarms = self._hung_jobs.rows()
-            return status.document(service, self._seen, self._result, self.outlook, alarms)
+            hung, idle = self._hung_jobs.rows(), self._idle_jobs.rows()
+            return status.document(service, self._seen, self._result, self.outlook, hung, idle)
         except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")
             return status.document(replace(service, error=describe_error(defect)), None, None)

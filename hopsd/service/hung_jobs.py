@@ -30,7 +30,7 @@ class HungJobs:
         running = {job.id for job in jobs if job.state is SlurmState.RUNNING}
         for job, training in hung.items():
             if job not in self._since:
-                self._since[job] = now - training.seconds
+                self._since[job] = min(now, training.since)
                 self._tell("hung", job, training.text)
         for job in self._since.keys() - hung.keys():
             if job in running:

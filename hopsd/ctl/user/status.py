@@ -300,6 +300,8 @@ def running(doc: Document, most: int | None) -> Any:
 def _doing(job: Document) -> str:
     if job.get("hung"):
         return "hangs"
+    if job.get("idle"):
+        return "idle"
     return "profiling" if job["profiling"] else "training"
 
 
@@ -510,6 +512,8 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("samples", _progress(row)),
     ]
     facts += _hung(row)
+    if row.get("idle"):
+        facts.append(("noticed", row["idle"]))
     if row["noticed"]:
         facts.append(("noticed", row["noticed"]))
     if row["reason"]:
