@@ -346,3 +346,48 @@ def test_memory_was_too_small_if_the_run_did_not_complete(
     wanted = [("alice", "resnet", "v100", 2, NOW)] if kept else []
     told = [(s.user, s.workload, s.gpu_type, s.gpus, s.at) for s in found.shortages]
     assert (told, found.refused, found.saved, found.records) == (wanted, (), {}, ())
+
+
+STANDS_STILL = {
+    "state": "waiting",
+    "stalled": True,
+    "quiet": 25.0,
+    "still": 22.0,
+    "limit": 20.0,
+    "line": "train.py:7 in \x1b[31mf",
+    "waits_in": "all_reduce",
+    "stacks": None,
+}
+
+
+def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path) -> None:
+    put(tmp_path, report(stall=STANDS_STILL, world=2))
+    put(tmp_path, report(rank=1, world=2, pid=4243))
+    reader = ReportReader(tmp_path)
+    found = look(reader, reading(job())).ranks
+    assert [(rank.rank, rank.pause is None, rank.heard) for rank in found] == [
+        (0, False, NOW),
+        (1, True, NOW),
+    ]
+    pause = found[0].pause
+    assert pause is not None
+    assert (pause.line, pause.stacks) == ("train.py:7 in ?[31mf", "")
+    # What was heard once is not heard anew, and a run before is over.
+    assert [r.heard for r in look(reader, reading(job(), now=NOW + 9)).ranks] == [NOW, NOW]
+    assert look(reader, reading(job(restarts=1))).ranks == ()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "dead"},
+        {"stalled": 1},
+        {"still": -1},
+        {"line": 5},
+        {"line": "x" * 5000},
+    ],
+)
+def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    put(tmp_path, report(stall=STANDS_STILL | wrong))
+    (refused,) = look(ReportReader(tmp_path), reading(job())).refused
+    assert f"{next(iter(wrong))}: accepted" in refused.reason

@@ -1,4 +1,4 @@
-"""`hopsctl health`: slow nodes, nodes that break jobs, trainings that hang, GPUs held for nothing."""
+"""`hopsctl health`: slow nodes, nodes that break jobs, trainings that hang, idle GPUs."""
 
 from __future__ import annotations
 
