@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hopsd.core.report.rank import Rank, RankState
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.rank import Rank, RankState
 
 SILENT_SECONDS = 20.0
 """A process that lives writes every five seconds while it makes no steps."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hopsd.core.report.rank import Rank
 from hopsd.core.submission.workload import workload_of
 from hopsd.learning.fits import Fits
 from hopsd.learning.reader import Collected, Refused, ReportReader
 from hopsd.model.ids import JobId
 from hopsd.model.isolation import describe_error, find_failing_items
-from hopsd.model.rank import Rank
 from hopsd.model.reading import Reading
 from hopsd.store.history import History
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hopsd.core.report.rank import Rank
 from hopsd.core.report.rates import Counters, Process, counters_of, process_of, speeds
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import (
@@ -32,7 +33,6 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, host_of
 from hopsd.model.isolation import describe_error
 from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
-from hopsd.model.rank import Rank
 from hopsd.model.reading import JobReading, Reading, SlurmState
 
 MAX_FILES_PER_JOB = 4096

@@ -236,6 +236,10 @@ def _cluster(document: Mapping[str, Any]) -> Iterator[Metric]:
     )
     yield _by("hops_nodes", "Nodes that take work, and others.", ["state"], nodes)
     yield _one("hops_running_jobs", "hops jobs that run.", len(document["running"]))
+    slow = [node for node in document["nodes"] if node.get("slow")]
+    lemons = [node for node in document["nodes"] if node.get("breaks_jobs")]
+    yield _one("hops_slow_nodes", "Nodes that are slower than their type.", len(slow))
+    yield _one("hops_nodes_breaking_jobs", "Nodes on which too many runs fail.", len(lemons))
     hung = [row for row in document["running"] if row.get("hung")]
     idle = [row for row in document["running"] if row.get("idle")]
     yield _one("hops_hung_jobs", "hops jobs whose training hangs.", len(hung))

@@ -105,6 +105,24 @@ def document(
     return doc
 
 
+def with_health(doc: Document, slow: Mapping[str, str], lemons: Mapping[str, str]) -> Document:
+    """The document with what its nodes are like: a sentence on each that is ``slow``, or one of
+    the ``lemons`` that break jobs.
+    """
+    nodes = []
+    for node in doc["nodes"]:
+        texts = [text[node["name"]] for text in (slow, lemons) if node["name"] in text]
+        nodes.append(
+            {
+                **node,
+                "health": "; ".join(texts),
+                "slow": node["name"] in slow,
+                "breaks_jobs": node["name"] in lemons,
+            }
+        )
+    return {**doc, "nodes": nodes}
+
+
 def _predicted(job: JobReading, predictions: Predictions | None) -> Document | None:
     """When it starts, or ends if it runs; None: that is not known, or it was another's turn."""
     found = predictions.row(job.id) if predictions is not None else None

@@ -7,9 +7,9 @@ from typing import Any
 
 import structlog
 
+from hopsd.core.report.rank import Rank
 from hopsd.health.hung import HungTraining, find_hung
 from hopsd.model.ids import JobId
-from hopsd.model.rank import Rank
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.store.history import History
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from hopsd.core.report.rank import Pause, Rank, RankState
 from hopsd.health.hung import LIVE_SECONDS, SILENT_SECONDS, find_hung
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.rank import Pause, Rank, RankState
 
 NOW = 1e9
 MOVING = [None, RankState.BUSY, RankState.INTERACTIVE]

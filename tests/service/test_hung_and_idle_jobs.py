@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from memory_store import MemoryStore
 
+from hopsd.core.report.rank import Pause, Rank, RankState
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, UserName
 from hopsd.model.privacy import Viewer
-from hopsd.model.rank import Pause, Rank, RankState
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.serve.privacy import status_for
 from hopsd.service.hung_jobs import HungJobs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hopsd.core.report.rank import Pause, RankState
 from hopsd.core.report.validated import number
 from hopsd.errors import FormatError
-from hopsd.model.rank import Pause, RankState
 
 STATES = (RankState.BUSY, RankState.INTERACTIVE, RankState.WAITING, RankState.STOPPED)
 MAX_TEXT = 4096

@@ -14,12 +14,12 @@ from typing import Any
 
 from hopsd.core.report.pause import parse_pause
 from hopsd.core.report.phases import parse_phases
+from hopsd.core.report.rank import Pause
 from hopsd.core.report.validated import integer, number, text
 from hopsd.errors import FormatError
 from hopsd.model import bounds
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.knowledge import Phases
-from hopsd.model.rank import Pause
 
 VERSION = 1
 MAX_BYTES = 65_536

@@ -250,7 +250,7 @@ def _nodes(doc: Document, most: int | None) -> Any:
             node["gpu_type"],
             node["gpus"],
             node["idle"],
-            node["state"] if node["usable"] else f"{node['state']} (not used)",
+            _node_state(node),
             _held(node),
         )
         for node in doc["nodes"]
@@ -258,6 +258,11 @@ def _nodes(doc: Document, most: int | None) -> Any:
     columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
     most, of = _rows(doc, "nodes", rows, most)
     return table("Nodes", columns, rows, most=most, of=of)
+
+
+def _node_state(node: Document) -> str:
+    state = node["state"] if node["usable"] else f"{node['state']} (not used)"
+    return f"{state}; {node['health']}" if node.get("health") else str(state)
 
 
 def _held(node: Document) -> dict[str, int]:
