@@ -369,3 +369,48 @@ def test_a_number_given_again_starts_with_nothing_of_the_earlier_job(tmp_path: P
     (tmp_path / "17.0.n0.0.4242.json").unlink()
     collected = look(reader, reading(moved, now=NOW + 60))
     assert (collected.refused, collected.samples_done) == ((), {"17": 3296})
+
+
+STANDS_STILL = {
+    "state": "waiting",
+    "stalled": True,
+    "quiet": 25.0,
+    "still": 22.0,
+    "limit": 20.0,
+    "line": "train.py:7 in \x1b[31mf",
+    "waits_in": "all_reduce",
+    "stacks": None,
+}
+
+
+def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path) -> None:
+    put(tmp_path, report(stall=STANDS_STILL, world=2))
+    put(tmp_path, report(rank=1, world=2, pid=4243))
+    reader = ReportReader(tmp_path)
+    found = look(reader, reading(job())).ranks
+    assert [(rank.rank, rank.pause is None, rank.heard) for rank in found] == [
+        (0, False, NOW),
+        (1, True, NOW),
+    ]
+    pause = found[0].pause
+    assert pause is not None
+    assert (pause.line, pause.stacks) == ("train.py:7 in ?[31mf", "")
+    # What was heard once is not heard anew, and a run before is over.
+    assert [r.heard for r in look(reader, reading(job(), now=NOW + 9)).ranks] == [NOW, NOW]
+    assert look(reader, reading(job(restarts=1))).ranks == ()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "dead"},
+        {"stalled": 1},
+        {"still": -1},
+        {"line": 5},
+        {"line": "x" * 5000},
+    ],
+)
+def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    put(tmp_path, report(stall=STANDS_STILL | wrong))
+    (refused,) = look(ReportReader(tmp_path), reading(job())).refused
+    assert f"{next(iter(wrong))}: accepted" in refused.reason
