@@ -1,4 +1,4 @@
-"""examples/elastic.py on some ranks of this machine, over Gloo: started, stopped, and judged."""
+"""A training on some ranks of this machine, over Gloo: started, stopped, and judged."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,19 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-LEFT = 128 + signal.SIGUSR1
-"""The exit code outside of Slurm of a training that has saved on request."""
+from bench.elastic.ways import way
 
-_PATIENCE = 60.0
+REQUEUED = 85
+"""The exit code of a training that has saved on request."""
 
-_IMPORTED_ONCE = (
-    "torch._dynamo",
-    "hops_profiler.data.elastic",
-    "hops_profiler.data.gradients",
-    "hops_profiler.checkpoint.kept",
-)
-"""Here, and not in every rank."""
+_PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -40,32 +34,31 @@ class Step:
 
 @dataclass
 class Training:
-    """One training in ``folder``, over any number of runs."""
+    """One training in ``folder``, written in one of the ways, over any number of runs."""
 
     folder: Path
-    options: tuple[str, ...]
+    way: str
     runs: list[int] = field(default_factory=list)
     """The ranks of each run."""
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "elastic.pt"
-
-    def run(self, ranks: int, stop: Callable[[Run], int] | None = None) -> bool:
+    def run(self, ranks: int, stop: Callable[[Ranks], int] | None = None) -> bool:
         """Run it on ``ranks`` until ``stop`` returns the signal to send; None: to its end. Returns
         whether it has come to its end. Raises RuntimeError where a rank fails.
         """
         record = self.folder / f"run-{len(self.runs)}"
         record.mkdir(parents=True)
+        prepare = getattr(way(self.way), "prepare", None)
+        if prepare and not self.runs:
+            prepare(self.folder)
         self.runs.append(ranks)
-        run = Run(ranks, record, ["--checkpoint", str(self.checkpoint), *self.options])
+        run = Ranks(self, record)
         number = stop(run) if stop else 0
         if number:
             run.send(number)
         codes = run.wait()
-        allowed = {0, -signal.SIGKILL, -signal.SIGUSR1, LEFT} if number else {0}
+        allowed = {0, -signal.SIGKILL, -signal.SIGUSR1, REQUEUED} if number else {0}
         if not set(codes) <= allowed:
-            raise RuntimeError(f"ranks ended with codes {codes}")
+            raise RuntimeError(f"ranks ended with codes {codes}, see {record}")
         return not any(codes)
 
     def steps(self) -> list[dict[tuple[int, int], Step]]:
@@ -77,28 +70,28 @@ class Training:
     def weights(self) -> dict[str, Any]:
         import torch  # noqa: PLC0415 - the ranks are forked from this process
 
-        model: dict[str, Any] = torch.load(self.checkpoint)["model"]
-        return model
+        weights: dict[str, Any] = torch.load(self.folder / "weights.pt")
+        return weights
 
 
-class Run:
-    """Ranks of one run, forked from this process, which has PyTorch imported."""
+class Ranks:
+    """Those of a training's last run, forked from this process, which has imported what they need,
+    as of a job of hops.
+    """
 
-    def __init__(self, ranks: int, record: Path, options: list[str]) -> None:
+    def __init__(self, training: Training, record: Path) -> None:
         self.record = record
-        program = _from_examples("elastic")
-        for module in _IMPORTED_ONCE:
-            importlib.import_module(module)
+        module = way(training.way)
+        for name in module.MODULES:
+            importlib.import_module(name)
+        ranks = training.runs[-1]
         port = _free_port()
         self._pids = []
         sys.stdout.flush()
         for rank in range(ranks):
             pid = os.fork()
             if not pid:
-                environ = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
-                os.environ.update({name: str(value) for name, value in environ.items()})
-                os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-                _become(program.main, [*options, "--record", str(record)], record / f"{rank}.err")
+                _become(training, rank, port, record)
             self._pids.append(pid)
 
     @property
@@ -116,7 +109,7 @@ class Run:
             os.kill(pid, number)
 
     def wait(self) -> list[int]:
-        """The ranks' codes. As launchers do, ends the others where a signal has ended one."""
+        """The ranks' codes. As launchers do, ends the others once one has ended before its end."""
         codes: dict[int, int] = {}
         began = time.monotonic()
         while len(codes) < len(self._pids):
@@ -125,7 +118,7 @@ class Run:
                 if pid not in codes and (done := os.waitpid(pid, os.WNOHANG))[0]:
                     codes[pid] = os.waitstatus_to_exitcode(done[1])
             late = time.monotonic() - began > _PATIENCE
-            if late or any(code not in (0, LEFT) for code in codes.values()):
+            if late or any(codes.values()):
                 for pid in self._pids:
                     if pid not in codes:
                         os.kill(pid, signal.SIGKILL)
@@ -134,33 +127,41 @@ class Run:
         return list(codes.values())
 
 
-def example_models() -> dict[str, Any]:
-    """Those of examples/models.py, by name."""
-    models: dict[str, Any] = _from_examples("models").EXAMPLES
-    return models
-
-
-def _from_examples(module: str) -> Any:
-    if str(EXAMPLES) not in sys.path:
-        sys.path.insert(0, str(EXAMPLES))
-    return importlib.import_module(module)
-
-
-def _become(main: Callable[[list[str]], None], options: list[str], errors: Path) -> None:
-    """Run ``main`` in a forked rank; does not return."""
+def _become(training: Training, rank: int, port: int, record: Path) -> None:
+    """Train in a forked rank; does not return."""
     code = 1
     try:
-        with errors.open("w") as file:
+        with (record / f"{rank}.err").open("w") as file:
+            os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        main(options)
+        _enter(training, rank, port)
+        common = importlib.import_module("bench.elastic.ways.common")
+        runs = training.runs
+        way(training.way).train(common.Run(training.folder, record, rank, runs[-1], runs[0]))
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _enter(training: Training, rank: int, port: int) -> None:
+    """Have this process be a rank of a job of hops, without Slurm's commands."""
+    number, ranks = len(training.runs) - 1, training.runs[-1]
+    values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    values |= {"HOPS_JOB": 1, "SLURM_JOB_ID": 17, "HOPS_RESTART_COUNT": number}
+    values |= {"HOPS_REQUEUE_EXIT_CODE": REQUEUED, "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    os.environ.update({name: str(value) for name, value in values.items()})
+    os.environ.update(MASTER_ADDR="127.0.0.1", HOPS_FRAMEWORK_SAVES="1", PATH="/nowhere")
+    os.environ.update(ACCELERATE_USE_CPU="true", TOKENIZERS_PARALLELISM="false")
+    tempfile.tempdir = str(training.folder)  # where a training takes its turn
+    os.chdir(training.folder)
+    importlib.import_module("torch").set_num_threads(1)
+    importlib.import_module("hops_profiler.startup").resume()
 
 
 def _free_port() -> int:
