@@ -28,10 +28,10 @@ LOSS, WEIGHT = 1e-6, 1e-5
 
 @dataclass(frozen=True)
 class Difference:
-    """Of a moved training from the unbroken one. ``kept``: steps that a run did not do again."""
+    """Of a moved training from the unbroken one. ``resumed``: runs that did not begin anew."""
 
     stops: int
-    kept: int
+    resumed: int
     steps_wrong: int
     loss: float
     weight: float
@@ -61,10 +61,10 @@ def play(training: Training, source: random.Random, steps: int) -> Training:
 
 def compare(alone: Training, moved: Training) -> Difference:
     (wanted,) = alone.steps()
-    wrong, loss, kept = 0, 0.0, 0
+    wrong, loss, resumed = 0, 0.0, 0
     done: set[tuple[int, int]] = set()
     for steps in moved.steps():
-        kept += len(done) if steps and not done & set(steps) else 0
+        resumed += bool(steps) and min(number for _, number in steps) > 0
         for key, step in steps.items():
             done.add(key)
             wrong += key not in wanted or not _same(step, wanted[key])
@@ -72,7 +72,7 @@ def compare(alone: Training, moved: Training) -> Difference:
     wrong += len(set(wanted) - done)
     ours, theirs = moved.weights(), alone.weights()
     weight = max(float((ours[name] - theirs[name]).abs().max()) for name in theirs)
-    return Difference(len(moved.runs) - 1, kept, wrong, loss, weight)
+    return Difference(len(moved.runs) - 1, resumed, wrong, loss, weight)
 
 
 def _same(step: Step, wanted: Step) -> bool:
@@ -98,7 +98,8 @@ def compare_way(way: str, sequences: int, seed: int, folder: Path) -> bool:
             print(f"{way}, seed {number}: ranks {moved.runs}: {differences[-1]}", flush=True)
     equal = sum(one.is_the_same for one in differences)
     print(
-        f"{way:<11}{sequences:>10}{sum(one.stops for one in differences):>7}{equal:>7}"
+        f"{way:<11}{sequences:>10}{sum(one.stops for one in differences):>7}"
+        f"{sum(one.resumed for one in differences):>9}{equal:>7}"
         f"{max((one.loss for one in differences), default=0.0):>10.1e}"
         f"{max((one.weight for one in differences), default=0.0):>10.1e}",
         flush=True,
@@ -113,7 +114,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for what the ranks write")
     options = parser.parse_args()
-    print("way         sequences  stops  equal      loss    weight")
+    print("way         sequences  stops  resumed  equal      loss    weight")
     with tempfile.TemporaryDirectory() as folder:
         results = [
             compare_way(way, options.sequences, options.seed, (options.keep or Path(folder)) / way)

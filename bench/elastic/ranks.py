@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import Process
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ class Training:
         """Run it on ``ranks`` until ``stop`` returns the signal to send; None: to its end. Returns
         whether it has come to its end. Raises RuntimeError where a rank fails.
         """
+        _import_once(self.way)
         record = self.folder / f"run-{len(self.runs)}"
         record.mkdir(parents=True)
         prepare = getattr(way(self.way), "prepare", None)
@@ -60,6 +63,13 @@ class Training:
         if not set(codes) <= allowed:
             raise RuntimeError(f"ranks ended with codes {codes}, see {record}")
         return not any(codes)
+
+    @property
+    def first_ranks(self) -> int:
+        """Of the run that has begun the training: those before it were stopped before a step."""
+        noted = (number for number in range(len(self.runs))
+                 if any((self.folder / f"run-{number}").glob("*.jsonl")))  # fmt: skip
+        return self.runs[next(noted, -1)]
 
     def steps(self) -> list[dict[tuple[int, int], Step]]:
         """Of each run, the steps that all of its ranks have noted, by epoch and number."""
@@ -81,9 +91,6 @@ class Ranks:
 
     def __init__(self, training: Training, record: Path) -> None:
         self.record = record
-        module = way(training.way)
-        for name in module.MODULES:
-            importlib.import_module(name)
         ranks = training.runs[-1]
         port = _free_port()
         self._pids = []
@@ -91,7 +98,8 @@ class Ranks:
         for rank in range(ranks):
             pid = os.fork()
             if not pid:
-                _become(training, rank, port, record)
+                # Its stack begins here, as that of any process of multiprocessing.
+                Process(target=_become, args=(training, rank, port, record))._bootstrap()  # type: ignore[attr-defined]
             self._pids.append(pid)
 
     @property
@@ -136,8 +144,10 @@ def _become(training: Training, rank: int, port: int, record: Path) -> None:
             os.dup2(file.fileno(), 2)
         _enter(training, rank, port)
         common = importlib.import_module("bench.elastic.ways.common")
-        runs = training.runs
-        way(training.way).train(common.Run(training.folder, record, rank, runs[-1], runs[0]))
+        run = common.Run(
+            training.folder, record, rank, training.runs[-1], training.first_ranks
+        )
+        way(training.way).train(run)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -149,19 +159,28 @@ def _become(training: Training, rank: int, port: int, record: Path) -> None:
         os._exit(code)
 
 
+def _import_once(name: str) -> None:
+    """What the ranks need, as in a job of hops without Slurm's commands."""
+    values = {"HOPS_JOB": 1, "SLURM_JOB_ID": 17, "HOPS_REQUEUE_EXIT_CODE": REQUEUED}
+    values |= {"OMP_NUM_THREADS": 1, "HOPS_FRAMEWORK_SAVES": 1, "HOPS_RESTART_COUNT": 0}
+    os.environ.update({name: str(value) for name, value in values.items()})
+    os.environ.update(PATH="/nowhere", ACCELERATE_USE_CPU="true")
+    importlib.import_module("hops_profiler.startup").install()
+    for module in way(name).MODULES:
+        importlib.import_module(module)
+
+
 def _enter(training: Training, rank: int, port: int) -> None:
-    """Have this process be a rank of a job of hops, without Slurm's commands."""
+    """Have this process be a rank of the training's last run."""
     number, ranks = len(training.runs) - 1, training.runs[-1]
     values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
-    values |= {"HOPS_JOB": 1, "SLURM_JOB_ID": 17, "HOPS_RESTART_COUNT": number}
-    values |= {"HOPS_REQUEUE_EXIT_CODE": REQUEUED, "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    values |= {"HOPS_RESTART_COUNT": number, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in values.items()})
-    os.environ.update(MASTER_ADDR="127.0.0.1", HOPS_FRAMEWORK_SAVES="1", PATH="/nowhere")
-    os.environ.update(ACCELERATE_USE_CPU="true", TOKENIZERS_PARALLELISM="false")
+    os.environ.update(MASTER_ADDR="127.0.0.1")
     tempfile.tempdir = str(training.folder)  # where a training takes its turn
     os.chdir(training.folder)
     importlib.import_module("torch").set_num_threads(1)
-    importlib.import_module("hops_profiler.startup").resume()
+    faulthandler.dump_traceback_later(_PATIENCE - 10)
 
 
 def _free_port() -> int:

@@ -50,7 +50,7 @@ def optimizer(model: nn.Module) -> torch.optim.Optimizer:
 @dataclass
 class Run:
     """One rank of one run of the training in ``folder``; it notes its steps in ``record``.
-    ``first_ranks``: of the training's first run.
+    ``first_ranks``: of the run that began it.
     """
 
     folder: Path

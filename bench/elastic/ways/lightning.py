@@ -42,7 +42,7 @@ def train(run: Run) -> None:
         strategy="ddp" if run.ranks > 1 else "auto",
         max_epochs=EPOCHS,
         logger=False,
-        callbacks=[ModelCheckpoint(out, every_n_train_steps=7, save_last=True)],
+        callbacks=[ModelCheckpoint(out, every_n_train_steps=6, save_last=True)],
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=out,
