@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.elastic.ranks import Ranks, Step, Training
@@ -79,32 +80,53 @@ def _same(step: Step, wanted: Step) -> bool:
     return step.ids == wanted.ids
 
 
-def compare_way(way: str, sequences: int, seed: int, folder: Path) -> bool:
-    """Play and print ``sequences`` of one way; whether all are as the unbroken one."""
-    alone = Training(folder / "alone", way)
-    alone.run(1)
-    steps = len(alone.steps()[0])
-    differences, failures = [], 0
-    for number in range(seed, seed + sequences):
-        moved = Training(folder / str(number), way)
+@dataclass
+class Way:
+    """Sequences of one way of writing a training, against its unbroken run."""
+
+    name: str
+    folder: Path
+    differences: list[Difference] = field(default_factory=list)
+    failures: int = 0
+
+    def __post_init__(self) -> None:
+        self._alone = Training(self.folder / "alone", self.name)
+        self._alone.run(1)
+        (steps,) = self._alone.steps()
+        self._steps = len(steps)
+
+    def play(self, seed: int) -> None:
+        """One sequence; what is not as unbroken is printed, and its folder stays for `--keep`."""
+        moved = Training(self.folder / str(seed), self.name)
         try:
-            play(moved, random.Random(number), steps)
-            differences.append(compare(alone, moved))
-        except RuntimeError as error:
-            failures += 1
-            print(f"{way}, seed {number}: ranks {moved.runs}: {error}", flush=True)
-            continue
-        if not differences[-1].is_the_same:
-            print(f"{way}, seed {number}: ranks {moved.runs}: {differences[-1]}", flush=True)
-    equal = sum(one.is_the_same for one in differences)
-    print(
-        f"{way:<11}{sequences:>10}{sum(one.stops for one in differences):>7}"
-        f"{sum(one.resumed for one in differences):>9}{equal:>7}"
-        f"{max((one.loss for one in differences), default=0.0):>10.1e}"
-        f"{max((one.weight for one in differences), default=0.0):>10.1e}",
-        flush=True,
-    )
-    return equal == sequences
+            play(moved, random.Random(seed), self._steps)
+            difference = compare(self._alone, moved)
+        except (RuntimeError, ValueError) as error:
+            self.failures += 1
+            print(f"{self.name}, seed {seed}: ranks {moved.runs}: {error}", flush=True)
+            return
+        self.differences.append(difference)
+        if difference.is_the_same:
+            shutil.rmtree(moved.folder)
+        else:
+            print(f"{self.name}, seed {seed}: ranks {moved.runs}: {difference}", flush=True)
+
+    @property
+    def equal(self) -> int:
+        return sum(one.is_the_same for one in self.differences)
+
+    @property
+    def played(self) -> int:
+        return len(self.differences) + self.failures
+
+    def row(self) -> str:
+        all_ = self.differences
+        return (
+            f"{self.name:<11}{self.played:>10}{sum(one.stops for one in all_):>7}"
+            f"{sum(one.resumed for one in all_):>9}{self.equal:>7}"
+            f"{max((one.loss for one in all_), default=0.0):>10.1e}"
+            f"{max((one.weight for one in all_), default=0.0):>10.1e}"
+        )
 
 
 def main() -> int:
@@ -112,15 +134,20 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after")
     parser.add_argument("--keep", type=Path, help="a folder for what the ranks write")
     options = parser.parse_args()
-    print("way         sequences  stops  resumed  equal      loss    weight")
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        results = [
-            compare_way(way, options.sequences, options.seed, (options.keep or Path(folder)) / way)
-            for way in options.ways
-        ]
-    return 0 if all(results) else 1
+        ways = [Way(name, (options.keep or Path(folder)) / name) for name in options.ways]
+        for seed in range(options.seed, options.seed + options.sequences):
+            for way in ways:
+                if time.monotonic() - began < options.seconds:
+                    way.play(seed)
+    print("way         sequences  stops  resumed  equal      loss    weight")
+    for way in ways:
+        print(way.row())
+    return 0 if all(way.equal == way.played for way in ways) else 1
 
 
 if __name__ == "__main__":
