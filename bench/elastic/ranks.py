@@ -43,6 +43,9 @@ class Training:
     runs: list[int] = field(default_factory=list)
     """The ranks of each run."""
 
+    first_ranks: int = 0
+    """Of the run that has begun the training: those before it were stopped before they had."""
+
     def run(self, ranks: int, stop: Callable[[Ranks], int] | None = None) -> bool:
         """Run it on ``ranks`` until ``stop`` returns the signal to send; None: to its end. Returns
         whether it has come to its end. Raises RuntimeError where a rank fails.
@@ -54,6 +57,8 @@ class Training:
         if prepare and not self.runs:
             prepare(self.folder)
         self.runs.append(ranks)
+        if not self._has_begun():
+            self.first_ranks = ranks
         run = Ranks(self, record)
         number = stop(run) if stop else 0
         if number:
@@ -64,12 +69,10 @@ class Training:
             raise RuntimeError(f"ranks ended with codes {codes}, see {record}")
         return not any(codes)
 
-    @property
-    def first_ranks(self) -> int:
-        """Of the run that has begun the training: those before it were stopped before a step."""
-        noted = (number for number in range(len(self.runs))
-                 if any((self.folder / f"run-{number}").glob("*.jsonl")))  # fmt: skip
-        return self.runs[next(noted, -1)]
+    def _has_begun(self) -> bool:
+        """Whether a run has noted a step, or the samples of one."""
+        notes = ("run-*/*.jsonl", "**/beginning.json", ".*hops-17.json")
+        return any(any(self.folder.glob(pattern)) for pattern in notes)
 
     def steps(self) -> list[dict[tuple[int, int], Step]]:
         """Of each run, the steps that all of its ranks have noted, by epoch and number."""
@@ -144,9 +147,7 @@ def _become(training: Training, rank: int, port: int, record: Path) -> None:
             os.dup2(file.fileno(), 2)
         _enter(training, rank, port)
         common = importlib.import_module("bench.elastic.ways.common")
-        run = common.Run(
-            training.folder, record, rank, training.runs[-1], training.first_ranks
-        )
+        run = common.Run(training.folder, record, rank, training.runs[-1], training.first_ranks)
         way(training.way).train(run)
         code = 0
     except SystemExit as end:

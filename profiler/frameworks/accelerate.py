@@ -28,7 +28,9 @@ _PATIENCE = timedelta(seconds=20)
 def attach(module: ModuleType) -> None:
     """Have ``module.Accelerator`` save on request and go on, or leave after the script's saves."""
     _attach_saves(module)
-    _attach_training(module)
+    used = [(getattr(module, kind, None), name) for kind, names in _USED.items() for name in names]
+    if all(hasattr(kind, name) for kind, name in used):  # another release may lack some
+        _attach_training(module)
 
 
 def _attach_saves(module: ModuleType) -> None:
@@ -59,6 +61,15 @@ def _attach_saves(module: ModuleType) -> None:
 
     module.Accelerator.save_state, module.Accelerator.backward = saved, left
 
+
+_USED = {
+    "Accelerator": (
+        "prepare_data_loader", "backward", "end_training", "clip_grad_norm_", "log",
+        "load_state", "unwrap_model",
+    ),
+    "AcceleratedOptimizer": ("step",),
+    "AcceleratedScheduler": ("step",),
+}  # fmt: skip
 
 _TRAINING = "_hops_training"
 

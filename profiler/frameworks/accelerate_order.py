@@ -277,7 +277,11 @@ def _loader(accelerator: Any, dataloader: Any, training: Training) -> Any:
     options = {name: getattr(dataloader, name) for name in PASSED_ON}
     place = accelerator.device if accelerator.device_placement else None
     kept = Kept(
-        dataloader.dataset, device=place, batch_sampler=_Batches(training), rng_types=None, **options
+        dataloader.dataset,
+        device=place,
+        batch_sampler=_Batches(training),
+        rng_types=None,
+        **options,
     )
     kept._is_accelerate_prepared = True
     return kept

@@ -169,6 +169,15 @@ def _callback(base: type) -> Any:
         def on_train_start(self, trainer: Any, *_: Any) -> None:
             self._step = trainer.global_step
 
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            """Lightning does not count an epoch as begun that it begins with after a checkpoint of
+            the last batch of the one before. A checkpoint of that epoch would begin it anew.
+            """
+            if self._order.split is not None:
+                progress = trainer.fit_loop.epoch_progress
+                for count in (progress.current, progress.total):
+                    count.ready = count.started = count.processed + 1
+
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
             able = stepped and self.leads and not trainer.is_last_batch

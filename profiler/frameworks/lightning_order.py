@@ -29,8 +29,8 @@ _CHANGES_BATCH = "GradientAccumulationScheduler"
 class KeptOrder:
     """While it is entered, ``trainer`` reads its training data in hops' order.
 
-    ``note``: of the checkpoint that it goes on from; None: it begins. ``split``: of its steps; None:
-    the order is the script's.
+    ``note``: of the checkpoint that it goes on from; None: it begins. ``split``: of its steps;
+    None: the order is the script's.
     """
 
     def __init__(self, trainer: Any, own: Own) -> None:

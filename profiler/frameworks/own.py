@@ -55,6 +55,8 @@ class Own:
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.parent == self.folder and not (self.folder / _STARTED).exists():
+                (self.folder / _STARTED).write_text(json.dumps(_identity().as_json()))
             partial.write_text(json.dumps({"identity": _identity().as_json(), "note": now}))
             partial.replace(path)
         return now

@@ -91,4 +91,3 @@ class Run:
         """Gloo among the ranks."""
         if self.ranks > 1:
             torch.distributed.init_process_group("gloo", rank=self.rank, world_size=self.ranks)
-

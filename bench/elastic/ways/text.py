@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from bench.elastic.ways.common import SAMPLES, Run
-from bench.elastic.ways.plain import MODULES as MODULES
 from bench.elastic.ways.plain import loop
 
 BLOCK, LETTERS = 8, 27

@@ -17,7 +17,6 @@ from torch.utils.data import IterableDataset
 
 from bench.elastic.ways.common import SAMPLES, Run, labels, network
 from bench.elastic.ways.common import features as features_of
-from bench.elastic.ways.plain import MODULES as MODULES
 from bench.elastic.ways.plain import loop
 
 SHARDS = 6
