@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
+from bench.elastic.ways import plain
 from bench.elastic.ways.common import SAMPLES, Run
-from bench.elastic.ways.plain import loop
+
+MODULES = plain.MODULES
 
 BLOCK, LETTERS = 8, 27
 
@@ -63,4 +65,4 @@ def train(run: Run) -> None:
     run.join()
     torch.manual_seed(1)
     model = nn.Sequential(nn.Embedding(LETTERS, 8), nn.Tanh(), nn.Linear(8, LETTERS))
-    loop(run, Packed(run.folder / "text"), model)
+    plain.loop(run, Packed(run.folder / "text"), model)

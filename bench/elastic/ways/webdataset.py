@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from bench.elastic.ways import plain
 from bench.elastic.ways.common import SAMPLES, Run, labels, network
 from bench.elastic.ways.common import features as features_of
-from bench.elastic.ways.plain import loop
+
+MODULES = plain.MODULES
 
 SHARDS = 6
 
@@ -59,4 +61,4 @@ def prepare(folder: Path) -> None:
 
 def train(run: Run) -> None:
     run.join()
-    loop(run, Shards(run.folder), network(), collate_fn=decode)
+    plain.loop(run, Shards(run.folder), network(), collate_fn=decode)
