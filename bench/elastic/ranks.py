@@ -83,8 +83,9 @@ class Training:
     def weights(self) -> dict[str, Any]:
         import torch  # noqa: PLC0415 - the ranks are forked from this process
 
-        weights: dict[str, Any] = torch.load(self.folder / "weights.pt")
-        return weights
+        path = self.folder / "weights.pt"
+        weights: dict[str, Any] = torch.load(path if path.exists() else self.folder / "elastic.pt")
+        return weights.get("model", weights)
 
 
 class Ranks:
