@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.batch import samples_of
+from hops_profiler.timing.graphless import GraphlessBlocks
 from hops_profiler.timing.handlers import calls, is_below, raised_by_one
 from hops_profiler.timing.inputs import Inputs, compiling
 from hops_profiler.timing.layout import sharing
@@ -80,6 +81,7 @@ class Hooks:
         self._recorder = recorder
         self._iterated = iterated
         self._inputs = Inputs()
+        self._graphless = GraphlessBlocks()
         # Methods and their arguments in turn: tuples of them would keep the garbage collector busy.
         self._events: list[Any] = []
         self._note = self._events.extend
@@ -150,6 +152,7 @@ class Hooks:
             self._tell()  # the gate counts these
         with self._telling:
             self._inputs.rest()
+            self._graphless.forget()
             self._events.clear()
             self._recorder, self._at_once = recorder, True
             self._thread = self._stepping = None
@@ -277,12 +280,13 @@ class Hooks:
         optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
 
     def _attach_grad_modes(self) -> None:
-        """Hook into blocks that build no graph: a long one that comes seldom is an evaluation."""
+        """Hook into blocks that build no graph, which is where models are evaluated."""
         for kind in (torch.no_grad, torch.inference_mode):
             self._attach_grad_mode(kind)
 
     def _attach_grad_mode(self, kind: Any) -> None:
         enter, exit_ = kind.__enter__, kind.__exit__
+        graphless = self._graphless
 
         @functools.wraps(enter)
         def entered(block: Any) -> Any:
@@ -293,11 +297,12 @@ class Hooks:
         @functools.wraps(exit_)
         def exited(block: Any, *error: Any) -> Any:
             result = exit_(block, *error)
-            if not (self.off or compiling()) and self._thread == get_ident():
-                usual = self._recorder.counts.iteration
+            if not (self.off or compiling() or self._elsewhere()):
                 took = perf_counter() - getattr(block, "_hops_began", float("inf"))
-                if usual.count and took > usual.mean:
-                    self._note((ran_without_graph, None))
+                counts, frame = self._recorder.counts, sys._getframe(1)
+                evaluation = graphless.add(counts, self._left, took, frame)
+                if evaluation is not None:
+                    self._note((ran_without_graph, evaluation))
             return result
 
         kind.__enter__, kind.__exit__ = entered, exited

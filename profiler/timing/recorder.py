@@ -300,10 +300,13 @@ class Recorder:
         """A model was put into the mode in which it is evaluated."""
         self._evaluations += 1
 
-    def ran_without_graph(self, _: object = None) -> None:
-        """The loop spent more than an iteration's time in code that builds no graph."""
+    def ran_without_graph(self, evaluation: bool) -> None:
+        """The loop spent more than an iteration's time in code that builds no graph. ``evaluation``:
+        the training has gone on without this code before, so it does not train on what it makes.
+        """
         if not self._within:
             self._graphless = True
+            self._evaluates = self._evaluates or evaluation
 
     def stepped(self, optimizer: int) -> bool:
         """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""
@@ -350,7 +353,7 @@ class Recorder:
     def _begin_iteration(self) -> None:
         self._fetches = self._samples = self._passes = self._evaluations = 0
         self._leading = self._led = _NO_PASSES
-        self._looked = self._ran_out = self._graphless = False
+        self._looked = self._ran_out = self._graphless = self._evaluates = False
         self._rows = self._outputs = 0
         self._axes: set[int] = set()
         self._seconds = _NOTHING.copy()
@@ -415,8 +418,9 @@ class Recorder:
         counts, passes, fetches = self.counts, self._passes, self._fetches
         known = counts.iterations
         if self._graphless:
-            # Without a loader this may be a rollout, which is part of the training.
-            self._evaluations += fetches > 0 and known - self._last_graphless >= RARE
+            # What began with the training may be a rollout where there is no loader.
+            rare = fetches > 0 and known - self._last_graphless >= RARE
+            self._evaluations += self._evaluates or rare
             self._last_graphless = known
         # The first one may hold whatever came before.
         usual = known > 0 and self._usual.holds(passes, fetches, self._evaluations)

@@ -1,5 +1,9 @@
-"""Loops whose samples, steps or passes are easily counted wrong; the argument names one."""
+"""Loops whose samples, steps or passes are easily counted wrong; the arguments name some.
 
+Each runs in a child process, which prints its name and number first.
+"""
+
+import os
 import sys
 import threading
 import time
@@ -160,6 +164,31 @@ def rollouts():
         train(model(batch).pow(2).mean(), optimizer)
 
 
+@torch.no_grad()
+def slow(model, seconds):
+    model(torch.ones(BATCH, 6))
+    time.sleep(seconds)
+
+
+def sampling_without_loader():
+    """As before, from a step on that the training has reached without it."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+        if step % 32 == 31:
+            for _ in range(10):
+                slow(model, 0.05)
+
+
+def rollouts_without_loader():
+    """The training begins with one, and has one each 24 steps."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        if step % STEPS == 0:
+            slow(model, 0.4)
+        train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+
+
 def learners():
     """Two threads train the same model in turns, as IMPALA's."""
     model, optimizer = model_and_optimizer()
@@ -196,5 +225,14 @@ def lbfgs():
     optimizer.step(closure)
 
 
-torch.manual_seed(3)
-globals()[sys.argv[1]]()
+for name in sys.argv[1:]:
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        print(name, os.getpid())
+        torch.manual_seed(3)
+        globals()[name]()
+        sys.stdout.flush()
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"{name} failed")
