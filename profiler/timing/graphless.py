@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hops_profiler.timing.counts import Counts
 
 EARLY = 8
-"""First iterations, whose blocks belong to the training: it has not been seen to do without them."""
+"""First iterations, whose blocks belong to the training: it was not seen to do without them."""
 
 SHORT = 1 / 64
 """Blocks below this share of an iteration are ignored, such as the update of a moving average."""
@@ -25,7 +25,7 @@ DECORATOR = "_contextlib.py"
 
 
 class GraphlessBlocks:
-    """The blocks under `no_grad` and `inference_mode` of a training, by the code that they are in."""
+    """Blocks under `no_grad` and `inference_mode` in a training, by the code that they are in."""
 
     def __init__(self) -> None:
         self.forget()
@@ -36,9 +36,7 @@ class GraphlessBlocks:
         self._iteration: Any = None
         self._early_seconds = self._later_seconds = 0.0
 
-    def add(
-        self, counts: Counts, steps_left: int, took: float, frame: FrameType
-    ) -> bool | None:
+    def add(self, counts: Counts, steps_left: int, took: float, frame: FrameType) -> bool | None:
         """Note a block that ``took`` so many seconds and ends in ``frame``. ``counts`` are behind;
         ``steps_left`` until they are renewed.
 

@@ -30,7 +30,7 @@ from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
 begin_data, fetched, ran_out = Recorder.begin_data, Recorder.fetched, Recorder.ran_out
-begin_backward, given, noticed = Recorder.begin_backward, Recorder.given, Recorder.noticed
+begin_backward, looked = Recorder.begin_backward, Recorder.looked
 stepped_elsewhere, ran_without_graph = Recorder.stepped_elsewhere, Recorder.ran_without_graph
 begin_update, abandoned, stepped = Recorder.begin_update, Recorder.abandoned, Recorder.stepped
 leave, evaluates = Recorder.leave, Recorder.evaluates
@@ -241,8 +241,8 @@ class Hooks:
                 self._learners[get_ident()] = True
                 return original(*args, **kwargs)
             if self._inputs.looking:
-                evidence = self._inputs.evidence()
-                note((noticed, evidence, given, self._inputs.take()))
+                roots = args[0] if args else kwargs.get("tensors")
+                note((looked, self._inputs.take(roots)))
             note((begin_backward, perf_counter()))
             try:
                 if self._at_once:

@@ -44,7 +44,8 @@ class Report:
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
-    from the passes; None with one rank or an older plugin.
+    from the passes; None with one rank or an older plugin. ``final``: the process has ended, or the
+    profile run has measured enough.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -68,6 +69,7 @@ class Report:
     profiling: bool
     out_of_memory: bool = False
     communication_timed: bool | None = None
+    final: bool = False
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -107,6 +109,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         profiling=document.get("mode") == "profiling",
         out_of_memory=document.get("out_of_memory") is True,
         communication_timed=_flag(document, "communication_timed"),
+        final=document.get("final") is True,
     )
     _check_sense(report, file_name)
     _check_age(report, now)

@@ -109,6 +109,47 @@ def compiled_helper():
         show(loss)
 
 
+def rollouts_with_a_graph():
+    """The states of an episode go through the model one by one, and then together."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        states = torch.randn(BATCH, 6)
+        for _ in range(3):
+            for state in states:
+                model[2](model[1](model[0](state)))
+        train(model[2](model[1](model[0](states))).pow(2).mean(), optimizer)
+
+
+def teacher_with_a_graph():
+    """The teacher sees more than the student, and is not trained."""
+    teacher, _ = model_and_optimizer()
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        features = torch.randn(2 * BATCH, 6)
+        target = teacher(features).detach()[:BATCH]
+        train(mse_loss(model(features[:BATCH]), target), optimizer)
+
+
+def a_pass_for_each_sample():
+    """All go forward first; each goes backward by itself."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        losses = [model(torch.randn(6)).pow(2).mean() for _ in range(BATCH)]
+        optimizer.zero_grad()
+        for loss in losses:
+            loss.backward()
+        optimizer.step()
+        show(sum(losses))
+
+
+def points_of_two_kinds():
+    """As where a network solves an equation: inner points and those at the border."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        inner, border = model(torch.randn(BATCH, 6)), model(torch.randn(3, 6))
+        train(inner.pow(2).mean() + border.pow(2).mean(), optimizer)
+
+
 def packed_texts():
     """All texts of a batch in one row."""
     model = torch.nn.Sequential(torch.nn.Embedding(32, 6), torch.nn.Linear(6, 1))

@@ -13,13 +13,16 @@ pytestmark = pytest.mark.live
 
 STEPS, BATCH, WARMUP = 24, 8, 3
 
-BY_MODEL = ["slices_of_what_is_read", "ready_batches", "recomputed", "blind_look"]
+BY_MODEL = [
+    *("slices_of_what_is_read", "ready_batches", "recomputed", "blind_look", "compiled_helper"),
+    *("rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
+]
 BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1}
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2}
 ROLLOUTS = ["rollouts", "rollouts_without_loader"]
 ALL = [
-    *(*BY_MODEL, "compiled_helper", *BY_LOADER),
-    *("learners", "lbfgs", *EVALUATIONS, *ROLLOUTS),
+    *(*BY_MODEL, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *("learners", "lbfgs", "points_of_two_kinds"),
 ]
 
 Runs = dict[str, tuple[list[str], dict[str, Any]]]
@@ -51,7 +54,7 @@ def _losses_by_name(out: str) -> dict[tuple[str, int], list[str]]:
     return losses
 
 
-@pytest.mark.parametrize("kind", [*BY_MODEL, "compiled_helper"])
+@pytest.mark.parametrize("kind", BY_MODEL)
 def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -> None:
     losses, report = runs[kind]
     assert len(losses) == STEPS
@@ -59,6 +62,17 @@ def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -
     timed = report["timed"]
     assert timed["samples"] == timed["iterations"] * BATCH
     assert timed["iterations"] >= STEPS - WARMUP - 1
+
+
+def test_samples_are_unknown_where_the_calls_of_a_model_differ(runs: Runs) -> None:
+    losses, report = runs["points_of_two_kinds"]
+    assert report["iterations"] == len(losses) == STEPS
+    assert (report["samples"], report["timed"]["samples"], report["samples_from"]) == (0, 0, "")
+
+
+def test_batch_decides_where_samples_are_unknown(shared_node: Node) -> None:
+    (report,) = shared_node.program("counts", "points_of_two_kinds", HOPS_BATCH="11").reports
+    assert (report["samples"], report["samples_from"]) == (STEPS * 11, "comment")
 
 
 @pytest.mark.parametrize(("kind", "batch"), BY_LOADER.items())
