@@ -41,7 +41,7 @@ from hopsd.core.speed.throughput import IterationModel
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName, WorkloadName, script_of
 from hopsd.model.job import Node, Shape, ThroughputTable
-from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
+from hopsd.model.knowledge import Bandwidth, Knowledge, Theory, ThroughputRecord
 
 KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
 """Standard deviation of the logarithm of a GPU's speed: from basic times, from other types."""
@@ -146,6 +146,7 @@ class Estimator:
                 versions = self._versions[script]
                 versions[name] = max(at, versions.get(name, at))
         self._known: dict[WorkloadName, Estimate] = {}
+        self._records: dict[WorkloadName, list[ThroughputRecord]] | None = None
         self._implied = {b.gpu_type: b for b in knowledge.implied}
 
     def estimate(self, workload: WorkloadName) -> Estimate:
@@ -153,6 +154,14 @@ class Estimator:
         if workload not in self._known:
             self._known[workload] = self._estimate(workload)
         return self._known[workload]
+
+    def records(self, workload: WorkloadName) -> Sequence[ThroughputRecord]:
+        """What jobs of a workload reported."""
+        if self._records is None:
+            self._records = defaultdict(list)
+            for record in self._knowledge.records:
+                self._records[record.workload].append(record)
+        return self._records.get(workload, ())
 
     def _estimate(self, workload: WorkloadName) -> Estimate:
         knowledge = self._knowledge
