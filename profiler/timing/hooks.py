@@ -42,6 +42,11 @@ LOOK_AGAIN = 23
 """Every how many iterations the input is inspected again if no loader shows the batch: a prime
 number, as rollouts and the like come after round ones."""
 
+PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19)
+
+LOOK_SECONDS, LOOK_SHARE = 100e-6, 0.005
+"""What a look costs, about, and the largest share of the time for looks at inputs that vary."""
+
 MOST_OPTIMIZERS = 1024
 
 MOST_AHEAD = 4096
@@ -415,22 +420,32 @@ class Hooks:
             recorder.present()
             done = recorder.counts.iterations
             look = done in LOOKS
+            every = _look_every(recorder)
             if not recorder.reads:
-                look = look or done == UNSEEN or done % LOOK_AGAIN == 0
-            if look != self._inputs.looking or self._inputs.hidden:
-                if look:
-                    self._inputs.rest()
-                    self._inputs.look(again=done > UNSEEN)
-                else:
-                    self._inputs.rest()
+                look = look or done == UNSEEN or done % every == 0
+            if look:
+                self._inputs.look(again=done > UNSEEN)
+            else:
+                self._inputs.rest()
             self._iterated()
             self._at_once = done < SINGLY or look or not recorder.steady or recorder.marking
             # Where batches are read there is nothing to look at after the first iterations.
-            left = self.together if recorder.reads else LOOK_AGAIN - done % LOOK_AGAIN
+            left = self.together if recorder.reads else every - done % every
             self._left = min(self.together, left)
             self._due = perf_counter() + TOGETHER_SECONDS
         except Exception as error:
             self._fail(error)
+
+
+def _look_every(recorder: Recorder) -> int:
+    """Every how many iterations the input is inspected: more often where it varies, as far as that
+    costs no more than LOOK_SHARE of the time.
+    """
+    usual = recorder.counts.iteration.mean
+    if not recorder.varies or not usual:
+        return LOOK_AGAIN
+    fewest = LOOK_SECONDS / (LOOK_SHARE * usual)
+    return next((every for every in PRIMES if every >= fewest), LOOK_AGAIN)
 
 
 def _nothing() -> None:

@@ -76,9 +76,11 @@ class Inputs:
         torch.compile = compiled
 
     def look(self, *, again: bool = False) -> None:
-        """Begin, in this thread. ``again``: no new classes of modules are looked for."""
-        if self.looking:
+        """Begin anew, in this thread. ``again``: no new classes of modules are looked for."""
+        if self.looking and not self.hidden:
+            self._forget()
             return
+        self.rest()
         if not self._compiles and _has_compiled():
             self._note_compiled()
         helpers = self._passed and not self._compiled_model
@@ -165,7 +167,11 @@ class Inputs:
             return function(*args, **kwargs)
         if type(module).__name__ == "OptimizedModule":
             self._compiled_model = True
+        outermost = self._depth == 0
         self._note(function if module is None else module, module, args, kwargs)
+        if outermost and self._call is not None and self._is_state(self._call):
+            self._call = None
+            return function(*args, **kwargs)  # what it calls may be given the state's parts
         self._depth += 1
         try:
             result = function(*args, **kwargs)
@@ -175,6 +181,10 @@ class Inputs:
             self._note_result(self._call, result)
             self._call = None
         return result
+
+    def _is_state(self, call: Call) -> bool:
+        """True of a solver's call: its state may be all samples in one vector."""
+        return self._in_function and call.rows == 1
 
     def _note_result(self, call: Call, result: Any) -> None:
         try:
@@ -190,7 +200,8 @@ class Inputs:
         try:
             given = [a for a in args if not isinstance(a, torch.nn.Parameter)]
             given = [a for a in given if not (isinstance(a, torch.Tensor) and _is_parameter(a))]
-            self._without = max(self._without, samples_of(given))
+            rows = samples_of(given)
+            self._without = max(self._without, rows if rows > 1 else 0)
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
                 raise
@@ -221,7 +232,7 @@ class Inputs:
                     return
                 self._sequence = next((a for a in args if isinstance(a, torch.Tensor)), None)
                 axes = _second_axes(values)
-                self._call = Call(id(key), rows, axes, single=not self._in_function)
+                self._call = Call(id(key), rows, axes)
             elif self._sequence is not None and getattr(module, "batch_first", None) is False:
                 self._turn(args)
         except Exception as error:  # then the batch size is unknown

@@ -23,16 +23,15 @@ class Call:
     """An outermost call of a module. ``rows``: samples that it was given. ``outputs``: rows of the
     tensor that it returned, 0 if it returned something else. ``axes``: lengths of its inputs'
     second axes, where these may be the batch's. ``nodes``: numbers of its outputs in the graph;
-    None if that cannot be told. ``single``: one row is a sample of its own, not a solver's state.
+    None if that cannot be told.
     """
 
-    __slots__ = ("axes", "module", "nodes", "outputs", "rows", "single")
+    __slots__ = ("axes", "module", "nodes", "outputs", "rows")
 
-    def __init__(self, module: int, rows: int, axes: set[int], *, single: bool) -> None:
+    def __init__(self, module: int, rows: int, axes: set[int]) -> None:
         self.module = module
         self.rows = rows
         self.axes = axes
-        self.single = single
         self.outputs = 0
         self.nodes: set[int] | None = None
 
@@ -63,7 +62,7 @@ class Batch:
             self.outputs = max(self.outputs, call.outputs)
             self.axes |= call.axes
             self.samples = max(self.samples, call.rows)
-            if call.rows == 1 and call.single:
+            if call.rows == 1:
                 singles[call.module] += 1
             elif call.rows > 1:
                 self.mixed |= rows_by_module.setdefault(call.module, call.rows) != call.rows

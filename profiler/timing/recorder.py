@@ -82,6 +82,7 @@ class Recorder:
 
     ``counts``: of all iterations so far. ``reads``: the previous iteration read a batch from a
     loader. ``unclear``: no loader is read, and what modules are given does not tell the samples.
+    ``varies``: it is not the same in all iterations.
     """
 
     def __init__(self, device: Device | None = None) -> None:
@@ -100,7 +101,7 @@ class Recorder:
         self._bare = 0
         self._looked = False
         self._given = self._input = 0.0
-        self.unclear = False
+        self.unclear = self.varies = False
         self._last_batch = 0
         self._ran_out = False
         self._ahead: int | None = None
@@ -454,7 +455,8 @@ class Recorder:
         passes = max(self._leading[0], self._led[0], iterations)
         if self._looked:
             # A look that saw no call of a model says nothing; an earlier one still holds.
-            self._input = max(self._leading[1], self._led[1]) or self._input
+            before, self._input = self._input, max(self._leading[1], self._led[1]) or self._input
+            self.varies = self.varies or 0 < before != self._input
             self.unclear = self.unclear or (self._mixed and not self._fetches)
         if not self._fetches:
             one = self._input or self._last_batch

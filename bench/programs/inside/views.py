@@ -1,6 +1,5 @@
 """Lightly's self-supervised losses: ``moco``, ``byol``, ``dino``, ``barlow`` or ``mae``."""
 
-import copy
 import sys
 
 import hand_clock
@@ -66,10 +65,16 @@ def teach(student, other, view):
         return other(view)
 
 
-heads = {"moco": models.modules.MoCoProjectionHead(32, 32, 16),
-         "byol": models.modules.BYOLProjectionHead(32, 32, 16),
-         "dino": models.modules.DINOProjectionHead(32, 32, 16, 64, batch_norm=False),
-         "barlow": models.modules.BarlowTwinsProjectionHead(32, 32, 32)}  # fmt: skip
+def with_head():
+    heads = {
+        "moco": lambda: models.modules.MoCoProjectionHead(32, 32, 16),
+        "byol": lambda: models.modules.BYOLProjectionHead(32, 32, 16),
+        "dino": lambda: models.modules.DINOProjectionHead(32, 32, 16, 64, batch_norm=False),
+        "barlow": lambda: models.modules.BarlowTwinsProjectionHead(32, 32, 32),
+    }
+    return nn.Sequential(network(), heads[KIND]())
+
+
 trained = nn.ModuleList()
 if KIND == "mae":
     embed, head = nn.Linear(192, 64), nn.Linear(64, 16 * 192)
@@ -77,8 +82,7 @@ if KIND == "mae":
     encoder = nn.TransformerEncoder(layer, 2)
     trained.extend([embed, encoder, head])
 else:
-    online = nn.Sequential(network(), heads[KIND])
-    teacher = copy.deepcopy(online)
+    online, teacher = with_head(), with_head()
     deactivate_requires_grad(teacher)
     predictor = models.modules.BYOLPredictionHead(16, 32, 16)
     trained.extend([online, predictor] if KIND == "byol" else [online])

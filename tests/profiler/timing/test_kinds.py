@@ -15,7 +15,7 @@ STEPS, BATCH, WARMUP = 24, 8, 3
 
 BY_MODEL = [
     *("slices_of_what_is_read", "ready_batches", "recomputed", "blind_look", "compiled_helper"),
-    *("rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
+    *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
 ]
 BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1}
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2}
