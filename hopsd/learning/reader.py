@@ -326,7 +326,7 @@ class ReportReader:
                 report.world,
                 report.pid,
                 report.program,
-                report.ended,
+                report.final,
                 report.pause,
                 heard=self._heard.get(name, 0.0),
                 written=written / 1e9,
