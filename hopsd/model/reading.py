@@ -173,10 +173,11 @@ class JobReading:
     """A job with a ``hops:`` comment. ``submit`` is Slurm's, which a requeue resets.
 
     ``allocation``: as Slurm reports it, never as planned; ``gpu_indices``: by node, if the port
-    knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``dependency``: an
-    unmet dependency holds the job back; ``stranded``: it can never be met, because of how the
-    other jobs ended. ``per_job_gpus``: it has nodes or cores, and asks for GPUs in total (as uneven
-    placements do). ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain.
+    knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``requeued_held``: it
+    waits as ``scontrol requeuehold`` left it. ``dependency``: an unmet dependency holds the job
+    back; ``stranded``: it can never be met, because of how the other jobs ended. ``per_job_gpus``:
+    it has nodes or cores, and asks for GPUs in total (as uneven placements do). ``marks``: hopsd's
+    own (see ``MARK``), which ``comment`` does not contain.
     ``script``: hash of the batch script and its arguments, empty if it has none or none is needed,
     None: not read yet.
     ``awaited``: another job depends on the end of this one. ``asked``: its sbatch options;
@@ -202,6 +203,7 @@ class JobReading:
     dependency: bool = False
     stranded: bool = False
     begin: float = 0.0
+    requeued_held: bool = False
     start: float = 0.0
     end: float = 0.0
     time_limit_seconds: float | None = None
@@ -275,6 +277,14 @@ class JobReading:
     def ended_in_profile(self) -> bool:
         """Whether it ended in a profile run, which is no end of the job, whatever Slurm says."""
         return ended_in_profile(self.state, self.marks, requeue=self.requeue)
+
+
+def reused(job: JobReading, submit: float, restarts: int) -> bool:
+    """Whether ``job`` is another than the one that had its id, ``submit`` time and ``restarts``.
+
+    A job that was never requeued still has its first submit time.
+    """
+    return job.restarts < restarts or (job.restarts == 0 and job.submit != submit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hopsd.core.placement.pools import Pools
 from hopsd.core.queue.service_window import BlockingLimit
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import JobId
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.reason import Reason, ReasonCode, count_of
 
 NOT_QUEUED = {
@@ -115,13 +116,32 @@ def _named(jobs: Sequence[JobId]) -> str:
     return f"{', '.join(jobs[:_NAMED_MAX])}{rest_text}"
 
 
-def nothing_fits(job: Job, idle: Sequence[int]) -> Reason:
+def nothing_fits(job: Job, idle: Sequence[tuple[Node, int]]) -> Reason:
     """The job has no configuration on what is ``idle`` on each node."""
+    allowed = [(node, count) for node, count in idle if _may_use(job, node)]
+    kinds = [_device(node) for node, _ in allowed]
+    devices = " or ".join(sorted({*kinds}, reverse=True)) or "GPUs"
+    free = [count for _, count in allowed]
     text = (
-        f"no placement of {sizes(job)} GPUs for it: {sum(idle)} are idle,"
-        f" at most {max(idle, default=0)} on one node"
+        f"no placement of {sizes(job)} {devices} for it: {sum(free)} are idle on nodes that it may"
+        f" use, at most {max(free, default=0)} on one node"
     )
+    others = Counter({"GPUs": 0, "CPUs": 0})
+    for node, count in idle:
+        if not _may_use(job, node):
+            others[_device(node)] += count
+    more = " and ".join(f"{count} {device}" for device, count in others.items() if count)
+    text += f"; {more} are idle on nodes that it may not use" if more else ""
     return Reason(ReasonCode.NO_CONFIGURATION, text)
+
+
+def _may_use(job: Job, node: Node) -> bool:
+    allowed = job.rules.nodes
+    return node.gpu_type in job.throughput and (allowed is None or node.name in allowed)
+
+
+def _device(node: Node) -> str:
+    return "CPUs" if is_cpu(node.gpu_type) else "GPUs"
 
 
 def lost(job: Job, configurations: int, priority: float, placement_count: int) -> Reason:

@@ -12,6 +12,7 @@ from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
 from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
+from hopsd.core.snapshot.doubts import doubtful_batch, doubts_of_job
 from hopsd.core.snapshot.pinning import STAY_NOTES, UNSEEN_SAVE_NOTE, Stay
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
@@ -47,6 +48,7 @@ class Speeds:
         self._nodes = nodes
         self._pools: dict[frozenset[NodeName], Pools] = {}
         self._found: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
+        self._doubts: dict[WorkloadName, str] = {}
 
     def pools(self, where: frozenset[NodeName]) -> Pools:
         """The GPU types of the nodes ``where``."""
@@ -64,6 +66,12 @@ class Speeds:
             whole = len(tables) == len(known.tables)
             self._found[key] = known if whole else replace(known, tables=tables)
         return self._found[key]
+
+    def doubt(self, workload: WorkloadName) -> str:
+        """A note if what its jobs report contradicts itself."""
+        if workload not in self._doubts:
+            self._doubts[workload] = doubtful_batch(self._estimator.records(workload))
+        return self._doubts[workload]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,7 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
     mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
     cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of)
     notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, mingled]
+    notes += [*doubts_of_job(of.comment, of.record), context.speeds.doubt(of.record.workload)]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
     expected = _expected(of, context)

@@ -162,6 +162,7 @@ class Estimator:
                 versions = self._versions[script]
                 versions[name] = max(at, versions.get(name, at))
         self._known: dict[WorkloadName, Estimate] = {}
+        self._records: dict[WorkloadName, list[ThroughputRecord]] | None = None
         self._measured_across: Mapping[WorkloadName, AcrossLeaves] = {}
         self._b_across: Mapping[GpuType, float] = {}
         if not settings.model.paper_exact:
@@ -227,6 +228,14 @@ class Estimator:
         if workload not in self._known:
             self._known[workload] = self._estimate(workload)
         return self._known[workload]
+
+    def records(self, workload: WorkloadName) -> Sequence[ThroughputRecord]:
+        """What jobs of a workload reported."""
+        if self._records is None:
+            self._records = defaultdict(list)
+            for record in self._knowledge.records:
+                self._records[record.workload].append(record)
+        return self._records.get(workload, ())
 
     def _estimate(self, workload: WorkloadName) -> Estimate:
         knowledge = self._knowledge

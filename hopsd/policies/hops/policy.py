@@ -172,7 +172,10 @@ def _plan(
     }
     objective = _objective(program, choice)
     bound = max(objective, program.unscaled(solution.bound))
-    waiting = {**chosen.waiting, **_waiting_reasons(chosen, placements, configurations)}
+    waiting = {
+        **chosen.waiting,
+        **_waiting_reasons(chosen, placements, configurations, snapshot.nodes),
+    }
     idle_left = int(chosen.available.gpus.sum()) - program.gpus(choice)
     queued = any(job.id not in placements and _may_run(chosen, job) for job in chosen.queue)
     clock.lap("check")
@@ -211,10 +214,13 @@ def _allocation(configurations: Configurations, column: int, nodes: Sequence[Nod
 
 
 def _waiting_reasons(
-    chosen: Candidates, placements: Mapping[JobId, Allocation], configurations: Configurations
+    chosen: Candidates,
+    placements: Mapping[JobId, Allocation],
+    configurations: Configurations,
+    nodes: Sequence[Node],
 ) -> dict[JobId, Reason]:
     """Why each candidate without a placement waits."""
-    idle = chosen.available.gpus.tolist()
+    idle = [*zip(nodes, chosen.available.gpus.tolist(), strict=True)]
     return {
         job.id: reasons.lost(job, count, chosen.priority[job.id], len(placements))
         if count
