@@ -94,6 +94,8 @@ def below_one_leaf(
     records: Sequence[ThroughputRecord], across: Mapping[WorkloadName, AcrossLeaves]
 ) -> tuple[ThroughputRecord, ...]:
     """The records as they would be below one leaf switch, where that is known."""
+    if not any(across.values()):
+        return tuple(records)
     return tuple(
         replace(r, per_gpu=r.per_gpu / interpolate(across[r.workload], r.leaves))
         if r.leaves > 1 and across.get(r.workload)
