@@ -38,7 +38,8 @@ _NEWEST = """
 SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at, "user", batch, leaves
 FROM (
     SELECT *, row_number() OVER (
-        PARTITION BY workload, gpu_type, node, gpus, nodes, "user" ORDER BY at DESC, per_gpu
+        PARTITION BY workload, gpu_type, node, gpus, nodes, "user", leaves
+        ORDER BY at DESC, per_gpu
     ) AS place
     FROM throughput
 ) placed
@@ -48,7 +49,8 @@ ORDER BY at, workload, gpu_type, node, gpus, nodes, per_gpu
 
 
 def _shape(record: ThroughputRecord) -> tuple[str | int, ...]:
-    return (record.workload, record.gpu_type, record.node, record.gpus, record.nodes, record.user)
+    r = record
+    return (r.workload, r.gpu_type, r.node, r.gpus, r.nodes, r.user, r.leaves)
 
 
 Stamp = tuple[int, float | None]
@@ -160,7 +162,7 @@ _PRUNE: dict[str, tuple[LiteralString, int]] = {
         """
         DELETE FROM throughput t USING (
             SELECT ctid, row_number() OVER (
-                PARTITION BY workload, gpu_type, node, gpus, nodes, "user"
+                PARTITION BY workload, gpu_type, node, gpus, nodes, "user", leaves
                 ORDER BY at DESC, per_gpu
             ) AS place FROM throughput
         ) placed
