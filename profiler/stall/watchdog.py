@@ -249,14 +249,9 @@ def _several_ranks() -> bool:
 
 
 def _gpu_unfinished() -> bool:
-    """Whether a GPU has not done what this process gave it. Of a GPU that the process does not use,
-    nothing is asked: that would give it memory there.
-    """
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return False
-    used = [d for d in range(torch.cuda.device_count()) if torch.cuda.memory_allocated(d)]
-    return not all(torch.cuda.default_stream(device).query() for device in used)
+    """Whether a GPU has not done what this process gave it."""
+    used = activity.used_gpus()
+    return not all(sys.modules["torch"].cuda.default_stream(device).query() for device in used)
 
 
 def _working_folder() -> str:

@@ -391,3 +391,14 @@ def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, obje
     put(tmp_path, report(stall=STANDS_STILL | wrong))
     (refused,) = look(ReportReader(tmp_path), reading(job())).refused
     assert f"{next(iter(wrong))}: accepted" in refused.reason
+
+
+def test_gpus_in_use_are_counted_once_a_training_has_gone_on_for_minutes(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    for rank in (0, 1):
+        put(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1))
+    assert look(reader, reading(job())).gpus_used == {}
+    for rank in (0, 1):
+        put(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1, first_step=NOW - 200))
+    assert look(reader, reading(job())).gpus_used == {"17": 2}
+    assert look(reader, reading(job(restarts=1))).gpus_used == {}

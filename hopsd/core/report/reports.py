@@ -47,7 +47,8 @@ class Report:
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
     from the passes; None with one rank or an older plugin. ``ended``: this is its last report.
-    ``pause``: what it says of itself while it makes no steps.
+    ``pause``: what it says of itself while it makes no steps. ``gpus``: on how many it holds
+    memory; None: it computes on none, or an older plugin.
     ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
     """
 
@@ -73,6 +74,7 @@ class Report:
     communication_timed: bool | None = None
     ended: bool = False
     pause: Pause | None = None
+    gpus: int | None = None
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -114,6 +116,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         communication_timed=_flag(document, "communication_timed"),
         ended=document.get("final") is True,
         pause=parse_pause(document),
+        gpus=None if document.get("gpus") is None else integer(document, "gpus"),
     )
     _check_sense(report, file_name)
     _check_age(report, now)
