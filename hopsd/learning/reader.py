@@ -34,7 +34,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, host_of
 from hopsd.model.isolation import describe_error
 from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
-from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.reading import JobReading, Reading, SlurmState, reused
 
 MAX_FILES_PER_JOB = 4096
 
@@ -116,6 +116,7 @@ class ReportReader:
         self._reports_read: dict[str, tuple[Stamp, Report]] = {}
         self._heard: dict[str, float] = {}
         self._counters: dict[Run, dict[Process, Counters]] = {}
+        self._identities: dict[JobId, tuple[float, int]] = {}
         self._allocations: dict[Run, Allocation] = {}
         self._resume: dict[int, str] = {}
         self._finished_files: list[str] = []
@@ -167,11 +168,24 @@ class ReportReader:
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
         """Note where runs are: we may read a report of a run after the job has moved."""
         for job in jobs.values():
+            first = (job.submit, job.restarts)
+            if reused(job, *self._identities.get(job.id, first)):
+                self._forget(job.id)
+            self._identities[job.id] = first
             if job.allocation:
                 self._allocations[job.id, job.restarts] = job.allocation
+        self._identities = {job: i for job, i in self._identities.items() if job in jobs}
         self._allocations = {run: a for run, a in self._allocations.items() if run[0] in jobs}
         self._counters = {
             run: counters for run, counters in self._counters.items() if run[0] in jobs
+        }
+
+    def _forget(self, job: JobId) -> None:
+        """Slurm gave the number to another job."""
+        self._allocations = {run: a for run, a in self._allocations.items() if run[0] != job}
+        self._counters = {run: c for run, c in self._counters.items() if run[0] != job}
+        self._reports_read = {
+            name: read for name, read in self._reports_read.items() if read[1].job != job
         }
 
     def _valid_reports(
@@ -233,6 +247,7 @@ class ReportReader:
             if not budget.grants(job.uid, name, status.st_size):
                 return cached[1] if cached else None
             report = parse_report(self._spool.read_owned(name, job.uid), name, now)
+            self._check_owner(report, job)
             # An array task's report has its job number, not its id.
             cached = (stamp, replace(report, job=job.id))
             self._fresh.add(name)
@@ -247,6 +262,12 @@ class ReportReader:
             cached = (stamp, replace(cached[1], node=names[host]))
         self._reports_read[name] = cached
         return cached[1]
+
+    def _check_owner(self, report: Report, job: JobReading) -> None:
+        """Refuse what an earlier job with this number left: Slurm gives one twice after a loss."""
+        runs = job.state is SlurmState.RUNNING and report.run == job.restarts
+        if runs and report.at < job.start - bounds.CLOCK_SKEW_SECONDS:
+            raise FormatError("at: before the job's start; it is of an earlier job of this number")
 
     def _results_of_job(
         self,
@@ -309,7 +330,7 @@ class ReportReader:
                 report.world,
                 report.pid,
                 report.program,
-                report.ended,
+                report.final,
                 report.pause,
                 heard=self._heard.get(name, 0.0),
                 written=written / 1e9,
@@ -342,6 +363,7 @@ class ReportReader:
         programs: Mapping[Run, str],
     ) -> Iterator[ThroughputRecord]:
         types = {node.name: node.gpu_type for node in reading.nodes}
+        leaf = {node.name: node.leaf for node in reading.nodes}
         runs: dict[Run, list[Report]] = defaultdict(list)
         for report in reports:
             runs[report.job, report.run].append(report)
@@ -371,6 +393,7 @@ class ReportReader:
                         at=min(reading.now, max(report.at for report in run_speeds.reports)),
                         user=jobs[run[0]].user,
                         batch=run_speeds.batch,
+                        leaves=len({leaf.get(name, "") for name in allocation.nodes}),
                     )
 
 
