@@ -46,18 +46,12 @@ class Report:
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
-<<<<<<< HEAD
-    from the passes; None with one rank or an older plugin. ``ended``: this is its last report.
-    ``pause``: what it says of itself while it makes no steps. ``gpus``: on how many it holds
-    memory; None: it computes on none, or an older plugin.
-    ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
-=======
     from the passes; None with one rank or an older plugin. ``final``: the process has ended, or the
     profile run has measured enough. ``pause``: what it says of itself while it makes no steps.
     ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
-    went on; ``save_every``: seconds between the last two; None: not seen.
+    went on; ``save_every``: seconds between the last two; None: not seen. ``gpus``: on how many it
+    holds memory; None: it computes on none, or an older plugin.
     ``first_step``, ``at``, ``saved_at``: epoch seconds by the compute node's clock.
->>>>>>> main
     """
 
     job: JobId

@@ -63,7 +63,7 @@ def gpus_used(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
     """On how many GPUs the trainings of a running job's present run compute; omitted before they
     have trained for USED_SECONDS, and where they do not say.
     """
-    present = [r for r in reports if r.run == job.restarts and not r.ended]
+    present = [r for r in reports if r.run == job.restarts and not r.final]
     used = sum(report.gpus or 0 for report in present)
     last = max((report.at for report in present), default=0.0)
     old = all(last - report.first_step >= USED_SECONDS for report in present)
