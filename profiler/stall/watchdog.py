@@ -39,6 +39,10 @@ PLACE_SECONDS = 10.0
 """At the same place for so long, a thread that uses its processor may wait for a GPU, which CUDA
 does by spinning."""
 
+FORGET_STEPS = 10
+"""In so many steps the longest wait for other ranks loses half of its weight: while one of them
+evaluates, the others learn nothing of how long communication takes."""
+
 BUSY_SHARE = 0.03
 """Of one processor: with less, only threads work that do so all the time, as those of loggers."""
 
@@ -87,8 +91,8 @@ class Watchdog:
             now = time.monotonic()
             steps = self._steps()
             if steps != done:
+                self._judgement.stepped(now, steps - done)
                 done, since = steps, now
-                self._judgement.stepped(now)
                 self._forget()
                 continue
             try:
@@ -190,6 +194,7 @@ class Judgement:
         self._same_place: float | None = None
         self._side_work = False
         self._longest = {False: 0.0, True: 0.0}
+        self._longest_wait = 0.0
 
     def still(self, now: float) -> float:
         """Seconds without any sign of life."""
@@ -199,9 +204,10 @@ class Judgement:
         """Seconds for which the thread has been seen at the same place."""
         return 0.0 if self._same_place is None else now - self._same_place
 
-    def stepped(self, now: float) -> None:
-        """The training made a step."""
+    def stepped(self, now: float, steps: int = 1) -> None:
+        """The training made so many steps."""
         self._moved(now)
+        self._longest_wait *= 0.5 ** (steps / FORGET_STEPS)
         self._last = self._same_place = None
 
     def look(self, now: float, sample: Sample) -> bool:
@@ -218,8 +224,10 @@ class Judgement:
             self._since = before
         self._side_work = self._side_work or sample.side_work
         self.state = "waiting" if sample.waits_in else "stopped"
-        least = LEAST_SIDE_SECONDS if self._side_work else LEAST_SECONDS
-        self.limit = max(least, TIMES * self._longest[self._side_work])
+        self.limit = max(LEAST_SECONDS, TIMES * self._longest_wait)
+        if self.state == "stopped":
+            least = LEAST_SIDE_SECONDS if self._side_work else LEAST_SECONDS
+            self.limit = max(least, TIMES * self._longest[self._side_work])
         newly = not self.stalled and self.still(now) >= self.limit
         self.stalled = self.stalled or newly
         return newly
@@ -227,7 +235,10 @@ class Judgement:
     def _moved(self, now: float) -> None:
         """There was a sign of life: so long a pause is usual."""
         pause = self.still(now)
-        self._longest[self._side_work] = max(self._longest[self._side_work], pause)
+        if self.state == "waiting":
+            self._longest_wait = max(self._longest_wait, pause)
+        else:
+            self._longest[self._side_work] = max(self._longest[self._side_work], pause)
         self._since, self.stalled, self._side_work = None, False, False
         self.state = "busy"
 

@@ -47,7 +47,9 @@ def test_a_hang_is_told_once_and_so_is_its_end() -> None:
     assert hung.rows()[JOB.id]["since"] == NOW - 30.0
     hung.look([], [JOB], NOW + 60)
     assert kinds(store) == ["hung", "hung_over"]
-    hung.look([RANK], [JOB], NOW)
+    hung.look([RANK], [JOB], NOW)  # it was no hang, and is as long as that was
+    longer = replace(RANK, pause=replace(PAUSE, still=200.0))
+    hung.look([longer], [JOB], NOW)
     hung.look([], [], NOW + 60)  # it has ended
     assert kinds(store) == ["hung", "hung_over", "hung"]
     assert hung.rows() == {}
