@@ -63,9 +63,10 @@ class Training:
     def step(self) -> None:
         """Train for a minute to an hour, in steps of a second."""
         steps = int(60 * 60 ** self.dice.random())
-        self.now += steps
         for judgement in self.judgements:
-            judgement.stepped(self.now, steps)
+            judgement.stepped(self.now + LOOK_SECONDS, 1)
+            judgement.stepped(self.now + steps, steps - 1)
+        self.now += steps
 
     def pause(self, kind: Kind, seconds: float, waits: tuple[bool, bool]) -> float | None:
         """Seconds after which hopsd tells of a hang; None if it does not. ``waits``: which ranks

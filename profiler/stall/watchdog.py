@@ -31,7 +31,7 @@ LEAST_SECONDS = 20.0
 LEAST_SIDE_SECONDS = 1800.0
 """The same while it evaluates, saves, compiles, prepares data or waits for a disk."""
 
-TIMES = 4.0
+TIMES = 3.0
 """A training stands still once it shows no life for so many times the longest that it ever did and
 went on."""
 
