@@ -104,7 +104,7 @@ def _shares(most: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
 
 
 def _named(jobs: Sequence[JobId]) -> str:
-    """Such as `17, 21`; of many the first ones."""
+    """Such as `17, 21`; of many the first ones; :func:`hopsd.model.reason.without_jobs` finds them."""
     more = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
     return f"{', '.join(jobs[:_NAMED_MAX])}{more}"
 

@@ -7,6 +7,7 @@ from hopsd.core.queue.service_window import limited
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, UserName
 from hopsd.model.job import Job, ThroughputTable
+from hopsd.model.reason import without_jobs
 from hopsd.model.rules import Limit
 from hopsd.policies.reasons import over_limit
 
@@ -39,4 +40,8 @@ def test_a_running_job_before_it_uses_the_limit_and_a_waiting_one_asks_for_it() 
     assert told == [
         f"QOS small: 4 of 5 GPUs in use by 1, 2; 1 of 5 GPUs asked for by 3; {ASKS}",
         f"QOS few: 2 of 3 jobs running: 1, 2; 1 of 3 jobs before it: 3; {ASKS}",
+    ]
+    assert [without_jobs(text, {"2"}) for text in told] == [
+        f"QOS small: 4 of 5 GPUs in use by 2, others; 1 of 5 GPUs asked for by others; {ASKS}",
+        f"QOS few: 2 of 3 jobs running: 2, others; 1 of 3 jobs before it: others; {ASKS}",
     ]
