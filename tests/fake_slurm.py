@@ -43,6 +43,7 @@ class FakeSlurm:
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.released_at: dict[JobId, float] = {}
         self.readings = 0
+        self.requeued_at = 0.0
         self.signals: list[tuple[JobId, str, SignalScope]] = []
 
     def add(self, number: int, **fields: object) -> JobId:
@@ -120,6 +121,7 @@ class FakeSlurm:
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         self.asked("requeue_hold", job)
+        self.requeued_at = self.now
         if self.table[job].state.finished and not ended:
             return
         self.change(job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation())

@@ -118,6 +118,11 @@ class MemoryStore(MemoryKnowledge):
                 (job for job in self._ended.values() if job.id not in self._ended_by_signal),
                 self._open.values(),
             ),
+            ended_by_signal=frozenset(
+                (job.user, job.workload)
+                for job in self._ended.values()
+                if job.id in self._ended_by_signal
+            ),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
             shortages=tuple(found for _, found in sorted(self._shortages.items())),

@@ -43,7 +43,7 @@ OUTSIDE = {
     "highspy": {"solver"},
     "apscheduler": {"service"},
     "prometheus_client": {"metrics"},
-    "flask": {"web"},
+    "flask": {"web", "rest"},
 }
 """The only rooms of ours in which an outside library may be imported."""
 

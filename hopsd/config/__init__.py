@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hopsd.config.load import DEFAULT_PATH, load, parse
 from hopsd.config.schema import (
+    ApiConfig,
     Config,
     DaemonConfig,
     DatabaseConfig,
@@ -21,6 +22,7 @@ from hopsd.config.schema import (
 
 __all__ = [
     "DEFAULT_PATH",
+    "ApiConfig",
     "Config",
     "DaemonConfig",
     "DatabaseConfig",

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hopsd.config.listen import ListenAddress
+from hopsd.config.listen import ListenAddress, NetworkAddress
 from hopsd.config.option import option
 from hopsd.config.policy_name import PolicyName
 from hopsd.core.queue.profile_runs import ProfilingSettings
@@ -63,6 +63,13 @@ class DaemonConfig:
         30.0,
         "How often hopsd reads the cluster and plans for free GPUs.",
         minimum=1,
+        maximum=_DAY,
+    )
+    wake_seconds: float = option(
+        2.0,
+        "How often hopsd asks slurmctld's counters (sdiag) whether a job was submitted while GPUs"
+        " are idle, or ended while jobs wait; then it plans at once. 0: not.",
+        minimum=0,
         maximum=_DAY,
     )
     round_seconds: float = option(
@@ -403,6 +410,18 @@ class WebConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiConfig:
+    """hopsctl on other hosts, and programs: docs/rest.md."""
+
+    listen: NetworkAddress = option(
+        NetworkAddress(""),
+        "Where hopsd answers other hosts, whose users it knows by MUNGE: an IP address and a port;"
+        " empty: off. Needs hops[web].",
+    )
+    munge_socket: str = option("", "munged's socket; empty: libmunge's default.")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A validated hopsd.toml; ``Config()`` is the default of everything.
 
@@ -421,6 +440,7 @@ class Config:
     profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     web: WebConfig = field(default_factory=WebConfig)
+    api: ApiConfig = field(default_factory=ApiConfig)
     throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(
         default_factory=dict
     )
@@ -444,4 +464,5 @@ SECTIONS: Mapping[str, type] = {
     "profiling": ProfilingConfig,
     "metrics": MetricsConfig,
     "web": WebConfig,
+    "api": ApiConfig,
 }

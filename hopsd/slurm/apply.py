@@ -27,7 +27,7 @@ from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transit
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
 from hopsd.slurm.steps.requeues import Requeues
-from hopsd.slurm.steps.vacate import Vacating, died_of_warning, signal_of
+from hopsd.slurm.steps.vacate import SaveWatch, Vacating, died_of_warning, signal_of
 from hopsd.slurm.steps.wave import Result, put_off
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
@@ -48,14 +48,17 @@ class SlurmPort:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        saves: SaveWatch = lambda job: None,  # noqa: ARG005
     ) -> None:
-        """``monotonic`` times the waiting; ``clock`` gives the times that are reported."""
+        """``monotonic`` times the waiting; ``clock`` gives the times that are reported. ``saves``:
+        when jobs save, to stop those that get no signal just after one.
+        """
         self._adapter = adapter
         self._clock = clock
         self._settings = settings or ApplySettings()
         self._watch = Watch(adapter, self._settings.poll_seconds, clock, monotonic, sleep)
         self._requeues = Requeues(adapter)
-        self._vacating = Vacating(adapter, self._watch, self._settings, self._requeues)
+        self._vacating = Vacating(adapter, self._watch, self._settings, self._requeues, saves)
         self._placer = Placer(adapter, self._watch, self._settings, self._not_ready, self._requeues)
         self._steps: dict[JobId, Step] = {}
         self._begun: dict[JobId, float] = {}

@@ -16,6 +16,7 @@ from hopsd.slurm.fenced import FencedAdapter
 from hopsd.slurm.port import Port
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.shadow.port import ShadowPort
+from hopsd.slurm.steps.vacate import SaveWatch
 from hopsd.slurm.watch import ApplySettings
 
 Release = tuple[int, int]
@@ -33,11 +34,12 @@ def choose_port(
     *,
     assure: Callable[[], None] | None = None,
     answered: Callable[[], None] = lambda: None,
+    saves: SaveWatch = lambda job: None,  # noqa: ARG005
 ) -> tuple[Port, str]:
     """The port that ``config.port`` selects, and a sentence saying which it is and why.
 
     ``assure`` is called before each write to Slurm; what it raises ends the apply. ``answered`` is
-    called before it, too, and when Slurm has told its state.
+    called before it, too, and when Slurm has told its state. ``saves`` tells when jobs save.
 
     Raises:
         SlurmError: pyslurm is configured and does not fit; the message says why.
@@ -49,7 +51,8 @@ def choose_port(
     adapter, why = _adapter(config, commands, release, clock)
     if assure is not None:
         adapter = FencedAdapter(adapter, assure, answered)
-    port = SlurmPort(adapter, apply_settings(config, kill_wait(commands)), clock=clock)
+    settings = apply_settings(config, kill_wait(commands))
+    port = SlurmPort(adapter, settings, clock=clock, saves=saves)
     if config.port is PortName.SHADOW:
         return ShadowPort(port), f"shadow, as configured: reads through {why}, changes nothing"
     return port, why

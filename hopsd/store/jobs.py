@@ -200,6 +200,12 @@ def save_ended_by_signal(connection: Connection, ended: Collection[JobId]) -> No
     )
 
 
+def ended_by_signal(connection: Connection) -> frozenset[tuple[UserName, WorkloadName]]:
+    """The users' workloads of which a job ended in the grace of hops' own signal."""
+    rows = connection.execute("SELECT DISTINCT user_name, workload FROM jobs WHERE ended_by_signal")
+    return frozenset((UserName(user), WorkloadName(workload)) for user, workload in rows)
+
+
 def past_runs(connection: Connection) -> tuple[PastRun, ...]:
     """What `hopsd.store.past_runs.select_runs` selects, by index instead of from all jobs."""
     limits = {"alike": MAX_SIMILAR, "user": MAX_OF_USER, "account": MAX_OF_ACCOUNT}

@@ -141,6 +141,7 @@ class PostgresStore:
     def knowledge(self) -> Knowledge:
         with self._records_lock, self._database.transaction() as connection:
             runs = jobs.past_runs(connection)
+            ended_by_signal = jobs.ended_by_signal(connection)
             records = self._newest_records(connection)
             theory = throughput.theory(connection)
             bandwidth = throughput.bandwidth(connection)
@@ -149,6 +150,7 @@ class PostgresStore:
             tables=self._tables,
             records=records,
             runs=runs,
+            ended_by_signal=ended_by_signal,
             theory=theory,
             bandwidth=bandwidth,
             shortages=shortages,
@@ -329,11 +331,17 @@ class PostgresStore:
             return figures.gpu_use(connection, since, until, seconds)
 
     def figures(
-        self, since: float, until: float, restart: float, user: UserName | None
+        self,
+        since: float,
+        until: float,
+        restart: float,
+        user: UserName | None,
+        *,
+        shadow: bool = False,
     ) -> dict[str, Any]:
         """Sums over a period, as :func:`hopsd.store.figures.figures`."""
         with self._database.transaction() as connection:
-            return figures.figures(connection, since, until, restart, user)
+            return figures.figures(connection, since, until, restart, user, shadow=shadow)
 
     def predictions(self) -> dict[str, Any] | None:
         with self._database.transaction() as connection:

@@ -117,7 +117,7 @@ class Session:
     def begin(self) -> None:
         self._hooks.attach()
         self._communication.attach()
-        saves.listen(self._note_save)
+        saves.listen(self._note_saving, self._note_save)
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
         self._attach_exit()
@@ -184,6 +184,9 @@ class Session:
         self._exchanges = list(EXCHANGES)
         self._place = 0, 1
         self._saved: int | None = None
+        self._saving = False
+        self._saved_at: float | None = None
+        self._save_every: float | None = None
         self._short = False
         self._closed = False
         self._writer = Writer()
@@ -202,6 +205,8 @@ class Session:
         now = counts.last_step
         if counts.inference and not self._only_infers(now):
             return
+        if self._saving:
+            self._note_save_over()
         if counts.iterations >= self._next_glance:
             self._glance(counts)
         if self._job.profile and enough(counts, self._job.profile):
@@ -251,8 +256,21 @@ class Session:
         if ranks > 1:
             self._hooks.recorder.ranks = 1
 
+    def _note_saving(self) -> None:
+        """A save may be of several files: it is over once training goes on."""
+        if not self._saving and self._hooks.recorder.counts.iterations:
+            self._saving = True
+            with SuppressErrors():
+                self._write(final=False)
+
     def _note_save(self) -> None:
         self._saved = self._hooks.recorder.counts.iterations
+
+    def _note_save_over(self) -> None:
+        now = time.time()
+        self._save_every = None if self._saved_at is None else max(0.0, now - self._saved_at)
+        self._saving, self._saved_at = False, now
+        self._write(final=False)
 
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""
@@ -315,6 +333,9 @@ class Session:
             "iterations": counts.iterations,
             "planned": None if self._planned is None else max(self._planned, counts.iterations),
             "saved": None if self._saved is None else min(self._saved, counts.iterations),
+            "saving": self._saving,
+            "saved_at": self._saved_at,
+            "save_every": self._save_every,
             "samples": samples,
             "samples_from": source,
             "batch": _per_iteration(samples, counts.iterations),

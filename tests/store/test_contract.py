@@ -277,6 +277,17 @@ def test_knowledge_has_the_past_runs_of_who_is_present(store: History) -> None:
     )
 
 
+def test_runs_that_hops_own_signal_ended_are_no_run_times_and_name_their_workload(
+    store: History,
+) -> None:
+    one, two = ended("1", 200.0, run_seconds=9.0), ended("2", 200.0, run_seconds=9.0)
+    store.save_jobs([replace(one, workload=WorkloadName("w1")), two, job("3")])
+    store.save_ended_by_signal([ONE])
+    knowledge = store.knowledge()
+    assert [run.workload for run in knowledge.runs] == [two.workload]
+    assert knowledge.ended_by_signal == {(one.user, WorkloadName("w1"))}
+
+
 def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
     lab = {"account": "lab"}
     store.save_jobs(

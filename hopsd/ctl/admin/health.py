@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.formats.health import health_json, read_health
@@ -19,7 +19,7 @@ from hopsd.formats.source import read_text
 @click.option("--records", metavar="FILE|-", help="Judge a file of records; do not ask hopsd.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 @socket_option
-def health(records: str | None, as_json: bool, path: Path) -> None:
+def health(records: str | None, as_json: bool, path: Address) -> None:
     """Name nodes that are slow and nodes that break jobs, from ordinary trainings.
 
     Nothing is changed: what to do about them is the site's decision.

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from hopsd.ctl import render
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.render import cell, show, show_json, table
@@ -75,7 +75,7 @@ FEW = 3
     " as lost_to_others.",
 )
 def status(
-    path: Path,
+    path: Address,
     watch: bool,
     every: float,
     as_json: bool,
@@ -121,7 +121,7 @@ def status(
             live.update(page(asked()), refresh=True)
 
 
-def ask_status(path: Path, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
+def ask_status(path: Address, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
     """An excerpt of the status document; ``chosen``: as :meth:`Choice.of` reads it.
 
     ``asking``: by default the process ends if no daemon answers.
@@ -368,7 +368,7 @@ def _show_terms(context: click.Context, _option: click.Parameter, wanted: bool) 
     ),
     help="Where it ran, or why it waited, at that time; without a date, the last such time.",
 )
-def explain(job: str, path: Path, as_json: bool, at: datetime | None) -> None:
+def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None:
     """Why JOB runs where it runs, or why it waits.
 
     \b

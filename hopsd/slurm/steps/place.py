@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, host_of
 from hopsd.model.reading import (
+    MOVED_MARK,
     PARTITIONS_MARK,
     PROFILE_MARK,
     USER_HOLD_BEGIN,
@@ -21,7 +23,7 @@ from hopsd.model.reading import (
     SlurmState,
     with_marks,
 )
-from hopsd.model.step import OutcomeStatus, Phase, Step, Transition
+from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.shape import fits, free_gpus
 from hopsd.slurm.steps.placement_request import Requests
@@ -80,6 +82,9 @@ _LASTING = (
     "ReqNodeNotAvail",
     "Reservation",
 )
+
+SHOWN_CHARACTERS = 200
+"""How long a job's former nodes may be in its comment."""
 
 # While nothing starts or leaves, the nodes are read again for queued starts after so many seconds,
 # and sooner where a node only has to finish its last job's epilog.
@@ -621,14 +626,22 @@ def _goes_elsewhere(step: Step) -> bool:
     return bool(before) and before.isdisjoint(map(host_of, step.target.nodes))
 
 
+def _shown(allocation: Allocation) -> str:
+    """``n0:2,n4:4``, or ``96:12`` (GPUs and nodes) of a long one."""
+    text = ",".join(f"{node}:{gpus}" for node, gpus in allocation)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{allocation.gpus}:{len(allocation.nodes)}"
+
+
 def _marked(job: JobReading, step: Step, partition: str) -> str | None:
-    """The comment with or without the mark that prolog.sh reads, and with the partitions that the
+    """The comment with or without the marks that prolog.sh reads, and with the partitions that the
     job asks for, where it is placed in fewer; None: leave it as it is.
     """
-    ours = PROFILE_MARK, PARTITIONS_MARK
+    ours = PROFILE_MARK, PARTITIONS_MARK, MOVED_MARK
     words = [word for word in job.marks.split() if word.partition("=")[0] not in ours]
     if step.profiling:
         words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)
+    if step.kind is StepKind.MOVE and step.current:
+        words.append(f"{MOVED_MARK}={_shown(step.current)}")
     if partition and partition != job.partition:
         words.append(f"{PARTITIONS_MARK}={job.partition}>{partition}")
     marks = " ".join(words)
