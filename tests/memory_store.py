@@ -253,6 +253,11 @@ class MemoryStore(MemoryKnowledge):
         found = [event for event in reversed(self._events) if job is None or event.job == job]
         return tuple(found[:limit])
 
+    def health(self, since: float) -> tuple[list[object], list[object]]:
+        """No reports, no ends."""
+        del since
+        return [], []
+
     def control(self) -> Control:
         return self._control
 

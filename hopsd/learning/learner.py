@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hopsd.core.report.rank import Rank
 from hopsd.core.submission.workload import workload_of
 from hopsd.learning.background import BackgroundReader
 from hopsd.learning.fits import Fits
@@ -20,13 +21,17 @@ MAX_EVENTS = 20
 
 
 class Learner:
-    """Learns from reports; keeps state between scans. ``refused`` counts refused reports."""
+    """Learns from reports; keeps state between scans. ``refused`` counts refused reports;
+    ``ranks`` and ``steps``: those of :class:`Collected` at the last scan.
+    """
 
     def __init__(self, store: History, folder: Path) -> None:
         self._store = store
         self._fits = Fits(store)
         self._reports = BackgroundReader(folder)
         self.refused = 0
+        self.ranks: tuple[Rank, ...] = ()
+        self.steps: Mapping[JobId, int] = {}
 
     def use_folder(self, folder: Path) -> None:
         """Switch to the folder of a new configuration."""
@@ -46,6 +51,7 @@ class Learner:
             StoreUnavailableError: the next scan reads the same reports again.
         """
         reading, collected = self._reports.collect(reading)
+        self.ranks, self.steps = collected.ranks, collected.steps
         _, speeds = find_failing_items(collected.records, self._store.add_throughput)
         _, phases = find_failing_items(collected.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)
