@@ -111,8 +111,9 @@ def _replace(connection: Connection, jobs: Mapping[JobId, JobRecord]) -> None:
     if not jobs:
         return
     rows = [_rename_keys(encode(record), _COLUMNS) for record in jobs.values()]
-    connection.execute(
-        "DELETE FROM jobs j USING unnest(%s::text[], %s::float8[]) AS given (id, submit)"
+    connection.execute(  # what Slurm forgot before it gave the number again
+        "UPDATE jobs j SET ended = j.seen, state = 'OTHER', allocation = '{}', profiling = false"
+        " FROM unnest(%s::text[], %s::float8[]) AS given (id, submit)"
         " WHERE j.id = given.id AND j.submit <> given.submit AND j.ended IS NULL",
         [[row["id"] for row in rows], [float(row["submit"]) for row in rows]],
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 from hops_profiler import environment
+from hops_profiler.stall.watchdog import Watchdog
 from hops_profiler.timing import program, report, saves
 from hops_profiler.timing.basics import basics
 from hops_profiler.timing.communication import OFTEN, Communication
@@ -175,6 +176,16 @@ class Session:
             return Recorder(CudaClock(every=1))
         return Recorder(CudaClock(every=EVERY))
 
+    def _new_watchdog(self) -> Watchdog:
+        job, hooks = self._job, self._hooks
+        return Watchdog(
+            steps=lambda: hooks.steps,
+            thread=lambda: hooks.thread,
+            evaluates=lambda: hooks.evaluating,
+            say=self._report_stall,
+            stacks_name=f"{job.id}.{job.run}.{job.node}.{os.getpid()}.txt",
+        )
+
     def _adopt_process(self) -> None:
         self._pid = os.getpid()
         self._token = report.token()
@@ -190,6 +201,7 @@ class Session:
         self._short = False
         self._closed = False
         self._writer = Writer()
+        self._watchdog = self._new_watchdog()
         self._length = Length(self._epoch + self._began)
         self._planned: float | None = None
 
@@ -241,6 +253,8 @@ class Session:
         self._hooks.recorder.ranks = world if self._hooks.sharing == 1 else 1
         if not counts.inference:
             environment.tell_children()
+            if self._job.report_dir:
+                self._watchdog.start()
         if done == 1:
             watch_pipeline(self._note_sharing)
         reads = self._communication.read()
@@ -275,10 +289,10 @@ class Session:
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""
         counts, share = recorder.counts, self._hooks.sharing
-        each = self._job.batch
-        if each and not LAST_BATCHES * each < recorder.samples / max(1, recorder.batches) <= each:
+        each, mean = self._job.batch, recorder.samples / max(1, recorder.batches)
+        if each and (recorder.unclear or not LAST_BATCHES * each < mean <= each):
             return recorder.batches * each, counts.timed_batches * each, "comment"
-        if not recorder.samples:
+        if recorder.unclear or not recorder.samples:
             return 0, 0, ""
         source = "batch" if 2 * counts.read >= counts.batches else "input"
         return recorder.samples / share, counts.timed_samples / share, source
@@ -296,6 +310,15 @@ class Session:
         self._writer.write(job.report_dir, name, self._content(rank, world, final=final))
         if final:
             self._writer.finish(LAST_WRITE_SECONDS)
+
+    def _report_stall(self) -> None:
+        """Report from the watchdog's thread: the training makes no steps."""
+        if self._closed:
+            return
+        rank, world = self._place
+        job = self._job
+        name = report.file_name(job.id, job.run, job.node, rank, self._pid, self._token)
+        self._writer.write(job.report_dir, name, self._content(rank, world, final=False))
 
     def _find_place(self) -> tuple[int, int]:
         """Rank and number of ranks. Only the process group knows: Slurm counts tasks, not ranks.
@@ -344,6 +367,7 @@ class Session:
             "communication_timed": self._communication.heard if world > 1 else None,
             "failure": self._hooks.failure,
             "out_of_memory": self._short,
+            "stall": None if final else self._watchdog.word(),
             "timed": timed,
             "basics": basics(counts, world, self._communication.seconds, self._communication.wait),
             "phases": {name: series.as_json() for name, series in counts.phases.items()},

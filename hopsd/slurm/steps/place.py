@@ -27,6 +27,7 @@ from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.shape import fits, free_gpus
 from hopsd.slurm.steps.placement_request import Requests
+from hopsd.slurm.steps.requeues import Requeues
 from hopsd.slurm.steps.wave import Result, put_off, startable_together, unstartable, usable_gpus
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
@@ -148,12 +149,14 @@ class Placer:
         watch: Watch,
         settings: ApplySettings,
         unready: Callable[[JobReading], Result | None],
+        requeues: Requeues,
     ) -> None:
         """``unready``: why a held job may not be released just now, such as a person's hold."""
         self._adapter = adapter
         self._watch = watch
         self._settings = settings
         self._unready = unready
+        self._requeues = requeues
         self._overlooked: set[JobId] = set()
         self._queue: dict[JobId, _Queued] = {}
         self._deferred: dict[JobId, Step] = {}
@@ -502,6 +505,7 @@ class Placer:
                 restarts = jobs[step.job].restarts
                 start = _Starting(step, at, restarts, patient, latest, ticks)
                 self._starting[step.job] = start
+                self._requeues.forget(step.job)
                 del self._queue[step.job]
                 self._progress = ticks
         failed = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
@@ -558,7 +562,7 @@ class Placer:
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
             if job.state is not SlurmState.PENDING:
-                self._adapter.requeue_hold(job.id)
+                self._requeues.ask(job.id)
             elif job.hold is Hold.NONE:
                 # A person held it between placing and release: only that leaves this mark.
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)

@@ -19,6 +19,7 @@ from hopsd.model.reading import JobReading, SaveTimes, SlurmState
 from hopsd.model.reason import clock
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.slurm.adapter import Adapter, SignalScope
+from hopsd.slurm.steps.requeues import Requeues
 from hopsd.slurm.steps.wave import Result
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
@@ -117,9 +118,15 @@ class Vacating:
     """
 
     def __init__(
-        self, adapter: Adapter, watch: Watch, settings: ApplySettings, saves: SaveWatch
+        self,
+        adapter: Adapter,
+        watch: Watch,
+        settings: ApplySettings,
+        requeues: Requeues,
+        saves: SaveWatch,
     ) -> None:
         self._adapter = adapter
+        self._requeues = requeues
         self._saves = saves
         self._watch = watch
         self._settings = settings
@@ -279,7 +286,7 @@ class Vacating:
     def _requeue(self, leaving: Leaving, *, ended: bool) -> None:
         job, errors = leaving.step.job, dict[JobId, str]()
         with refusals(errors, job):
-            self._adapter.requeue_hold(job, ended=ended)
+            self._requeues.ask(job, ended=ended)
         ticks = self._watch.ticks()
         self._leaving[job] = replace(
             leaving, since=ticks, requeued=ticks, refusal=errors.get(job, "")

@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 from fake_slurm import FakeSlurm
 
+from hopsd.core.queue.backoff import after_outcomes
+from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, JobReading, SaveTimes, SlurmState
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, StepOutcome
-from hopsd.slurm.adapter import SignalScope
+from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.steps.vacate import Action, Leaving, next_action
 from hopsd.slurm.watch import ApplySettings
@@ -315,3 +317,42 @@ def test_another_process_waits_for_the_save_too(slurm: FakeSlurm) -> None:
     second.resume(first.under_way)
     until_over(second, slurm)
     assert 1011.0 <= slurm.requeued_at <= 1013.0
+
+
+def test_what_slurm_refuses_while_slurmdbd_hangs_is_no_failed_start(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal doubled the job's back-off, though no node and no limit was in its way."""
+    site, job = port(slurm), slurm.add(1)
+
+    def refuse(placement: Placement) -> None:
+        raise SlurmError(
+            "scontrol update: Job update not available right now, the DB index is being set,"
+            " try again in a bit"
+        )
+
+    with monkeypatch.context() as hung:
+        hung.setattr(slurm, "place", refuse)
+        outcomes = [outcome for _ in range(4) for outcome in site.apply([start(job, n0=2)])]
+    assert {outcome.status for outcome in outcomes} == {OutcomeStatus.PUT_OFF}
+    assert all("DB index" in outcome.error for outcome in outcomes)
+    assert not after_outcomes({}, outcomes, slurm.now)
+    assert [o.status for o in site.apply([start(job, n0=2)])] == [OutcomeStatus.DONE]
+
+
+@pytest.mark.parametrize("kind", ["leaving", "starting"])
+def test_a_number_that_slurm_gives_again_meanwhile_is_another_job(
+    slurm: FakeSlurm, kind: str
+) -> None:
+    """A slurmctld that lost its state: an innocent job was requeued."""
+    job = stubborn(slurm, n0=8)
+    site, other = port(slurm), slurm.add(2)
+    step = move(job, n1=8) if kind == "leaving" else start(other, n0=8)
+    site.apply([step, *([move(job, n1=8)] if kind == "starting" else [])])
+    slurm.change(step.job, submit=slurm.now, state=SlurmState.PENDING, hold=Hold.HOPS)
+    slurm.change(step.job, allocation=Allocation())
+    slurm.calls.clear()
+    outcomes = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
+    assert outcomes[step.job].status is OutcomeStatus.GONE
+    assert ("requeue_hold", step.job) not in slurm.calls
+    assert ("place", step.job) not in slurm.calls
