@@ -39,6 +39,7 @@ from hopsd.slurm.parse import (
     records,
     task_reading,
 )
+from hopsd.slurm.racks.topology import TopologyReader, within
 from hopsd.slurm.script import Scripts
 from hopsd.slurm.shadow.plain import as_hops_job
 from hopsd.slurm.shape import (
@@ -59,7 +60,6 @@ from hopsd.slurm.site import (
     site_memory,
 )
 from hopsd.slurm.submit_line import SubmitLines, submit_lines
-from hopsd.slurm.topology import TopologyReader, within
 
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0

@@ -10,7 +10,7 @@ import pytest
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import NodeReading, SeveralBlocks
 from hopsd.slurm.parse import records
-from hopsd.slurm.topology import Topology, TopologyReader, joined, read_topology, within
+from hopsd.slurm.racks.topology import Topology, TopologyReader, joined, read_topology, within
 
 TREE = """\
 SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-1]

@@ -1,0 +1,1 @@
+"""What is above the nodes: leaf switches, blocks, and what joins them."""
