@@ -177,9 +177,14 @@ def summary(jobs: list[Finished]) -> Any:
         )
         for job in jobs
     ]
-    columns = ["job", "name", "state", "restarts", "waited", "LR", "samples", "loss", "placements"]
+    columns = ["job", "name", "state", "restarts", "waited", "wait/run"]
+    wide = ("restarts", "wait/run", "samples")
     return table(
-        "What became of the jobs", columns, rows, wide=("restarts", "LR", "samples"), long=("name",)
+        "What became of the jobs",
+        [*columns, "samples", "loss", "placements"],
+        rows,
+        wide=wide,
+        long=("name",),
     )
 
 
