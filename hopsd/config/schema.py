@@ -393,6 +393,20 @@ class MetricsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthConfig:
+    """What hops does about nodes that break jobs: docs/health.md."""
+
+    drain: bool = option(
+        False,
+        "Drain nodes that break jobs: where more runs failed than by chance, of two workloads or"
+        " more. Each node at most once in 30 days.",
+    )
+    drain_nodes_max: int = option(
+        1, "No node is drained while so many that break jobs take no work.", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class WebConfig:
     """The web page: docs/web.md."""
 
@@ -439,6 +453,7 @@ class Config:
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
     profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
     web: WebConfig = field(default_factory=WebConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
     throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(
@@ -463,6 +478,7 @@ SECTIONS: Mapping[str, type] = {
     "knowledge": KnowledgeConfig,
     "profiling": ProfilingConfig,
     "metrics": MetricsConfig,
+    "health": HealthConfig,
     "web": WebConfig,
     "api": ApiConfig,
 }

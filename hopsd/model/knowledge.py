@@ -166,6 +166,8 @@ class Knowledge:
 
     ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
 
+    ``ended_by_signal``: users' workloads of which a job ended in the grace of hops' own signal.
+
     ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
     types, ``implied``: of others, as measured shapes imply it. ``shortages``: types whose memory
     was too small. ``type_speed``: how fast a GPU of a type is relative to other types, as workloads
@@ -176,6 +178,7 @@ class Knowledge:
     server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] = field(default_factory=dict)
     records: tuple[ThroughputRecord, ...] = ()
     runs: tuple[PastRun, ...] = ()
+    ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
     theory: tuple[Theory, ...] = ()
     bandwidth: tuple[Bandwidth, ...] = ()
     implied: tuple[Bandwidth, ...] = ()

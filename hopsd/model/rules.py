@@ -56,9 +56,9 @@ class Rules:
     def __post_init__(self) -> None:
         if self.per_node is not None and (self.shape is not ShapeRule.EVEN or self.per_node < 1):
             raise ValueError(f"per_node={self.per_node} with shape {self.shape.value}")
-        for most in (self.max_nodes, self.max_per_node):
-            if most is not None and most < 1:
-                raise ValueError(f"at most {most} servers, or GPUs on each")
+        for limit in (self.max_nodes, self.max_per_node):
+            if limit is not None and limit < 1:
+                raise ValueError(f"at most {limit} servers, or GPUs on each")
         for count in (self.segment, self.max_switches):
             if count is not None and count < 1:
                 raise ValueError(f"segments of {count} servers, or at most {count} leaf switches")
@@ -74,7 +74,7 @@ class Rules:
 
     def enough(self, gpu_type: GpuType, gpus: int) -> bool:
         """Whether ``gpus`` GPUs of a type have the memory that the job needs."""
-        return all(gpus >= least for name, least in self.min_gpus if name == gpu_type)
+        return all(gpus >= min_count for name, min_count in self.min_gpus if name == gpu_type)
 
     def cores(self, gpus: int) -> int:
         """The cores that ``gpus`` GPUs on a node take; exact for the decimal number as written."""

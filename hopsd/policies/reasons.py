@@ -38,30 +38,30 @@ def nowhere(job: Job, pools: Pools) -> Reason:
         return Reason(ReasonCode.NO_CONFIGURATION, text)
     limits = []
     for pool in usable:
-        allowed = job.rules.nodes
-        sizes = [n.gpus for n in pool.nodes if allowed is None or n.name in allowed]
+        allowed_nodes = job.rules.nodes
+        sizes = [n.gpus for n in pool.nodes if allowed_nodes is None or n.name in allowed_nodes]
         limit = f"{pool.gpu_type} has {max(sizes, default=0)} in one server"
         if job.throughput[pool.gpu_type].distributed:
             limit += f" and {sum(sizes)} in all"
         if len(sizes) < len(pool.nodes):
             limit += f" ({len(sizes)} of {len(pool.nodes)} servers are open to it)"
         limits.append(limit)
-    asked = count_of(min(job.reqs), "GPUs")
-    text = f"asks for {asked} or more, even when all are idle {', '.join(limits)}"
+    requested = count_of(min(job.reqs), "GPUs")
+    text = f"asks for {requested} or more, even when all are idle {', '.join(limits)}"
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
 def outside_window(
-    position: int, priority: float, window: int, asked: int, gpus: int, reach: int = 1
+    position: int, priority: float, window: int, requested_gpus: int, gpus: int, reach: int = 1
 ) -> Reason:
     """The job is outside the service window.
 
-    ``position`` in the queue counts from 1; ``asked``: GPUs that the ``window`` jobs need;
+    ``position`` in the queue counts from 1; ``requested_gpus``: GPUs that the ``window`` jobs need;
     ``reach``: how many times all ``gpus`` they may need.
     """
     text = (
         f"number {position} in the queue with priority {priority:.4g}: the first {window}"
-        f" jobs ask for {asked} GPUs at least, the cluster has {gpus}"
+        f" jobs ask for {requested_gpus} GPUs at least, the cluster has {gpus}"
     )
     if reach > 1:
         text += f", and a plan looks at the jobs for {reach} times as many"
@@ -71,16 +71,20 @@ def outside_window(
 def over_limit(job: Job, blocked: BlockingLimit) -> Reason:
     """A site limit leaves too little for the job."""
     allowance, limit = blocked.allowance, blocked.allowance.limit
-    held = [job for job in blocked.jobs_ahead if job.running]
-    running = [*allowance.kept, *(other.id for other in held)]
-    waiting = [other.id for other in blocked.jobs_ahead if not other.running]
+    running_jobs = [job for job in blocked.jobs_ahead if job.running]
+    running = [*allowance.kept, *(job_ahead.id for job_ahead in running_jobs)]
+    waiting = [job_ahead.id for job_ahead in blocked.jobs_ahead if not job_ahead.running]
     uses = []
     if limit.gpus is not None:
-        used = allowance.kept_gpus + sum(limit.taken(o.id, o.running.gpus) for o in held)
-        asked = sum(limit.taken(o.id, min(o.reqs)) for o in blocked.jobs_ahead if not o.running)
+        used_amount = allowance.kept_gpus + sum(
+            limit.taken(o.id, o.running.gpus) for o in running_jobs
+        )
+        requested_amount = sum(
+            limit.taken(o.id, min(o.reqs)) for o in blocked.jobs_ahead if not o.running
+        )
         shares = (
-            (used / limit.scale, "in use by", running),
-            (asked / limit.scale, "asked for by", waiting),
+            (used_amount / limit.scale, "in use by", running),
+            (requested_amount / limit.scale, "asked for by", waiting),
         )
         uses.append(_shares(count_of(limit.gpus / limit.scale, limit.unit), *shares))
     if limit.count is not None:
@@ -96,18 +100,20 @@ def over_limit(job: Job, blocked: BlockingLimit) -> Reason:
 _NAMED_MAX = 5
 
 
-def _shares(most: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
+def _shares(limit_text: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
     """Such as `2 of 2 GPUs in use by 17, 21`, without shares that no job has."""
     parts = [
-        f"{amount:.12g} of {most} {words} {_named(jobs)}" for amount, words, jobs in shares if jobs
+        f"{amount:.12g} of {limit_text} {words} {_named(jobs)}"
+        for amount, words, jobs in shares
+        if jobs
     ]
-    return "; ".join(parts) or f"{most} at most"
+    return "; ".join(parts) or f"{limit_text} at most"
 
 
 def _named(jobs: Sequence[JobId]) -> str:
     """Such as `17, 21`; of many the first ones."""
-    more = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
-    return f"{', '.join(jobs[:_NAMED_MAX])}{more}"
+    rest_text = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
+    return f"{', '.join(jobs[:_NAMED_MAX])}{rest_text}"
 
 
 def nothing_fits(job: Job, idle: Sequence[tuple[Node, int]]) -> Reason:
@@ -138,11 +144,11 @@ def _device(node: Node) -> str:
     return "CPUs" if is_cpu(node.gpu_type) else "GPUs"
 
 
-def lost(job: Job, configurations: int, priority: float, placed: int) -> Reason:
+def lost(job: Job, configurations: int, priority: float, placement_count: int) -> Reason:
     """Other jobs got the GPUs of the job's configurations."""
     text = (
-        f"its priority is {priority:.4g}, and what the {placed} jobs placed got was worth more"
-        f" than any of its configurations ({configurations}, of {sizes(job)} GPUs)"
+        f"its priority is {priority:.4g}, and what the {placement_count} jobs placed got was"
+        f" worth more than any of its configurations ({configurations}, of {sizes(job)} GPUs)"
     )
     return Reason(ReasonCode.LOST_TO_OTHERS, text)
 

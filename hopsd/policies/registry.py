@@ -49,8 +49,10 @@ def names() -> list[str]:
 
 def installed() -> dict[str, EntryPoint]:
     """Policies of other packages. None of them replaces one of ours or a rival."""
-    taken = POLICIES.keys() | rivals().keys()
-    return {name: point for name, point in _entry_points(GROUP).items() if name not in taken}
+    reserved_names = POLICIES.keys() | rivals().keys()
+    return {
+        name: point for name, point in _entry_points(GROUP).items() if name not in reserved_names
+    }
 
 
 def rivals() -> dict[str, EntryPoint]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from hopsd import __version__
@@ -60,8 +61,13 @@ def document(
     seen: Observation | None,
     result: RoundResult | None,
     predictions: Predictions | None = None,
+    hung: Mapping[JobId, Document] = MappingProxyType({}),
+    idle: Mapping[JobId, str] = MappingProxyType({}),
 ) -> Document:
-    """Everything known at the end of a tick. ``result`` None: no round was run."""
+    """Everything known at the end of a tick. ``result`` None: no round was run. ``hung``: jobs
+    whose training hangs, with what `hopsd.service.hung_jobs` tells of each; ``idle``: a sentence of
+    each that does nothing.
+    """
     doc: Document = {
         "version": __version__,
         "mode": service.mode,
@@ -90,11 +96,31 @@ def document(
                 continue
             row = _row(job, seen, plans.get(job.id), result, undone)
             row["predicted"] = _predicted(job, predictions)
+            row["hung"] = hung.get(job.id) if job.state in OCCUPYING else None
+            row["idle"] = idle.get(job.id) if job.state in OCCUPYING else None
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)
         doc["waiting"].sort(key=lambda row: -(row["priority"] or 0.0))
     return doc
+
+
+def with_health(doc: Document, slow: Mapping[str, str], lemons: Mapping[str, str]) -> Document:
+    """The document with what its nodes are like: a sentence on each that is ``slow``, or one of
+    the ``lemons`` that break jobs.
+    """
+    nodes = []
+    for node in doc["nodes"]:
+        texts = [text[node["name"]] for text in (slow, lemons) if node["name"] in text]
+        nodes.append(
+            {
+                **node,
+                "health": "; ".join(texts),
+                "slow": node["name"] in slow,
+                "breaks_jobs": node["name"] in lemons,
+            }
+        )
+    return {**doc, "nodes": nodes}
 
 
 def _predicted(job: JobReading, predictions: Predictions | None) -> Document | None:

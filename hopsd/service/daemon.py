@@ -31,12 +31,12 @@ from hopsd.errors import (
     StoreUnavailableError,
 )
 from hopsd.formats.health import health_json
+from hopsd.learning.save_reader import SaveReader
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.privacy import Private, Viewer
 from hopsd.rest.server import RestServer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
-from hopsd.serve.health import HealthService
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import LocalServer, Request
 from hopsd.serve.when import when
@@ -100,7 +100,12 @@ class Daemon:
         commands = SlurmCommands(ASK_SECONDS)
         self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
-        port, why = choose_port(config.slurm, assure=leader.assure, answered=self._alive)
+        port, why = choose_port(
+            config.slurm,
+            assure=leader.assure,
+            answered=self._alive,
+            saves=SaveReader(lambda: self._config.knowledge.report_dir),
+        )
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
 
@@ -111,7 +116,6 @@ class Daemon:
                 claim()  # else the first tick that reaches both does
             self._controller = Controller(config, port, why, store, leader, claim)
             self._answers = QueryService(self._controller, store, self._privacy, config)
-            self._health = HealthService(store)
             self._waker = Waker(partial(read_activity, commands))
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):
@@ -275,7 +279,7 @@ class Daemon:
     def _health_of_nodes(self, request: Request) -> Any:
         if self._viewer(request).hides(Private.NODES):
             raise HopsError("what nodes are like is private here: ask root or Slurm's operators")
-        return health_json(self._health.health(self._answers.document["nodes"]))
+        return health_json(self._controller.health.health(self._answers.document["nodes"]))
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)

@@ -50,12 +50,12 @@ class Speeds:
         return min(per_gpu, default=0.0) * allocation.gpus
 
     def _per_gpu(
-        self, tables: Mapping[GpuType, ThroughputTable], gpu_type: GpuType, where: Allocation
+        self, tables: Mapping[GpuType, ThroughputTable], gpu_type: GpuType, allocation: Allocation
     ) -> float:
         table = tables.get(gpu_type)
         if table is None:
             return 0.0
-        return per_gpu(table, where.gpus, len(where.nodes))
+        return per_gpu(table, allocation.gpus, len(allocation.nodes))
 
     def safe_name(self, workload: WorkloadName) -> WorkloadName:
         """A name that a job's comment may carry."""

@@ -52,6 +52,7 @@ UNREGISTERED = " (slurmd has not registered)"
 # slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
 # and a second (22.05, 24.11, 26.05). That is not the user's own begin time.
 _REQUEUE_DELAY_SECONDS = 125
+_CREDENTIAL_SECONDS = 119
 
 _PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _RUNNING = frozenset({"RUNNING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"})
@@ -278,6 +279,7 @@ def job_reading(
         stranded=stranded(job.get("dependency"), mine, known),
         waits_for=dependency_text(job.get("dependency")),
         begin=_begin(job, state),
+        requeued_held=_requeued_held(job, words),
         start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
         end=(number(job.get("end_time")) or 0.0) if state.finished else 0.0,
         time_limit_seconds=minutes * 60 if minutes else None,
@@ -441,6 +443,21 @@ def _begin(job: Mapping[str, Any], state: SlurmState) -> float:
     submit = number(job.get("submit_time")) or 0.0
     requeued = bool(number(job.get("restart_cnt"))) and begin - submit <= _REQUEUE_DELAY_SECONDS
     return begin if state is SlurmState.PENDING and begin > submit and not requeued else 0.0
+
+
+def _requeued_held(job: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Whether it waits as `scontrol requeuehold` left it. SPECIAL_EXIT: RequeueExitHold, the
+    script's own wish to be started again.
+    """
+    delay = (number(job.get("eligible_time")) or 0.0) - (number(job.get("submit_time")) or 0.0)
+    return (
+        slurm_state(words) is SlurmState.PENDING
+        and "SPECIAL_EXIT" not in words
+        and number(job.get("priority")) == 0
+        and _reason(job) == "JobHeldUser"
+        and bool(number(job.get("restart_cnt")))
+        and _CREDENTIAL_SECONDS <= delay <= _REQUEUE_DELAY_SECONDS
+    )
 
 
 def _exit(value: Any) -> tuple[int, int]:

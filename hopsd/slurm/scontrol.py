@@ -18,7 +18,7 @@ from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
-from hopsd.slurm.breaker import Breaker
+from hopsd.slurm.breaker import GuardedCommands
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn
@@ -92,7 +92,7 @@ class ScontrolAdapter:
         self._clock = clock
         self._shadow = shadow
         self._scripts = Scripts(self._commands)
-        self._slurmdbd = Breaker("slurmdbd", self._commands)
+        self._slurmdbd = GuardedCommands("slurmdbd", self._commands)
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.queue.service_window import limited
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable
+from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
 from hopsd.model.rules import Limit, Rules
 from hopsd.policies.reasons import nothing_fits, over_limit
+from hopsd.policies.registry import get
 
 ASKS = "it asks for 2 GPUs or more"
 
@@ -42,6 +46,18 @@ def test_a_running_job_before_it_uses_the_limit_and_a_waiting_one_asks_for_it() 
         f"QOS small: 4 of 5 GPUs in use by 1, 2; 1 of 5 GPUs asked for by 3; {ASKS}",
         f"QOS few: 2 of 3 jobs running: 1, 2; 1 of 3 jobs before it: 3; {ASKS}",
     ]
+
+
+@pytest.mark.parametrize(("gpus", "fragments"), [((64,), 0), ((3, 3), 1)])
+def test_gpus_are_no_fragments_for_want_of_a_job_that_could_never_run(
+    gpus: tuple[int, ...], fragments: int
+) -> None:
+    jobs = tuple(job(str(number), count) for number, count in enumerate(gpus))
+    nodes = (Node(NodeName("n0"), GpuType("a"), 4, 4),)
+    for name in ("hops", "hops+"):
+        snapshot = Snapshot(0.0, RoundInfo(first=True, seconds=60.0), nodes, jobs)
+        plan = get(name)(snapshot, PlanSettings())
+        assert plan.fragments == fragments
 
 
 def idle(name: str, gpu_type: str, count: int) -> tuple[Node, int]:

@@ -14,7 +14,7 @@ from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.site.room import PartitionSelector
 from hopsd.core.snapshot.job import Context, JobFacts, SnapshotJob, Speeds, snapshot_job
-from hopsd.core.snapshot.pinning import Pinning, Stay
+from hopsd.core.snapshot.pinning import Pinning, Stay, Unsaved
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
@@ -67,7 +67,13 @@ def build_snapshot(
     """Build a snapshot: the schedulable nodes and the jobs with a valid comment."""
     nodes = _nodes(reading, settings.racks)
     context = _context(reading, nodes, knowledge, info, settings)
-    pinning = Pinning(context.up, context.access, settings.pinned, settings.unsaved)
+    pinning = Pinning(
+        context.up,
+        context.access,
+        settings.pinned,
+        settings.unsaved,
+        frozenset() if settings.unsaved is Unsaved.MOVES else knowledge.ended_by_signal,
+    )
     jobs: list[Job] = []
     pinned: set[JobId] = set()
     notes: dict[JobId, str] = {}

@@ -12,7 +12,7 @@ from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
 from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
-from hopsd.core.snapshot.pinning import UNSAVED_NOTE, Stay
+from hopsd.core.snapshot.pinning import STAY_NOTES, UNSEEN_SAVE_NOTE, Stay
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
@@ -111,7 +111,10 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
     rules = context.rules.of(of.read, memory, of.comment.shape, of.comment.per_node, where)
     if context.racked:
         rules = on_racks(rules, of.read, of.record.wait_seconds)
-    unsaved = UNSAVED_NOTE if of.stay is Stay.UNTIL_SAVED else ""
+    unsaved = STAY_NOTES.get(of.stay, "")
+    movable = of.stay is Stay.NO and of.read.state is SlurmState.RUNNING
+    if movable and of.record.saved is False:
+        unsaved = UNSEEN_SAVE_NOTE
     racks = racks_note(of.read, of.record.wait_seconds, racked=context.racked)
     types = context.types.of(of.read)
     mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE

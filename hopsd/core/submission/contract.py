@@ -86,6 +86,7 @@ def _asked(said: Mapping[str, str]) -> Asked:
         signal_steps=name in SIGNALS and target == "steps",
         signal_seconds=_whole(seconds) if name in SIGNALS else None,
         traps=frozenset(said["traps"].split(",")) - {"none"} if said.get("traps") else None,
+        ends=frozenset(filter(None, said.get("ends", "").split(","))),
         ranks=_whole(said.get("ranks")),
         switches=_whole(switches),
         switches_seconds=int(wait) if _SECONDS_WORD.fullmatch(wait) else None,

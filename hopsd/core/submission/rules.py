@@ -83,12 +83,12 @@ class RulesOnNodes:
 
 
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
-    """The nodes with the GPU type, features, disk and other GRES that the job asks for.
+    """The nodes with the GPU type, features, memory, disk and other GRES that the job asks for.
 
     For ``[a|b]`` the alternative with most GPUs.
     Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
     """
-    asked = job.asked
+    asked, wanted_mb = job.asked, job.requested_node_mb
     wanted = dict(_gres(item) for item in asked.gres.split(",") if item)
     fitting = [
         node
@@ -99,6 +99,7 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
         and not (asked.exclusive and node.mixed)
         and all(node.gres.get(name, 0) >= count for name, count in wanted.items())
         and node.disk_mb >= asked.disk_mb
+        and (wanted_mb is None or node.memory_mb is None or node.memory_mb >= wanted_mb)
     ]
     if job.features:
         choices = [

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -250,7 +251,7 @@ def _nodes(doc: Document, most: int | None) -> Any:
             node["gpu_type"],
             node["gpus"],
             node["idle"],
-            node["state"] if node["usable"] else f"{node['state']} (not used)",
+            _node_state(node),
             _held(node),
         )
         for node in doc["nodes"]
@@ -258,6 +259,11 @@ def _nodes(doc: Document, most: int | None) -> Any:
     columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
     most, of = _rows(doc, "nodes", rows, most)
     return table("Nodes", columns, rows, most=most, of=of)
+
+
+def _node_state(node: Document) -> str:
+    state = node["state"] if node["usable"] else f"{node['state']} (not used)"
+    return f"{state}; {node['health']}" if node.get("health") else str(state)
 
 
 def _held(node: Document) -> dict[str, int]:
@@ -274,7 +280,7 @@ def running(doc: Document, most: int | None) -> Any:
             job["name"],
             job["reqs"],
             job["placement"],
-            "profiling" if job["profiling"] else "training",
+            _doing(job),
             duration(doc["time"] - job["since"]) if job["since"] else "-",
             duration(job["wait_seconds"]),
             job["latency_ratio"],
@@ -295,6 +301,14 @@ def running(doc: Document, most: int | None) -> Any:
         most=most,
         of=of,
     )
+
+
+def _doing(job: Document) -> str:
+    if job.get("hung"):
+        return "hangs"
+    if job.get("idle"):
+        return "idle"
+    return "profiling" if job["profiling"] else "training"
 
 
 def _progress(job: Document) -> str:
@@ -504,11 +518,34 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("restarts", row["restarts"]),
         ("samples", _progress(row)),
     ]
+    facts += _hung(row)
+    if row.get("idle"):
+        facts.append(("noticed", row["idle"]))
     if row["noticed"]:
         facts.append(("noticed", row["noticed"]))
     if row["reason"]:
         facts.append(("waits because", f"{row['code']}: {row['reason']}"))
     return facts
+
+
+def _hung(row: Document) -> list[tuple[str, object]]:
+    """What hangs, and where its ranks stand; an older hopsd does not tell."""
+    hung = row.get("hung")
+    if not hung:
+        return []
+    facts: list[tuple[str, object]] = [("training", hung["text"])]
+    facts += [(f"rank {rank['rank']}", standing(rank)) for rank in hung["ranks"][:FIRST]]
+    folders = sorted({str(Path(r["stacks"]).parent) for r in hung["ranks"] if r["stacks"]})
+    if folders:
+        facts.append(("stacks of all ranks", f"in {', '.join(folders)[:500]}"))
+    return facts
+
+
+def standing(rank: Document) -> str:
+    """Where a rank of a training that hangs stands."""
+    call = f" in {rank['waits_in']}" if rank["waits_in"] else ""
+    line = f", at {rank['line']}" if rank["line"] else ""
+    return f"{rank['state']}{call} on {rank['node']}{line}"
 
 
 def _recorded(record: Document) -> list[tuple[str, object]]:
