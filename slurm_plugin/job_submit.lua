@@ -194,6 +194,7 @@ local KEYS = {
   { "shape", "any or even or node", is_one_of("any", "even", "node") },
   { "per_node", "GPUs on each node, from " .. GPUS[3], is_whole_from(GPUS) },
   { "profile", "yes or no", is_one_of("yes", "no") },
+  { "segment", "nodes in a rack together, from " .. GPUS[3], is_whole_from(GPUS) },
 }
 local KEY_NAMES, KEY_OF = {}, {}
 for position, key in ipairs(KEYS) do
@@ -832,6 +833,34 @@ local function open_mode_of(job)
   return letter == "a" and "append" or letter == "t" and "truncate" or nil
 end
 
+-- Whether a job has a flag that this Slurm knows (nil: none). Lua 5.1 has no operators on bits; flags and their sum are
+-- exact in a double.
+local function has_flag(job, flag)
+  return flag and job.bitflags and math.floor(job.bitflags / flag) % 2 == 1
+end
+
+-- How many nodes at a time are to be in one block. Slurm tells this script of --segment from 26.05 on; before, it is
+-- read where it was given.
+local function segment_of(job, values)
+  local variable = job.environment and job.environment.SBATCH_SEGMENT_SIZE
+  local size = values.segment or given(job.segment_size) and job.segment_size > 0 and string.format("%.0f", job.segment_size)
+    or given(variable) and variable or option_in(job.script, "^#SBATCH.*%-%-segment[= ]+[\"']?(%d+)")
+  size = tonumber(size)
+  return size and size >= 1 and size % 1 == 0 and size <= GPUS[2] and string.format("%.0f", size) or nil
+end
+
+-- "spread", "consolidate", both joined by ',', or nil: where segments are to be, as sbatch's options of these names say.
+local function segments_of(job)
+  local words = {}
+  for _, name in ipairs({ "spread", "consolidate" }) do
+    local flag, variable = slurm[name:upper() .. "_SEGMENTS"], job.environment and job.environment["SBATCH_" .. name:upper() .. "_SEGMENTS"]
+    local asked = given(variable) or option_in(job.script, "^#SBATCH.*(%-%-" .. name .. "%-segments)")
+    if flag then asked = has_flag(job, flag) end
+    if asked then words[#words + 1] = name end
+  end
+  return joined(words)
+end
+
 -- Whether a shell submits a job as it is stopped: Slurm ends it by TERM, on which it runs its EXIT trap.
 local function resubmits(text)
   for _, handler in ipairs(handlers_of(text)) do
@@ -1175,6 +1204,9 @@ local function read_request(job, values)
   add("starts", starts_of(job))
   add("switches", given(job.req_switch) and job.req_switch > 0 and string.format("%.0f", job.req_switch)
     .. (given(job.wait4switch) and string.format("@%.0f", job.wait4switch) or ""))
+  o.segment, o.segment_is_ours = segment_of(job, values), job.segment_size ~= nil
+  add("segment", o.segment)
+  add("segments", o.segment and segments_of(job))
   o.fixed = fixed_on_node(job.script, o.shape)
   add("ranks", o.fixed and string.format("%d", o.fixed.count))
   o.repeats = repeats_of(job.script)
@@ -1294,6 +1326,13 @@ local function warn_of_moves(script, o, values, job)
   return text .. "preempt=no in the comment disables moving"
 end
 
+-- Slurm before 26.05 keeps an option that this script cannot take off the job.
+local function warn_of_segment(script, o)
+  if not o.segment or o.segment_is_ours or not option_in(script, "^#SBATCH.*%-%-segment[= ]") then return nil end
+  return string.format("topology/block of this Slurm starts no job with --segment on nodes that hops names: write segment=%s in "
+    .. "the comment in place of it", o.segment)
+end
+
 -- What becomes of profile=yes; nil without it. hopsd/core/queue/profiling.py decides.
 local function warn_of_profile(_, o, values)
   if values.profile ~= "yes" then return nil end
@@ -1379,14 +1418,19 @@ local IGNORED = {
   { "--core-spec", "core_spec", NO_VAL16 },
   { "--thread-spec", "thread_spec", NO_VAL16 },
   { "--prefer", "prefer", "" },
-  { "--segment", "segment_size", 0 },
 }
 
-local CLEARED_FLAGS = {
+local IGNORED_FLAGS = {
   { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
   { "--spread-job", slurm.SPREAD_JOB },
   { "--use-min-nodes", slurm.USE_MIN_NODES },
 }
+
+local function clear_flag(job, flag)
+  local there = has_flag(job, flag)
+  if there then job.bitflags = job.bitflags - flag end
+  return there
+end
 
 local function clear_shape(job)
   local ignored = {}
@@ -1402,14 +1446,15 @@ local function clear_shape(job)
     ignored[#ignored + 1] = "--oversubscribe, --exclusive=user"
     job.shared = NO_VAL16
   end
-  for _, entry in ipairs(CLEARED_FLAGS) do
+  for _, entry in ipairs(IGNORED_FLAGS) do
     local option, flag = entry[1], entry[2]
-    -- Lua 5.1 has no operators on bits; flags and their sum are exact in a double.
-    if flag and job.bitflags and math.floor(job.bitflags / flag) % 2 == 1 then
-      ignored[#ignored + 1] = option
-      job.bitflags = job.bitflags - flag
-    end
+    if clear_flag(job, flag) then ignored[#ignored + 1] = option end
   end
+  -- hopsd names nodes that keep the segments. topology/block accepts named nodes of several blocks only where each is
+  -- a segment of its own (26.05).
+  if job.segment_size ~= nil then job.segment_size = 1 end
+  clear_flag(job, slurm.SPREAD_SEGMENTS)
+  clear_flag(job, slurm.CONSOLIDATE_SEGMENTS)
   if job.contiguous == 1 then ignored[#ignored + 1] = "--contiguous" end
   job.min_nodes, job.max_nodes = 1, NO_VAL
   job.min_cpus, job.max_cpus = 1, NO_VAL -- sbatch derives min_cpus from --ntasks
@@ -1456,7 +1501,7 @@ local function accept(job, partitions, values, asked, word)
   end
   local rest = remark(job.comment)
   if rest then tell(rest) end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_moves }) do
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_moves }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end
   end

@@ -29,7 +29,8 @@ _JOB = "id user submit wait age priority reqs preemptible running sensitivity th
 _JOB_MAY_HAVE = (
     "samples state restart_seconds time_limit_seconds server_factor app running_since"
     " nodes shape per_node exclusive cores_per_gpu memory_mb_per_gpu memory_mb_per_node"
-    " max_nodes max_per_node min_gpus segment max_switches across share qos_weight tier gives_way"
+    " max_nodes max_per_node min_gpus segment spread_segments consolidate_segments max_switches"
+    " across share qos_weight tier gives_way"
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
@@ -147,6 +148,8 @@ def _rules(fields: Fields) -> Rules:
         min_gpus=fields.get("min_gpus", _counts_by_type, ()),
         segment=fields["segment"].or_none(lambda count: count.whole(minimum=1)),
         max_switches=fields["max_switches"].or_none(lambda count: count.whole(minimum=1)),
+        spread_segments=fields.get("spread_segments", flag, False),
+        consolidate_segments=fields.get("consolidate_segments", flag, False),
     )
 
 

@@ -326,7 +326,7 @@ class ReportReader:
                 report.world,
                 report.pid,
                 report.program,
-                report.ended,
+                report.final,
                 report.pause,
                 heard=self._heard.get(name, 0.0),
                 written=written / 1e9,
@@ -359,6 +359,7 @@ class ReportReader:
         programs: Mapping[Run, str],
     ) -> Iterator[ThroughputRecord]:
         types = {node.name: node.gpu_type for node in reading.nodes}
+        leaf = {node.name: node.leaf for node in reading.nodes}
         runs: dict[Run, list[Report]] = defaultdict(list)
         for report in reports:
             runs[report.job, report.run].append(report)
@@ -388,6 +389,7 @@ class ReportReader:
                         at=min(reading.now, max(report.at for report in run_speeds.reports)),
                         user=jobs[run[0]].user,
                         batch=run_speeds.batch,
+                        leaves=len({leaf.get(name, "") for name in allocation.nodes}),
                     )
 
 

@@ -273,6 +273,11 @@ def _plan(document: Mapping[str, Any], result: RoundResult) -> Iterator[Metric]:
     yield _one("hops_plan_configurations", "Placements that were weighed.", plan.configurations)
     yield _one("hops_fragmented_gpus", "GPUs left idle while jobs wait.", plan.fragments)
     yield _one(
+        "hops_rack_fragmented_gpus",
+        "Whole racks' worth of idle GPUs on racks of use to no waiting rack-bound job.",
+        plan.rack_fragments,
+    )
+    yield _one(
         "hops_fitting_jobs",
         "Jobs that wait for GPUs although idle ones would hold them.",
         fitting(document, result),

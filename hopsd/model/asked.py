@@ -26,8 +26,9 @@ class Asked:
     gets there, None: one per GPU.
     ``switches``: the most leaf switches that its nodes may be on, None: any number;
     ``switches_seconds``: how long it would wait for that, None: for ever. ``segment``: how many
-    nodes at a time are to be on one leaf switch or block, None: any. ``starts``: what the
-    script starts its training by, where that matters to measuring it
+    nodes at a time are to be on one leaf switch or block, None: any; ``spread_segments``: each on
+    one of its own; ``consolidate_segments``: all below one switch or aggregated block.
+    ``starts``: what the script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
     "submits" jobs, "requeues" the job, "counts" its restarts; "resubmits": submits a job when it is
     stopped.
@@ -56,6 +57,8 @@ class Asked:
     switches: int | None = None
     switches_seconds: int | None = None
     segment: int | None = None
+    spread_segments: bool = False
+    consolidate_segments: bool = False
     starts: frozenset[str] = frozenset()
     repeats: frozenset[str] = frozenset()
 

@@ -104,6 +104,16 @@ class Hold(StrEnum):
     USER = "user"
 
 
+class SeveralBlocks(StrEnum):
+    """On which named nodes in several blocks of topology/block Slurm starts a job. ``ANY``: it has
+    no such plugin; ``EVEN``: with equally many GPUs on each; ``NONE``.
+    """
+
+    ANY = "any"
+    EVEN = "even"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeReading:
     """A node with GPUs. ``usable`` False while drained, down or unknown (see ``state_text``).
@@ -139,6 +149,11 @@ class NodeReading:
     by_type: bool = False
     disk_mb: int = 0
     completing_seconds: float = 0.0
+
+    @property
+    def leaf(self) -> str:
+        """Its leaf switch, block or rack; nodes without one are together on the leaf ""."""
+        return self.switches[-1] if self.switches else ""
 
     @property
     def completing(self) -> bool:
@@ -314,6 +329,7 @@ class Reading:
     ``others``: running jobs that hops does not manage; ``site``: what accounts, QOS and partitions
     allow. ``partition_memory``: partitions with their own defaults. ``licences``: those that hops
     jobs request. ``problems``: servers that do not answer, and what is unknown meanwhile.
+    ``several_blocks``: what Slurm allows over several blocks.
     """
 
     now: float
@@ -326,6 +342,7 @@ class Reading:
     partition_memory: Mapping[str, SiteMemory] = field(default_factory=dict)
     licences: Mapping[str, Licence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    several_blocks: SeveralBlocks = SeveralBlocks.ANY
 
     def memory_of(self, job: JobReading) -> SiteMemory:
         """The memory defaults of the job's first partition."""

@@ -31,8 +31,10 @@ class Rules:
     ``max_nodes``: the most servers; ``max_per_node``: the most GPUs on each; None: no bound.
     ``min_gpus``: the fewest GPUs in all on a type, where not 1: with fewer it ran out of memory.
     ``segment``: servers come in groups of exactly so many, each group on one leaf switch; fewer
-    servers than one group are all on one leaf. ``max_switches``: the most leaves. With either, the
-    servers need not be neighbours.
+    servers than one group are all on one leaf. ``spread_segments``: each group on a leaf of its
+    own; ``consolidate_segments``: all groups below one switch of the lowest level that has one with
+    as many servers. ``max_switches``: the most leaves. With segments or it, the servers need not be
+    neighbours.
     On each node a placement takes ``cores_per_gpu`` times its GPUs there, rounded up to whole
     cores, and ``memory_mb_per_gpu`` times its GPUs there plus ``memory_mb_per_node``.
 
@@ -52,6 +54,8 @@ class Rules:
     min_gpus: tuple[tuple[GpuType, int], ...] = ()
     segment: int | None = None
     max_switches: int | None = None
+    spread_segments: bool = False
+    consolidate_segments: bool = False
 
     def __post_init__(self) -> None:
         if self.per_node is not None and (self.shape is not ShapeRule.EVEN or self.per_node < 1):

@@ -12,7 +12,7 @@ from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import form_of, in_one, spread
 from hopsd.core.placement.factors import Factors
-from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
+from hopsd.core.placement.rack_sets import NO_LEVELS, LeafServers, Levels, leaf_numbers
 from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
@@ -245,9 +245,9 @@ class Servers:
         """
         nodes = self._by_type[gpu_type]
         numbers = np.array([self._at[node.name] for node in nodes])
-        leaf_servers = LeafServers(
-            numbers, np.array(node_limits, dtype=np.int64), self._leaf[numbers]
-        )
+        idle = np.array(node_limits, dtype=np.int64)
+        levels = Levels.of(nodes) if job.rules.consolidate_segments else NO_LEVELS
+        leaf_servers = LeafServers(numbers, idle, self._leaf[numbers], levels)
         shapes = spread(leaf_servers, gpus, form_of(job.rules)).shapes
         if not len(shapes):
             return None

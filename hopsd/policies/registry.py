@@ -13,6 +13,7 @@ from typing import cast
 from hopsd.errors import InputError
 from hopsd.policies.by_tier import ByTier
 from hopsd.policies.protocol import Policy
+from hopsd.policies.rack_fragments import RackFragments
 from hopsd.policies.staggered import Staggered
 from hopsd.policies.within_rules import WithinRules
 
@@ -92,6 +93,6 @@ def get(name: str) -> Policy:
 
 def complete(policy: Policy) -> Policy:
     """``policy`` by partitions' tiers, its plans kept within accounts' and scripts' rules, its
-    starts in an order that Slurm may change.
+    starts in an order that Slurm may change; they tell their fragments of racks.
     """
-    return Staggered(WithinRules(ByTier(policy)))
+    return RackFragments(Staggered(WithinRules(ByTier(policy))))

@@ -148,6 +148,7 @@ def _round(result: RoundResult) -> Document:
         "upper_bound": plan.upper_bound,
         "gap": plan.gap,
         "fragments": plan.fragments,
+        "rack_fragments": plan.rack_fragments,
         "configurations": plan.configurations,
         "window": list(plan.window),
         "adjusted": list(plan.adjusted),
@@ -340,9 +341,14 @@ def sentence_of(result: RoundResult) -> str:
     text = (
         f"{kind} of {count_of(len(plan.window) + len(plan.adjusted), 'jobs')} in {seconds:.2f} s"
         f" ({plan.status}, gap {plan.gap:.2%}), {len(plan.waiting)} wait,"
-        f" {plan.fragments} fragments"
+        f" {plan.fragments} fragments{of_racks(plan.rack_fragments)}"
     )
     return f"{text}: {count_outcomes(result.outcomes)}" if result.outcomes else text
+
+
+def of_racks(rack_fragments: int) -> str:
+    """What is added to a number of fragments, "" if nothing."""
+    return f", {rack_fragments} of them of use to no rack-bound job" if rack_fragments else ""
 
 
 def count_outcomes(outcomes: Collection[StepOutcome]) -> str:

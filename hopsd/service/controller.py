@@ -17,6 +17,7 @@ from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, bac
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
+from hopsd.core.snapshot.build import with_racks
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
 from hopsd.learning.learner import Learner
@@ -378,6 +379,7 @@ class Controller:
         half_life = self._settings.snapshot.estimator.half_life_seconds
         reading = self._seen.reading
         try:
+            reading = with_racks(reading, self._settings.snapshot.racks)
             unread = self._learner.learn(reading, half_life)
             self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
             others = [job for job in reading.jobs if job.id not in self._hung_jobs.rows()]

@@ -153,7 +153,11 @@ class VirtualCluster(InstantPort):
         self._usage = Usage(self.shares)
         for server in self.cluster.servers:
             self._nodes[server.name] = NodeReading(
-                server.name, server.gpu_type, server.gpus, cores=server.gpus
+                server.name,
+                server.gpu_type,
+                server.gpus,
+                cores=server.gpus,
+                switches=server.switches,
             )
             self._idle[server.name] = server.gpus
         for i, job in enumerate(self.workload.jobs):
@@ -313,6 +317,7 @@ class VirtualCluster(InstantPort):
             submit=spec.submit,
             hold=Hold.HOPS,
             dependency=self._early(spec),
+            asked=spec.asked,
         )
         self._jobs[spec.id] = _VirtualJob(spec, spec.samples, reading)
         self._users[spec.id] = spec.user

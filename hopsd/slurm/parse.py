@@ -9,7 +9,7 @@ since 22.05. What is glanced at between two readings has no text of users.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -472,21 +472,6 @@ def _exit(value: Any) -> tuple[int, int]:
 def records(text: str) -> list[Mapping[str, str]]:
     """The fields of each line of ``scontrol show -o``; of duplicate keys the first counts."""
     return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
-
-
-def node_switches(records: Iterable[Mapping[str, str]]) -> dict[NodeName, tuple[str, ...]]:
-    """The switches above each node, top down, of ``scontrol show topology``; empty where Slurm
-    knows none. Of topology/block the node's block alone.
-    """
-    above: dict[NodeName, list[tuple[int, str]]] = defaultdict(list)
-    for fields in records:
-        name, level = fields.get("SwitchName"), fields.get("Level", "")
-        if fields.get("BlockName"):
-            name, level = fields["BlockName"], "0"
-        if name and level.isdecimal():
-            for node in node_names(fields.get("Nodes", "")):
-                above[node].append((-int(level), name))
-    return {node: tuple(name for _, name in sorted(found)) for node, found in above.items()}
 
 
 def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:

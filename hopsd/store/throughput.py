@@ -35,7 +35,7 @@ def newest(connection: Connection) -> tuple[ThroughputRecord, ...]:
 
 
 _NEWEST = """
-SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at, "user", batch
+SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at, "user", batch, leaves
 FROM (
     SELECT *, row_number() OVER (
         PARTITION BY workload, gpu_type, node, gpus, nodes, "user" ORDER BY at DESC, per_gpu

@@ -289,10 +289,10 @@ class Session:
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""
         counts, share = recorder.counts, self._hooks.sharing
-        each = self._job.batch
-        if each and not LAST_BATCHES * each < recorder.samples / max(1, recorder.batches) <= each:
+        each, mean = self._job.batch, recorder.samples / max(1, recorder.batches)
+        if each and (recorder.unclear or not LAST_BATCHES * each < mean <= each):
             return recorder.batches * each, counts.timed_batches * each, "comment"
-        if not recorder.samples:
+        if recorder.unclear or not recorder.samples:
             return 0, 0, ""
         source = "batch" if 2 * counts.read >= counts.batches else "input"
         return recorder.samples / share, counts.timed_samples / share, source

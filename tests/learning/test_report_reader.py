@@ -414,3 +414,20 @@ def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, obje
     put(tmp_path, report(stall=STANDS_STILL | wrong))
     (refused,) = look(ReportReader(tmp_path), reading(job())).refused
     assert f"{next(iter(wrong))}: accepted" in refused.reason
+
+
+@pytest.mark.parametrize(("final", "seconds", "records"), [(True, 0.4, 1), (False, 0.4, 0)])
+def test_a_whole_run_may_be_short(
+    tmp_path: Path, final: bool, seconds: float, records: int
+) -> None:
+    """Trainings of a few short iterations have a speed, too, once they have ended."""
+    short = timed(20, 640, seconds)
+    put(tmp_path, report(iterations=23, samples=736, final=final, **short))
+    reader = ReportReader(tmp_path)
+    collected = look(reader, reading(job()))
+    assert [record.per_gpu for record in collected.records] == [1600.0] * records
+    # What is new in the last report of a longer run is too little by itself.
+    more = timed(40, 1280, 2 * seconds)
+    put(tmp_path, report(iterations=43, samples=1376, final=True, at=NOW + 5, **more))
+    later = look(reader, reading(job(), now=NOW + 5))
+    assert len(later.records) == 1 - records

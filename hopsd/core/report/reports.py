@@ -46,8 +46,8 @@ class Report:
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
-    from the passes; None with one rank or an older plugin. ``ended``: this is its last report.
-    ``pause``: what it says of itself while it makes no steps.
+    from the passes; None with one rank or an older plugin. ``final``: the process has ended, or the
+    profile run has measured enough. ``pause``: what it says of itself while it makes no steps.
     ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
     went on; ``save_every``: seconds between the last two; None: not seen.
     ``first_step``, ``at``, ``saved_at``: epoch seconds by the compute node's clock.
@@ -76,7 +76,7 @@ class Report:
     saving: bool = False
     saved_at: float | None = None
     save_every: float | None = None
-    ended: bool = False
+    final: bool = False
     pause: Pause | None = None
 
 
@@ -120,7 +120,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         saving=document.get("saving") is True,
         saved_at=_optional(document, "saved_at", now + bounds.CLOCK_SKEW_SECONDS),
         save_every=_optional(document, "save_every"),
-        ended=document.get("final") is True,
+        final=document.get("final") is True,
         pause=parse_pause(document),
     )
     _check_sense(report, file_name)

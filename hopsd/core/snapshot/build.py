@@ -19,7 +19,7 @@ from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import RulesOnNodes, TypesNotes
+from hopsd.core.submission.rules import BlockRule, RulesOnNodes, TypesNotes
 from hopsd.model.devices import is_cpu
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, RackName, host_of
@@ -185,6 +185,7 @@ def _context(
         RulesOnNodes([node for node in reading.nodes if node.gpus], settings.cpus_per_gpu),
         TypesNotes(reading.nodes),
         any(node.switches for node in nodes),
+        BlockRule.of(reading),
     )
 
 
@@ -233,6 +234,14 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
         for n in reading.nodes
         if n.usable and n.gpus
     )
+
+
+def with_racks(reading: Reading, racks: Mapping[NodeName, RackName]) -> Reading:
+    """The reading with the racks that the administrator named, where Slurm knows no switches."""
+    if not racks:
+        return reading
+    nodes = (replace(node, switches=_switches(node, racks)) for node in reading.nodes)
+    return replace(reading, nodes=tuple(nodes))
 
 
 def _switches(node: NodeReading, racks: Mapping[NodeName, RackName]) -> tuple[str, ...]:

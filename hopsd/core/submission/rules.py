@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.model.ids import NodeName, host_of
-from hopsd.model.reading import JobReading, NodeReading, SiteMemory
+from hopsd.model.reading import JobReading, NodeReading, Reading, SeveralBlocks, SiteMemory
 from hopsd.model.rules import Rules, ShapeRule, interned
 
 _DECIMALS = 10**6
 """Fractions of a core per GPU or of a megabyte, rounded down: never more than was requested."""
+
+_EVEN_NOTE = "as many GPUs on each node: Slurm's topology/block starts it on no others"
+_ONE_BLOCK_NOTE = "within one block: before 26.05 Slurm starts it on no named nodes of several"
 
 _NAMED_MOST = 4
 """Nodes that a note names."""
@@ -114,7 +118,44 @@ def on_racks(rules: Rules, job: JobReading, waited: float) -> Rules:
     """``rules`` with what ``--segment`` and ``--switches`` ask of a job that has waited so many
     seconds.
     """
-    return replace(rules, segment=job.asked.segment, max_switches=_switches(job, waited))
+    return replace(
+        rules,
+        segment=job.asked.segment,
+        max_switches=_switches(job, waited),
+        spread_segments=job.asked.spread_segments,
+        consolidate_segments=job.asked.consolidate_segments,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRule:
+    """What Slurm's topology/block leaves of the placements on ``nodes``."""
+
+    several: SeveralBlocks
+    nodes: int = 0
+    """In the largest block."""
+    gpus: int = 0
+    """On the largest node."""
+
+    @classmethod
+    def of(cls, reading: Reading) -> BlockRule:
+        sizes = Counter(node.switches[-1] for node in reading.nodes if node.switches)
+        most = max((node.gpus for node in reading.nodes), default=0)
+        return cls(reading.several_blocks, max(sizes.values(), default=0), most)
+
+    def applied(self, rules: Rules, reqs: Sequence[int]) -> tuple[Rules, str]:
+        """The rules that Slurm accepts of a job with these GPU counts, and what its user should
+        know of them. A job that no block holds is left as it is.
+        """
+        if rules.shape is ShapeRule.NODE:
+            return rules, ""
+        matters = max(reqs) > (rules.per_node or self.gpus)
+        if self.several is SeveralBlocks.EVEN and rules.shape is ShapeRule.ANY:
+            return replace(rules, shape=ShapeRule.EVEN), _EVEN_NOTE if matters else ""
+        fewest = ceil(min(reqs) / (rules.per_node or self.gpus or 1))
+        if self.several is SeveralBlocks.NONE and fewest <= self.nodes:
+            return replace(rules, max_switches=1), _ONE_BLOCK_NOTE if matters else ""
+        return rules, ""
 
 
 def _switches(job: JobReading, waited: float) -> int | None:
