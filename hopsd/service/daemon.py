@@ -45,10 +45,10 @@ from hopsd.service.controller import Controller
 from hopsd.service.signals import SignalInbox
 from hopsd.service.wake import Waker
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
-from hopsd.slurm.activity import read_activity
 from hopsd.slurm.ask import PrivacyReader, slurm_conf
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.probe.activity import read_activity
 from hopsd.store.leader import Leader
 from hopsd.store.migrate import pending
 from hopsd.store.postgres import PostgresStore

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hopsd.errors import SlurmError
-from hopsd.slurm.activity import Activity
+from hopsd.slurm.probe.activity import Activity
 
 SHARE = 4.0
 """A look that took so long is followed by a pause of so many times that: on a large cluster with a

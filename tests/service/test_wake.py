@@ -6,7 +6,7 @@ from typing import Any
 
 from hopsd.errors import SlurmUnavailableError
 from hopsd.service.wake import SHARE, SILENCE_SECONDS, Waker
-from hopsd.slurm.activity import Activity
+from hopsd.slurm.probe.activity import Activity
 
 
 class Site:
