@@ -202,7 +202,7 @@ class Daemon:
         return not late and self._controller.failing < FAILING_TICKS
 
     def _tick(self) -> None:
-        with self._waker.look():
+        with self._waker.look(self._config.daemon.wake_seconds):
             sentence = self._controller.tick()
         if self._metrics is not None:
             told = self._controller
