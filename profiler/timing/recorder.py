@@ -313,7 +313,8 @@ class Recorder:
         """
         if not self._within:
             self._graphless = True
-            self._evaluates = self._evaluates or evaluation
+            if evaluation:
+                self._evaluates = True
 
     def stepped(self, optimizer: int) -> bool:
         """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""
