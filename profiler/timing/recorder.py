@@ -95,6 +95,8 @@ class Recorder:
         self._usual = Usual()
         self._early: list[tuple[int, int, int, float, float]] = []
         self._leader: int | None = None
+        self._evaluations = 0
+        self._evaluates = False
         self._others: dict[int, int] = {}
         self._within: list[str] = []
         self._mark = self._now = 0.0
