@@ -15,6 +15,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, JobState, Node, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.model.rules import Limit
 from hopsd.predict.calibration import Kind
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation, Source, situation_of
@@ -49,13 +50,14 @@ def situation(
     jobs: Sequence[Job],
     sizes: Sequence[int] = (4,),
     expected: Mapping[JobId, Expectation] | None = None,
+    limits: tuple[Limit, ...] = (),
 ) -> Situation:
     held = {node: gpus for each in jobs for node, gpus in each.running}
     nodes = tuple(
         Node(NodeName(f"n{i}"), T, size, size - held.get(NodeName(f"n{i}"), 0))
         for i, size in enumerate(sizes)
     )
-    snapshot = Snapshot(1000.0, RoundInfo(first=False, seconds=ROUND), nodes, tuple(jobs))
+    snapshot = Snapshot(1000.0, RoundInfo(first=False, seconds=ROUND), nodes, tuple(jobs), limits)
     return situation_of(snapshot, expected or {}, 1000.0 + ROUND, ROUND)
 
 
@@ -119,6 +121,25 @@ def test_a_preemptive_policy_lets_a_short_job_start_when_the_round_ends() -> Non
     ]
     start = said("srtf", situation(jobs))["2", "start"]
     assert start.expected == pytest.approx(1000.0 + ROUND, abs=5.0)
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+", "slurm"])
+@pytest.mark.parametrize("bound", [{"gpus": 2}, {"count": 2}])
+def test_a_job_behind_a_limit_has_no_start_and_delays_nobody(
+    policy: str, bound: dict[str, int]
+) -> None:
+    """Two GPUs of the account at most, or two jobs: one runs, one more may start, the third not."""
+    jobs = [
+        job("1", 300.0, 1, on={"n0": 1}, submit=-10.0, preemptible=False),
+        job("2", 300.0, 1, submit=-9.0),
+        job("3", 300.0, 1, submit=-8.0),
+        job("other", 300.0, 2, submit=-7.0),
+    ]
+    limits = (Limit("acc", frozenset(each.id for each in jobs[:3]), **bound),)
+    found = said(policy, situation(jobs, limits=limits))
+    assert ("3", "start") not in found
+    for name in ("2", "other"):
+        assert found[name, "start"].expected == pytest.approx(1000.0, abs=2.0)
 
 
 def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
