@@ -12,6 +12,7 @@ import numpy as np
 from hopsd.core.placement.pools import Pool, Pools, pools_of
 from hopsd.core.queue.priority import ages, mean_count
 from hopsd.core.queue.run_time import Expectation
+from hopsd.core.speed.answers import ASSUMED
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Bools, Floats
@@ -262,6 +263,13 @@ def _speed_on(job: Job, pool: Pool, count: int) -> float:
     return per_gpu(table, count, servers) * count
 
 
+def _speed_is_known(job: Job) -> bool:
+    """Whether anything was measured or declared of it; until then, samples tell no time."""
+    return any(
+        table.source_of(min(job.reqs, default=1), 1) != ASSUMED for table in job.throughput.values()
+    )
+
+
 def _row(
     job: Job,
     speeds: _Speeds,
@@ -277,10 +285,11 @@ def _row(
     limit = job.time_limit_seconds
     most = np.inf if limit is None else max(0.0, limit - job.run_seconds)
     spread, progress = 0.0, None
-    if job.samples is not None:
+    if job.samples is not None and job.samples > 0.0:
+        progress = min(1.0, job.samples_done / job.samples)
+    if job.samples is not None and _speed_is_known(job):
         source = Source.SAMPLES if expected is None else Source.PAST_RUNS
         total, done = job.samples / unit, job.samples_done / unit
-        progress = min(1.0, job.samples_done / job.samples) if job.samples > 0 else None
     elif expected is not None and expected.seconds is not None:
         source, total, done = Source.PAST_RUNS, expected.seconds, job.run_seconds
     elif limit is not None:

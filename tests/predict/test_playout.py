@@ -152,6 +152,20 @@ def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
     assert 1000.0 + 90.0 <= end.expected <= 1000.0 + 250.0
 
 
+def test_samples_tell_no_end_until_a_speed_was_measured() -> None:
+    """A speed that nobody measured may be wrong by a factor of a hundred."""
+    new = job("1", 600.0, 2, on={"n0": 2}, done=150.0)
+    guess = ThroughputTable({1: 1.0}, {2: 1.0}, source="assumed")
+    new = replace(new, throughput={T: guess})
+    assert situation([new]).sources == (Source.NOTHING,)
+    assert said("hops", situation([new])) == {}
+    limited = situation([replace(new, time_limit_seconds=3600.0)])
+    assert limited.sources == (Source.TIME_LIMIT,)
+    assert limited.progress == (0.25,)
+    known = replace(guess, aggregated_source={2: "2 records"})
+    assert situation([replace(new, throughput={T: known})]).sources == (Source.SAMPLES,)
+
+
 def test_nothing_known_nothing_said() -> None:
     unknown = job("1", None, 2, on={"n0": 2})
     of = situation([unknown])
