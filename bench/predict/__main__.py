@@ -1,15 +1,15 @@
 """How well starts and ends are predicted on traces that were not used to build the predictor.
 
     python -m bench.predict [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
-        [--only TEXT ...] [--workers N]
+        [--only TEXT ...] [--no-run] [--workers N]
     python -m bench.predict --learn steady|elastic   # writes hopsd/predict/prior.json
 
 Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
 many intervals came true, the median and mean absolute error, those of Slurm's backfill with time
 limits (starts under ``slurm``) or of ``samples left / present speed`` (ends), and shares within one
 and ten minutes. Then the same by load, by how far ahead, and of starts said at submission. Replays
-are kept under build/predict: only those that are missing are played. ``--only``: cases whose
-name has the text.
+are kept under build/predict: only those that are missing are played, with ``--no-run`` none.
+``--only``: cases whose name has the text.
 """
 
 from __future__ import annotations
@@ -87,9 +87,14 @@ def measured(of: Replay, kind: Kind) -> Floats:
     return np.array(rows, dtype=np.float64).reshape(len(rows), 8)
 
 
+def path_of(case: Case) -> Path:
+    """Where its replay is kept."""
+    return KEPT / f"{case.label.replace('/', ' per ')}.npz"
+
+
 def kept(case: Case) -> dict[Kind, Floats]:
     """Rows of both kinds, from an earlier run or a replay."""
-    path = KEPT / f"{case.label.replace('/', ' per ')}.npz"
+    path = path_of(case)
     if not path.exists():
         result = replay(case)
         KEPT.mkdir(parents=True, exist_ok=True)
@@ -154,6 +159,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--shockwave", type=EXISTING)
 @click.option("--speeds", type=EXISTING)
 @click.option("--only", multiple=True, help="Cases whose name has this text.")
+@click.option("--no-run", is_flag=True, help="Of the replays that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
 @click.option("--numbers", type=click.IntRange(min=1), default=50, help="To learn from: below.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, help="Processes.")
@@ -163,6 +169,7 @@ def main(
     shockwave: Path | None,
     speeds: Path | None,
     only: Sequence[str],
+    no_run: bool,
     family: str | None,
     numbers: int,
     workers: int,
@@ -173,7 +180,8 @@ def main(
     cases = [
         case
         for case in works(Folders(philly, sia, shockwave, speeds))
-        if not only or any(text in case.label for text in only)
+        if (not only or any(text in case.label for text in only))
+        and (not no_run or path_of(case).exists())
     ]
     with ProcessPoolExecutor(workers) as pool:
         results = list(zip(cases, pool.map(kept, cases), strict=True))

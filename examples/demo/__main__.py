@@ -16,9 +16,11 @@ from typing import Any
 
 from rich.live import Live
 
+from examples.demo import predictions
 from examples.demo.accounts import Account, accounts
 from examples.demo.cluster import ClusterError, NodeSpec
 from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
+from examples.demo.predictions import PredictionLog
 from examples.demo.report import Finished, problems, report, training_log
 from examples.demo.site import PROGRAMS, ROOT, DemoError, Site, say
 from hopsd.ctl.daemon import ask
@@ -39,6 +41,7 @@ class Demo(Site):
         super().__init__(stack, OUT)
         stack.callback(self._save_logs)
         self.submitted: list[tuple[str, DemoJob, Path]] = []
+        self.predictions = PredictionLog()
         self._started = time.time()
 
     def run(self) -> None:
@@ -102,6 +105,7 @@ class Demo(Site):
             while time.time() - self._started < LIMIT_SECONDS:
                 doc = ask(self.socket, "status")
                 update(doc)
+                self.predictions.note(doc)
                 if doc["round"]:
                     rounds.add(doc["round"]["start"])
                 if waves and self._due(waves[0], len(rounds), doc):
@@ -177,9 +181,14 @@ def summary(jobs: list[Finished]) -> Any:
         )
         for job in jobs
     ]
-    columns = ["job", "name", "state", "restarts", "waited", "LR", "samples", "loss", "placements"]
+    columns = ["job", "name", "state", "restarts", "waited", "wait/run"]
+    wide = ("restarts", "wait/run", "samples")
     return table(
-        "What became of the jobs", columns, rows, wide=("restarts", "LR", "samples"), long=("name",)
+        "What became of the jobs",
+        [*columns, "samples", "loss", "placements"],
+        rows,
+        wide=wide,
+        long=("name",),
     )
 
 
@@ -203,6 +212,10 @@ def main() -> int:
     written = report(last, last["rounds"], jobs)
     (OUT / "report.json").write_text(json.dumps(written, indent=2) + "\n")
     show(summary(jobs))
+    outcomes = [job.outcome for job in jobs]
+    predicted = demo.predictions.rows(outcomes)
+    predictions.write(predicted, OUT / "predictions.csv")
+    show(predictions.summary(predicted, outcomes))
     wrong = problems(jobs)
     for problem in wrong:
         say(f"[red]{problem}[/red]")

@@ -5,33 +5,32 @@ Run it in `make demo-shell` while jobs run; HOPS_SOCKET names the daemon.
 
 from __future__ import annotations
 
-import io
+import asyncio
 import os
 import re
 import sys
 from pathlib import Path
 
-from rich._export_format import CONSOLE_SVG_FORMAT
-from rich.console import Console
-
-from hopsd.ctl import render
 from hopsd.ctl.daemon import ask
-from hopsd.ctl.user.top import page
+from hopsd.ctl.user.screen import Top
 
-WITHOUT_FONTS = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 """Pictures fetch nothing from anywhere: the viewer's own font will do."""
 
 
 def main() -> None:
     folder = Path(*sys.argv[1:] or ["docs/img"])
-    console = Console(
-        record=True, width=80, height=24, file=io.StringIO(), highlight=False, force_terminal=True
-    )
-    render.console = console
-    console.print(page(ask(Path(os.environ["HOPS_SOCKET"]), "status")))
-    console.save_svg(
-        str(folder / "tutorial-top.svg"), title="hopsctl top", code_format=WITHOUT_FONTS
-    )
+    socket = Path(os.environ["HOPS_SOCKET"])
+    doc = ask(socket, "status")
+    top = Top(doc, 3600.0, status=lambda: doc, explain=lambda job: ask(socket, "explain", job=job))
+    picture = FONTS.sub("", asyncio.run(_picture(top)))
+    (folder / "tutorial-top.svg").write_text(picture, encoding="utf-8")
+
+
+async def _picture(top: Top) -> str:
+    async with top.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        return top.export_screenshot(title="hopsctl top")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from examples.demo.predictions import Outcome
 from hopsd.core.submission.comment import parse
 
 
@@ -38,6 +39,12 @@ class Finished:
     @property
     def samples_done(self) -> int:
         return max((int(run["end"]) for run in self.history), default=0)
+
+    @property
+    def outcome(self) -> Outcome:
+        """When it started and ended."""
+        starts = sorted(placement["start"] for placement in self.placements)
+        return Outcome(self.id, self.name, starts, self.record.get("end"))
 
 
 def report(status: dict[str, Any], rounds: int, jobs: Sequence[Finished]) -> dict[str, Any]:

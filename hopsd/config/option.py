@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hopsd.config.listen import ListenAddress, NetworkAddress
 from hopsd.config.policy_name import PolicyName
+from hopsd.config.secret_url import SecretUrl
 from hopsd.policies.registry import POLICIES
 
 
@@ -62,6 +63,8 @@ class Option:
             return value
         if isinstance(value, tuple):
             return list(value)
+        if isinstance(value, SecretUrl):
+            return value.hidden
         return hide_password(str(value)) if self.secret else str(value)
 
     def _in_range(self, value: float) -> bool:
@@ -158,6 +161,7 @@ _KIND_TEXT = {
     Path: "an absolute path",
     tuple: "a list of strings",
     ListenAddress: "an absolute path, or a loopback address and a port as in 127.0.0.1:9817",
+    SecretUrl: "an http or https URL",
     NetworkAddress: "an IP address of this machine and a port, as in 0.0.0.0:6822",
     PolicyName: f"one of {', '.join(POLICIES)}, or a policy of an installed package (docs/api.md)",
 }

@@ -12,6 +12,7 @@ from typing import Any
 from hopsd.config.listen import ListenAddress, NetworkAddress
 from hopsd.config.option import option
 from hopsd.config.policy_name import PolicyName
+from hopsd.config.secret_url import SecretUrl
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.core.snapshot.pinning import Unsaved
 from hopsd.core.speed.throughput import Communication, IterationModel
@@ -48,6 +49,11 @@ class PortName(StrEnum):
     PYSLURM = "pyslurm"
     SCONTROL = "scontrol"
     SHADOW = "shadow"
+
+
+class WebhookFormat(StrEnum):
+    SLACK = "slack"
+    MATRIX = "matrix"
 
 
 class SignalScope(StrEnum):
@@ -436,6 +442,33 @@ class ApiConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NotifyConfig:
+    """What hops tells a chat by itself: docs/notify.md."""
+
+    webhook: SecretUrl = option(
+        SecretUrl(""),
+        "URL that messages about jobs are posted to; empty: off. It is a secret: let only hopsd's"
+        " account read the file.",
+        secret=True,
+    )
+    format: WebhookFormat = option(
+        WebhookFormat.SLACK,
+        "slack: incoming webhooks of Slack, Mattermost and the like; matrix: a generic webhook of"
+        " matrix-hookshot.",
+    )
+    kinds: tuple[str, ...] = option(
+        ("failed", "stuck"),
+        "What is told: jobs that are done, failed, run on fewer GPUs than before, or are stuck.",
+        choices=("done", "failed", "fewer", "stuck"),
+    )
+    stuck_hours: float = option(
+        24.0,
+        "A job is stuck that has waited so long and waits for a limit, or cannot run at all.",
+        above=0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A validated hopsd.toml; ``Config()`` is the default of everything.
 
@@ -456,6 +489,7 @@ class Config:
     health: HealthConfig = field(default_factory=HealthConfig)
     web: WebConfig = field(default_factory=WebConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
+    notify: NotifyConfig = field(default_factory=NotifyConfig)
     throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(
         default_factory=dict
     )
@@ -481,4 +515,5 @@ SECTIONS: Mapping[str, type] = {
     "health": HealthConfig,
     "web": WebConfig,
     "api": ApiConfig,
+    "notify": NotifyConfig,
 }

@@ -46,8 +46,9 @@ def table(
 
     ``wide`` columns are left out on consoles narrower than ``WIDE``. ``long`` columns and the last
     one are wrapped if there is too little room, and the others where even that is not enough:
-    nothing is ever cut. Of more than ``DRAWN`` rows each is one line. Rows beyond ``most`` are only
-    counted; ``of``: how many rows there are, if not all of them are given.
+    nothing is ever cut, and no heading breaks within a word where all their words have room. Of
+    more than ``DRAWN`` rows each is one line. Rows beyond ``most`` are only counted; ``of``: how
+    many rows there are, if not all of them are given.
     """
     rows = list(rows)
     kept = [i for i, name in enumerate(columns) if name not in wide or console.width >= WIDE]
@@ -64,6 +65,8 @@ def table(
     ]
     others = len(kept) - len(whole)
     crowded = sum(whole) + others * NARROWEST + 2 * len(kept) > console.width
+    words = [max(map(len, [*columns[index].split(), ""])) for index in kept]
+    room = sum(words) + 2 * len(kept) <= console.width
     shown = Table(
         title=Text(printable(title)),
         title_justify="left",
@@ -82,6 +85,7 @@ def table(
             justify="right" if figures and cells else "left",
             overflow="fold",
             no_wrap=not breaks,
+            min_width=words[position] if room else None,
         )
     for row in cells:
         shown.add_row(*map(Text, row))

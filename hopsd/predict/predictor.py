@@ -66,7 +66,7 @@ class Prediction:
     high: float
     source: Source
     progress: float | None = None
-    said: Said | None = None
+    said: Said | None = field(default=None, compare=False)
     of_class: Class = ()
 
 

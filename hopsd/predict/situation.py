@@ -12,6 +12,7 @@ import numpy as np
 from hopsd.core.placement.pools import Pool, Pools, pools_of
 from hopsd.core.queue.priority import ages, mean_count
 from hopsd.core.queue.run_time import Expectation
+from hopsd.core.speed.answers import ASSUMED
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Bools, Floats
@@ -44,7 +45,8 @@ class Situation:
     ``rates``, same shape: work per second with so many. Work is in seconds with the mean count.
     ``left``: median of the work left, ``spread``: standard deviation of its logarithm; ``most``:
     work at which the job is ended, infinity: never.
-    ``held``: GPUs that it has, ``rate`` with them. ``competes``: whether it may start or move.
+    ``held``: GPUs that it has, ``rate`` with them. ``competes``: whether it may start or move; a
+    job that waits for room in a limit of its account may not.
     ``rigid_by_type``: work per second with the rigid count, by GPU type. ``round_left``: until the
     round ends. ``running``: where each job runs. ``fits_now``: whether what is idle could hold it
     with its smallest count, server by server.
@@ -112,6 +114,8 @@ def situation_of(
         for job in jobs
     ]
 
+    behind_limit = _behind_limits(snapshot)
+
     def column(at: int) -> Floats:
         return np.array([row.numbers[at] for row in rows], dtype=np.float64)
 
@@ -144,7 +148,9 @@ def situation_of(
         started=np.array([bool(job.running) or job.run_seconds > 0.0 for job in jobs], dtype=bool),
         competes=np.array(
             [
-                job.state is JobState.WAITING and (bool(job.running) or rows[i].numbers[0] > 0.0)
+                job.state is JobState.WAITING
+                and (bool(job.running) or rows[i].numbers[0] > 0.0)
+                and job.id not in behind_limit
                 for i, job in enumerate(jobs)
             ],
             dtype=bool,
@@ -160,6 +166,29 @@ def situation_of(
         running=tuple(job.running for job in jobs),
         rigid_by_type=tuple(row.by_type for row in rows),
     )
+
+
+def _behind_limits(snapshot: Snapshot) -> frozenset[JobId]:
+    """Waiting jobs for which a limit has no room, if those that were submitted before them take
+    theirs. When it will have room depends on jobs of others, too: their starts are not predicted.
+    """
+    behind: set[JobId] = set()
+    waiting = sorted((job for job in snapshot.jobs if not job.running), key=lambda j: j.submit)
+    for limit in snapshot.limits:
+        running = [job for job in snapshot.jobs if job.running and job.id in limit.jobs]
+        used = sum(limit.taken(job.id, job.running.gpus) for job in running)
+        count = len(running)
+        for job in waiting:
+            if job.id not in limit.jobs or job.id in limit.exempt or job.id in behind:
+                continue
+            need = limit.taken(job.id, min(job.reqs, default=0))
+            if (limit.gpus is not None and used + need > limit.gpus) or (
+                limit.count is not None and count + 1 > limit.count
+            ):
+                behind.add(job.id)
+            else:
+                used, count = used + need, count + 1
+    return frozenset(behind)
 
 
 def _fits_now(job: Job, count: float, idle: Mapping[GpuType, tuple[int, int]]) -> bool:
@@ -234,6 +263,13 @@ def _speed_on(job: Job, pool: Pool, count: int) -> float:
     return per_gpu(table, count, servers) * count
 
 
+def _speed_is_known(job: Job) -> bool:
+    """Whether anything was measured or declared of it; until then, samples tell no time."""
+    return any(
+        table.source_of(min(job.reqs, default=1), 1) != ASSUMED for table in job.throughput.values()
+    )
+
+
 def _row(
     job: Job,
     speeds: _Speeds,
@@ -249,10 +285,11 @@ def _row(
     limit = job.time_limit_seconds
     most = np.inf if limit is None else max(0.0, limit - job.run_seconds)
     spread, progress = 0.0, None
-    if job.samples is not None:
+    if job.samples is not None and job.samples > 0.0:
+        progress = min(1.0, job.samples_done / job.samples)
+    if job.samples is not None and _speed_is_known(job):
         source = Source.SAMPLES if expected is None else Source.PAST_RUNS
         total, done = job.samples / unit, job.samples_done / unit
-        progress = min(1.0, job.samples_done / job.samples) if job.samples > 0 else None
     elif expected is not None and expected.seconds is not None:
         source, total, done = Source.PAST_RUNS, expected.seconds, job.run_seconds
     elif limit is not None:

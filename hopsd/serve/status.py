@@ -17,6 +17,7 @@ from hopsd.errors import InputError
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, WorkloadName, job_order
 from hopsd.model.job import Job
+from hopsd.model.plan import JobNumbers
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode, count_of
 from hopsd.model.step import OutcomeStatus, StepOutcome
@@ -63,10 +64,12 @@ def document(
     predictions: Predictions | None = None,
     hung: Mapping[JobId, Document] = MappingProxyType({}),
     idle: Mapping[JobId, Document] = MappingProxyType({}),
+    placed: Mapping[JobId, JobNumbers] = MappingProxyType({}),
 ) -> Document:
     """Everything known at the end of a tick. ``result`` None: no round was run. ``hung``: jobs
     whose training hangs, with what `hopsd.service.hung_jobs` tells of each; ``idle``: those that
-    hold GPUs for nothing, as `hopsd.service.idle_jobs` tells.
+    hold GPUs for nothing, as `hopsd.service.idle_jobs` tells; ``placed``: the figures of running
+    jobs in the plan that placed them.
     """
     doc: Document = {
         "version": __version__,
@@ -95,6 +98,8 @@ def document(
             if job.state.finished:
                 continue
             row = _row(job, seen, plans.get(job.id), result, undone)
+            if row["priority"] is None and job.state in OCCUPYING:
+                row |= _figures(placed.get(job.id))
             row["predicted"] = _predicted(job, predictions)
             row["hung"] = hung.get(job.id) if job.state in OCCUPYING else None
             row["idle"] = idle.get(job.id) if job.state in OCCUPYING else None
@@ -259,18 +264,19 @@ def _job(
         "samples": asked.samples if asked and expected is None else None,
         "samples_done": record.samples_done,
         "preemptible": planned.preemptible if planned else None,
-        "priority": numbers.priority if numbers else None,
-        "sensitivity": numbers.sensitivity if numbers else None,
-        "gain": numbers.gain if numbers else None,
-        "throughput": numbers.throughput if numbers else None,
-        "between": numbers.between if numbers else None,
-        "source": numbers.source if numbers else None,
+        **_figures(numbers),
         "code": reason.code.value if reason else None,
         "reason": reason.text if reason else None,
         "noticed": _noticed(job, seen, result),
         "released": job.id in seen.released,
         "profiling": record.profiling,
     }
+
+
+def _figures(numbers: JobNumbers | None) -> Document:
+    """A job's in a plan; None: it was in none."""
+    keys = ("priority", "sensitivity", "gain", "throughput", "between", "source")
+    return {key: getattr(numbers, key) if numbers else None for key in keys}
 
 
 def _expected(record: JobRecord, result: RoundResult | None) -> Document | None:

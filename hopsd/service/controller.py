@@ -25,6 +25,7 @@ from hopsd.model.devices import cpu_nodes
 from hopsd.model.history import ProfileRun
 from hopsd.model.ids import JobId, job_order
 from hopsd.model.isolation import PASS_THROUGH_ERRORS, describe_error
+from hopsd.model.plan import JobNumbers
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.registry import get as get_policy
@@ -124,6 +125,8 @@ class Controller:
         self._ticks = 0
         self._seen: Observation | None = None
         self._result: RoundResult | None = None
+        self._numbers: dict[JobId, JobNumbers] = {}
+        """Of running jobs, from the last plan that each was in."""
         self._needless = 0
         self._backoffs: dict[JobId, Backoff] = {}
         self._told_aside: set[str] = set()
@@ -316,6 +319,9 @@ class Controller:
             return str(late)
         before = self._seen.reading.now if self._seen is not None else -inf
         self._window, self._result = result.window, result
+        present = {job.id for job in result.seen.reading.jobs}
+        figures = {**self._numbers, **result.plan.jobs}
+        self._numbers = {job: n for job, n in figures.items() if job in present}
         shadow = self._config.slurm.port is PortName.SHADOW
         acted = bool(result.outcomes) and not shadow
         if acted:
@@ -476,7 +482,9 @@ class Controller:
         )
         try:
             hung, idle = self._hung_jobs.rows(), self._idle_jobs.rows()
-            told = status.document(service, self._seen, self._result, self.outlook, hung, idle)
+            told = status.document(
+                service, self._seen, self._result, self.outlook, hung, idle, self._numbers
+            )
             return status.with_health(told, self._node_health.slow, self._node_health.lemons)
         except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")

@@ -21,7 +21,7 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from hopsd.config import ApiConfig, Config, SlurmConfig, WebConfig, load
+from hopsd.config import ApiConfig, Config, NotifyConfig, SlurmConfig, WebConfig, load
 from hopsd.ctl.terminal import printable
 from hopsd.errors import (
     ConfigError,
@@ -35,6 +35,7 @@ from hopsd.learning.save_reader import SaveReader
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.privacy import Private, Viewer
+from hopsd.notify.notifier import Notifier
 from hopsd.rest.server import RestServer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
 from hopsd.serve.peers import RequestSlots
@@ -45,10 +46,10 @@ from hopsd.service.controller import Controller
 from hopsd.service.signals import SignalInbox
 from hopsd.service.wake import Waker
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
-from hopsd.slurm.activity import read_activity
 from hopsd.slurm.ask import PrivacyReader, slurm_conf
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.probe.activity import read_activity
 from hopsd.store.leader import Leader
 from hopsd.store.migrate import pending
 from hopsd.store.postgres import PostgresStore
@@ -124,11 +125,13 @@ class Daemon:
             server = LocalServer(config.daemon.socket, self._answer, turns)
             self._metrics = Metrics(config)
             web = Web(config.web, self._answers, turns)
+            self._notifier = Notifier(config.notify, store.newest_jobs)
             rest = RestServer(config.api, self._answer, turns)
             try:
                 self._loop()
             finally:
                 rest.close()
+                self._notifier.close()
                 web.close()
                 self._metrics.close()
                 server.close()
@@ -199,7 +202,7 @@ class Daemon:
         return not late and self._controller.failing < FAILING_TICKS
 
     def _tick(self) -> None:
-        with self._waker.look():
+        with self._waker.look(self._config.daemon.wake_seconds):
             sentence = self._controller.tick()
         if self._metrics is not None:
             told = self._controller
@@ -207,6 +210,7 @@ class Daemon:
         if self._controller.failing >= FAILING_TICKS:
             sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
         self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
+        self._notifier.after_tick(self._controller.document)
         gc.collect()
         self._alive()
 
@@ -330,6 +334,7 @@ RESTART_KEYS = (
     "metrics.listen",
     *(f"web.{setting.name}" for setting in fields(WebConfig)),
     *(f"api.{setting.name}" for setting in fields(ApiConfig)),
+    *(f"notify.{setting.name}" for setting in fields(NotifyConfig)),
     *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
 )
 """Settings that a reload does not change in a running daemon."""

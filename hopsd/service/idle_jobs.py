@@ -13,7 +13,7 @@ from hopsd.health.idle import IdleJob, IdleWatch, Use, watched
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.slurm.command import Runner
-from hopsd.slurm.processor_time import MOST_JOBS, processor_seconds
+from hopsd.slurm.probe.processor_time import MOST_JOBS, processor_seconds
 from hopsd.store.history import History
 
 log = structlog.get_logger()

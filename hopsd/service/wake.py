@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hopsd.errors import SlurmError
-from hopsd.slurm.activity import Activity
+from hopsd.slurm.probe.activity import Activity
 
 SHARE = 4.0
 """A look that took so long is followed by a pause of so many times that: on a large cluster with a
@@ -26,7 +26,17 @@ class Waker:
         self._read = read
         self._clock = clock
         self._last: Activity | None = None
-        self._next = float("-inf")
+        self._next = self._silent_until = float("-inf")
+
+    def _ask(self) -> Activity | None:
+        """The counters now, None after a silence: a hung slurmctld costs a time-out in a while."""
+        self._last = None
+        if self._clock() >= self._silent_until:
+            try:
+                self._last = self._read()
+            except SlurmError:
+                self._silent_until = self._clock() + SILENCE_SECONDS
+        return self._last
 
     def due(self, seconds: float, document: dict[str, Any]) -> bool:
         """Whether to look now. Asks slurmctld every ``seconds`` at most; 0: never.
@@ -38,25 +48,18 @@ class Waker:
         if not seconds or now < self._next or document["mode"] != "active":
             return False
         self._next = now + seconds
-        try:
-            found = self._read()
-        except SlurmError:
-            self._next = now + SILENCE_SECONDS
-            return False
-        last, self._last = self._last, found
-        if last is None:
+        last, found = self._last, self._ask()
+        if last is None or found is None:
             return False
         came, went = found.submitted != last.submitted, found.ended != last.ended
         idle = any(node["idle"] and node["usable"] for node in document["nodes"])
         return (came and idle) or (went and bool(document["waiting"]))
 
     @contextmanager
-    def look(self) -> Iterator[None]:
-        """Around a look at the cluster: what comes during it was not seen."""
+    def look(self, seconds: float) -> Iterator[None]:
+        """Around a look at the cluster, which does not see what comes meanwhile; 0 as above."""
         begin = self._clock()
-        try:
-            self._last = self._read()
-        except SlurmError:
-            self._last = None
+        if seconds:
+            self._ask()
         yield
         self._next = max(self._next, self._clock() + SHARE * (self._clock() - begin))

@@ -10,10 +10,10 @@ from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.ask import slurm_conf
-from hopsd.slurm.clock import SlurmClock
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.fenced import FencedAdapter
 from hopsd.slurm.port import Port
+from hopsd.slurm.probe.clock import SlurmClock
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.shadow.port import ShadowPort
 from hopsd.slurm.steps.vacate import SaveWatch

@@ -15,6 +15,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, JobState, Node, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.model.rules import Limit
 from hopsd.predict.calibration import Kind
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation, Source, situation_of
@@ -49,13 +50,14 @@ def situation(
     jobs: Sequence[Job],
     sizes: Sequence[int] = (4,),
     expected: Mapping[JobId, Expectation] | None = None,
+    limits: tuple[Limit, ...] = (),
 ) -> Situation:
     held = {node: gpus for each in jobs for node, gpus in each.running}
     nodes = tuple(
         Node(NodeName(f"n{i}"), T, size, size - held.get(NodeName(f"n{i}"), 0))
         for i, size in enumerate(sizes)
     )
-    snapshot = Snapshot(1000.0, RoundInfo(first=False, seconds=ROUND), nodes, tuple(jobs))
+    snapshot = Snapshot(1000.0, RoundInfo(first=False, seconds=ROUND), nodes, tuple(jobs), limits)
     return situation_of(snapshot, expected or {}, 1000.0 + ROUND, ROUND)
 
 
@@ -121,6 +123,25 @@ def test_a_preemptive_policy_lets_a_short_job_start_when_the_round_ends() -> Non
     assert start.expected == pytest.approx(1000.0 + ROUND, abs=5.0)
 
 
+@pytest.mark.parametrize("policy", ["hops", "hops+", "slurm"])
+@pytest.mark.parametrize("bound", [{"gpus": 2}, {"count": 2}])
+def test_a_job_behind_a_limit_has_no_start_and_delays_nobody(
+    policy: str, bound: dict[str, int]
+) -> None:
+    """Two GPUs of the account at most, or two jobs: one runs, one more may start, the third not."""
+    jobs = [
+        job("1", 300.0, 1, on={"n0": 1}, submit=-10.0, preemptible=False),
+        job("2", 300.0, 1, submit=-9.0),
+        job("3", 300.0, 1, submit=-8.0),
+        job("other", 300.0, 2, submit=-7.0),
+    ]
+    limits = (Limit("acc", frozenset(each.id for each in jobs[:3]), **bound),)
+    found = said(policy, situation(jobs, limits=limits))
+    assert ("3", "start") not in found
+    for name in ("2", "other"):
+        assert found[name, "start"].expected == pytest.approx(1000.0, abs=2.0)
+
+
 def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
     jobs = [
         job("1", 400.0, 1, 2, 4, on={"n0": 1}),
@@ -129,6 +150,20 @@ def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
     end = said("hops", situation(jobs))["1", "end"]
     # After the round, or sooner, it has all four: 100 s on one, 300 s of work on four.
     assert 1000.0 + 90.0 <= end.expected <= 1000.0 + 250.0
+
+
+def test_samples_tell_no_end_until_a_speed_was_measured() -> None:
+    """A speed that nobody measured may be wrong by a factor of a hundred."""
+    new = job("1", 600.0, 2, on={"n0": 2}, done=150.0)
+    guess = ThroughputTable({1: 1.0}, {2: 1.0}, source="assumed")
+    new = replace(new, throughput={T: guess})
+    assert situation([new]).sources == (Source.NOTHING,)
+    assert said("hops", situation([new])) == {}
+    limited = situation([replace(new, time_limit_seconds=3600.0)])
+    assert limited.sources == (Source.TIME_LIMIT,)
+    assert limited.progress == (0.25,)
+    known = replace(guess, aggregated_source={2: "2 records"})
+    assert situation([replace(new, throughput={T: known})]).sources == (Source.SAMPLES,)
 
 
 def test_nothing_known_nothing_said() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hopsd.errors import SlurmUnavailableError
 from hopsd.service.wake import SHARE, SILENCE_SECONDS, Waker
-from hopsd.slurm.activity import Activity
+from hopsd.slurm.probe.activity import Activity
 
 
 class Site:
@@ -54,10 +54,10 @@ def test_an_end_is_worth_a_look_where_jobs_wait() -> None:
 
 def test_what_comes_during_a_look_is_worth_another() -> None:
     site = Site()
-    with site.waker.look():
+    with site.waker.look(2.0):
         site.activity = Activity(6, 3)
     assert site.due(idle=1)
-    with site.waker.look():
+    with site.waker.look(2.0):
         pass
     assert not site.due(idle=1)
 
@@ -75,6 +75,8 @@ def test_only_the_hopsd_that_plans_asks() -> None:
         assert not site.due(idle=1, mode=mode)
     assert site.asked == 0
     assert not site.waker.due(0.0, {"mode": "active", "nodes": [], "waiting": []})
+    with site.waker.look(0.0):
+        pass
     assert site.asked == 0
 
 
@@ -84,6 +86,8 @@ def test_a_silent_slurmctld_is_left_alone() -> None:
     assert not site.due(idle=1)
     for _ in range(int(SILENCE_SECONDS / 2) - 1):
         site.due(idle=1)
+        with site.waker.look(2.0):
+            pass
     assert site.asked == 1
     site.due(idle=1)
     assert site.asked == 2
@@ -92,7 +96,7 @@ def test_a_silent_slurmctld_is_left_alone() -> None:
 def test_after_a_long_look_comes_a_pause() -> None:
     site = Site()
     site.due()
-    with site.waker.look():
+    with site.waker.look(2.0):
         site.now += 5.0
     begin = site.now
     for submitted in range(6, 15):

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hopsd.slurm.activity import Activity
 
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading
 from hopsd.service.daemon import FAILING_TICKS, Daemon
 from hopsd.service.wake import Waker
-from hopsd.slurm.activity import Activity
 from hopsd.slurm.fenced import FencedAdapter
 
 

@@ -121,7 +121,9 @@ def test_the_queue_says_why_in_its_order(site: WebSite) -> None:
 
 def test_jobs_show_when_they_start_and_end(tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
-    jobs = [job(number, "hops:reqs=4;samples=1e6") for number in range(1, 30)]
+    jobs = [
+        replace(job(number, "hops:reqs=4"), time_limit_seconds=3600.0) for number in range(1, 30)
+    ]
     site = WebSite(tmp_path, Rig(tmp_path / "reports", *jobs))
     site.rig.tick()
     outlook = site.rig.controller.outlook

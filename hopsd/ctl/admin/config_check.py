@@ -21,6 +21,8 @@ EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 def file_problems(config: Config) -> Iterator[str]:
     """What is wrong whatever the cluster is, a sentence each."""
     yield from _database(config)
+    if config.notify.webhook and _open_to_all(config):
+        yield "notify.webhook is a secret, and every user may read the file"
     yield from _addresses(config)
     if config.web.user_header and config.web.listen.path is None:
         yield (
@@ -67,13 +69,15 @@ def _database(config: Config) -> Iterator[str]:
         conninfo(dsn)
     except ConfigError as error:
         yield str(error)
-    if hide_password(dsn) != dsn and config.path is not None:
-        mode = config.path.stat().st_mode
-        if mode & stat.S_IROTH:
-            yield (
-                "database.dsn has a password, and every user may read the file; use a passfile, or"
-                " peer authentication, or take the right to read from others"
-            )
+    if hide_password(dsn) != dsn and _open_to_all(config):
+        yield (
+            "database.dsn has a password, and every user may read the file; use a passfile, or peer"
+            " authentication, or take the right to read from others"
+        )
+
+
+def _open_to_all(config: Config) -> bool:
+    return config.path is not None and bool(config.path.stat().st_mode & stat.S_IROTH)
 
 
 def _addresses(config: Config) -> Iterator[str]:

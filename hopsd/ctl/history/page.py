@@ -163,7 +163,7 @@ def _bars(use: Sequence[Document]) -> str:
 
 
 def _waits(document: Document) -> str:
-    head = ["", "jobs", "GPU hours", "mean wait", "median", "90 %", "mean LR", "90 % LR", "max LR"]
+    head = ["", "jobs", "GPU hours", "mean wait", "median", "90 %", "mean wait/run", "90 %", "max"]
     parts = []
     for group, title in (("size", "size, GPUs up to"), ("user", "user"), ("account", "account")):
         group_rows = document["waits"][group]

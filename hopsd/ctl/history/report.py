@@ -182,7 +182,8 @@ def _show(document: Document) -> None:
     else:
         show(table("GPU hours", ["type", *USES, "idle %"], _use_rows(document["gpu_hours"])))
     say(spent_sentence(document["jobs"]) + "\n")
-    columns = ["", "jobs", "GPU h", "wait", "median", "p90", "LR", "p90 LR", "max LR"]
+    columns = ["", "jobs", "GPU h", "wait", "median", "p90"]
+    columns += ["wait/run", "p90 wait/run", "max wait/run"]
     rows = [_wait_row("all", row) for row in document["waits"]["all"]]
     if not rows:
         say("No job ended.")

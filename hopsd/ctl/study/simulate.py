@@ -343,10 +343,10 @@ def take_turns(
 
 def show_results(results: Sequence[Result], title: str) -> None:
     """The figures side by side."""
-    columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h", "max LR", "mean LR",
-               "fragments", "max FTF", "unfair", "GPU use", "restarts", "needless",
-               "s"]  # fmt: skip
-    wide = ("p99 JCT h", "mean LR", "max FTF", "unfair", "needless", "s")
+    columns = ["policy", "makespan h", "JCT h", "p99 JCT h", "wait h",
+               "max wait/run", "mean wait/run", "fragments", "max FTF", "unfair",
+               "GPU use", "restarts", "needless", "s"]  # fmt: skip
+    wide = ("p99 JCT h", "mean wait/run", "max FTF", "unfair", "needless", "s")
     show(table(title, columns, [_row(result) for result in results], wide=wide))
 
 

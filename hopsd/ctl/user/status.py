@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -290,13 +290,13 @@ def running(doc: Document, most: int | None) -> Any:
         )
         for job in doc["running"]
     ]
-    columns = ["job", "user", "name", "reqs", "placement", "run", "for", "waited", "LR", "restarts"]
+    columns = ["job", "user", "name", "reqs", "placement", "run", "for", "waited", "wait/run"]
     most, of = _rows(doc, "running", rows, most)
     return table(
         "Running",
-        [*columns, "samples", "ends in"],
+        [*columns, "restarts", "samples", "ends in"],
         rows,
-        wide=("reqs", "run", "LR", "restarts", "samples", "ends in"),
+        wide=("reqs", "run", "wait/run", "restarts", "samples", "ends in"),
         long=("name", "placement"),
         most=most,
         of=of,
@@ -406,21 +406,22 @@ def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None
     if at is not None:
         say(then(job, history, _moment(at, datetime.now(UTC).astimezone())))
         return
-    facts = _facts(row) if row is not None else _recorded(record)
-    show(table(f"Job {job}", ["what", "value"], facts))
-    show(
-        table(
-            "Placements",
-            ["from", "to", "GPUs", "profiling"],
-            [
-                (clock(p["start"]), clock(p["end"]), p["nodes"], "yes" if p["profiling"] else "no")
-                for p in history["placements"]
-            ],
-        )
-    )
+    show(*explained(job, answer))
+
+
+def explained(job: str, answer: Document) -> Iterator[RenderableType]:
+    """The tables about a job that hopsd knows."""
+    row, history = answer["job"], answer["history"]
+    facts = _facts(row) if row is not None else _recorded(history["record"])
+    yield table(f"Job {job}", ["what", "value"], facts)
+    placements = [
+        (clock(p["start"]), clock(p["end"]), p["nodes"], "yes" if p["profiling"] else "no")
+        for p in history["placements"]
+    ]
+    yield table("Placements", ["from", "to", "GPUs", "profiling"], placements)
     if history["events"]:
         events = [(clock(e["time"]), e["kind"], e["text"]) for e in reversed(history["events"])]
-        show(table("What was noticed", ["at", "what", "text"], events))
+        yield table("What was noticed", ["at", "what", "text"], events)
 
 
 def _moment(at: datetime, now: datetime) -> float:

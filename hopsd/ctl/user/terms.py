@@ -11,7 +11,7 @@ TERMS: dict[str, str] = {
     "further plan": "A plan within a round: only waiting jobs get GPUs, and nobody moves.",
     "gain": "How much faster the job runs in its placement than in its slowest possible one.",
     "latency ratio": "Waiting time over expected run time. At 1, a job has waited as long as it"
-    " runs. LR in tables; it is not the learning rate.",
+    " runs. wait/run in tables.",
     "limit": "A bound that the site's accounts, QOS or partitions set, such as GPUs of a user.",
     "noticed": "What hops observed about the job and its owner should know.",
     "placement": "The GPUs of a job on each node: n0:2 n1:2 is four GPUs on two nodes.",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
-import io
 import os
 import pty
 import re
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from hopsd.ctl import render
-from hopsd.ctl.user.top import page
+from hopsd.ctl.user.screen import Top
+from hopsd.errors import RefusedError, UnreachableError
 from hopsd.serve.socket import LocalServer, Request
 
 CLEAR, BACK, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+READY = "Waiting:"
 START = [sys.executable, "-P", "-c", "from hopsd.ctl import main; main()"]
 
 
@@ -35,7 +35,8 @@ def job(number: int, **more: Any) -> dict[str, Any]:
     return {
         "id": str(number), "user": "ann", "name": "net", "reqs": [1, 2], "placement": {"n0": 1},
         "profiling": False, "since": 900.0, "wait_seconds": 10.0, "latency_ratio": 0.5,
-        "restarts": 0, "samples": 2e6, "samples_done": 1e3, "priority": 1.0, "code": "limit",
+        "restarts": 0, "gain": 2.0, "samples": 2e6, "samples_done": 1e3, "priority": 1.0,
+        "code": "limit",
         "reason": "the 4 GPUs of account lab are all in use, by jobs 1, 2, 3 and 4, until 14:30",
         "state": "PENDING", "partition": "main", **more,
     }  # fmt: skip
@@ -53,35 +54,136 @@ def document(count: int, types: int = 2) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class Screen:
+    """The application on a screen of a size, and what it asked."""
+
+    def __init__(self, doc: dict[str, Any], size: tuple[int, int] = (80, 24)) -> None:
+        self.doc, self.size = doc, size
+        self.explained: list[str] = []
+        self.app = Top(doc, 3600.0, status=lambda: self.doc, explain=self.explain, user="ann")
+
+    def explain(self, job: str) -> dict[str, Any]:
+        self.explained.append(job)
+        raise RefusedError("not told here")
+
+    def lines(self) -> list[str]:
+        strips = self.app.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip) for strip in strips]
+
+    def after(self, *keys: str) -> list[str]:
+        """The screen's lines once these keys were pressed."""
+
+        async def play() -> list[str]:
+            async with self.app.run_test(size=self.size) as pilot:
+                for key in keys:
+                    await pilot.press(key)
+                    await self.app.workers.wait_for_complete()
+                await pilot.pause()
+                return self.lines()
+
+        return asyncio.run(play())
+
+    def jobs(self, *keys: str) -> list[str]:
+        """The ids of the jobs on the screen."""
+        found = (re.match(r"\s*(\d+)\s+(ann|bob)", line) for line in self.after(*keys))
+        return [match[1] for match in found if match]
+
+
 @pytest.mark.parametrize("size", [(80, 24), (80, 50), (160, 24), (40, 12)])
 @pytest.mark.parametrize("count", [0, 1, 5, 300])
-def test_it_fits_the_screen(
-    size: tuple[int, int], count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    console = Console(
-        file=io.StringIO(), width=size[0], height=size[1], highlight=False, color_system=None
-    )
-    monkeypatch.setattr(render, "console", console)
-    console.print(page(document(count)))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
+def test_running_and_waiting_jobs_share_the_screen(size: tuple[int, int], count: int) -> None:
+    lines = Screen(document(count), size).after()
+    assert len(lines) == size[1]
     assert max(map(len, lines)) <= size[0]
-    assert lines[-1].startswith("q: end")
+    titles = [at for at, line in enumerate(lines) if re.match(r"(Running|Waiting): ", line)]
+    assert len(titles) == 2
+    rows = sum(bool(re.match(r"\s*\d+\s+ann", line)) for line in lines)
     if size[1] >= 24:
-        assert len(lines) <= size[1]
-        assert count < 5 or sum("net" in line for line in lines) >= 4
-    if count == 300 and size[1] >= 24:
-        assert sum("more" in line for line in lines) == 2
+        assert rows == 2 * count if count <= 5 else rows >= 10
+    assert not count or rows >= 2
 
 
-def test_types_beyond_a_few_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(file=io.StringIO(), width=80, height=24, highlight=False)
-    monkeypatch.setattr(render, "console", console)
-    console.print(page(document(300, types=40)))
-    assert isinstance(console.file, io.StringIO)
-    said = console.file.getvalue()
-    assert "and 34 more types" in said
-    assert said.count("\n") <= 24
+def test_few_running_jobs_leave_the_room_to_waiting_ones() -> None:
+    doc = document(300) | {"running": [job(1)]}
+    shown = Screen(doc).jobs()
+    assert shown[0] == "1"
+    assert len(shown) >= 13
+
+
+def test_types_beyond_a_few_are_counted() -> None:
+    assert any("and 34 more types" in line for line in Screen(document(300, types=40)).after())
+
+
+def waiting(**priorities: float) -> dict[str, Any]:
+    jobs = [job(int(n[1:]), priority=p, wait_seconds=p) for n, p in priorities.items()]
+    return document(0) | {"waiting": jobs}
+
+
+def test_jobs_are_sorted_by_any_column_and_reversed() -> None:
+    doc = waiting(j7=3.0, j10=1.0, j9=2.0)
+    assert Screen(doc).jobs() == ["7", "10", "9"]
+    assert Screen(doc).jobs("s") == ["7", "9", "10"], "by number, not by text"
+    assert Screen(doc).jobs("s", "r") == ["10", "9", "7"]
+    assert Screen(doc).jobs(*"sssss") == ["10", "9", "7"], "by the time waited"
+    assert Screen(doc).jobs(*"sssss", "S", "S", "S", "S", "S") == ["7", "10", "9"]
+    assert any("by waited" in line for line in Screen(doc).after(*"sssss"))
+
+
+def test_jobs_are_filtered_by_text_and_by_user() -> None:
+    jobs = [job(1), job(2, user="bob", reason="the queue"), job(3, name="Ünet", user="bob")]
+    doc = document(0) | {"waiting": jobs}
+    assert Screen(doc).jobs("slash", *"queue") == ["2"]
+    assert Screen(doc).jobs("slash", *"ÜNET", "enter") == ["3"]
+    assert Screen(doc).jobs("slash", *"queue", "enter", "escape") == ["1", "2", "3"]
+    assert Screen(doc).jobs("u") == ["1"]
+    assert Screen(doc).jobs("u", "u") == ["1", "2", "3"]
+    assert any("1 of 3" in line for line in Screen(doc).after("u"))
+
+
+def test_the_list_scrolls_and_enter_explains() -> None:
+    screen = Screen(document(300))
+    shown = screen.jobs("end")
+    assert shown[-1] == "399"
+    screen = Screen(document(300))
+    lines = screen.after("end", "enter")
+    assert screen.explained == ["399"]
+    assert any("not told here" in line for line in lines)
+
+
+def test_cancelling_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $@ >> {told}\n")
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert any("Cancel job 100, net of ann?" in line for line in Screen(document(1)).after("c"))
+    Screen(document(1)).after("c", "n")
+    assert not told.exists()
+    Screen(document(1)).after("c", "y")
+    assert told.read_text() == "100\n"
+
+
+def test_what_users_write_is_shown_as_it_is() -> None:
+    doc = document(0) | {"waiting": [job(1, name="[red]x\x1b[31m")]}
+    assert any(r"[red]x\x1b[31m" in line for line in Screen(doc).after())
+
+
+def test_a_hopsd_that_is_away_leaves_the_screen() -> None:
+    def away() -> dict[str, Any]:
+        raise UnreachableError("no hopsd answers")
+
+    screen = Screen(document(2))
+    screen.app._status = away
+
+    async def play() -> list[str]:
+        async with screen.app.run_test(size=(80, 24)) as pilot:
+            screen.app.refresh_status()
+            await screen.app.workers.wait_for_complete()
+            await pilot.pause()
+            return screen.lines()
+
+    lines = asyncio.run(play())
+    assert any("no hopsd answers" in line for line in lines)
+    assert sum("net" in line for line in lines) == 4
 
 
 @pytest.fixture
@@ -131,16 +233,16 @@ def read_until(ours: int, wanted: str, seconds: float = 60.0) -> str:
 def test_the_terminal_is_left_as_it_was(daemon: Path, end: str | signal.Signals, code: int) -> None:
     with on_terminal("top", "--socket", str(daemon)) as (process, ours):
         before = termios.tcgetattr(ours)
-        said = read_until(ours, "q: end")
+        said = read_until(ours, READY)
         assert CLEAR in said
         assert not termios.tcgetattr(ours)[3] & termios.ECHO
         if isinstance(end, str):
             os.write(ours, end.encode())
         else:
             process.send_signal(end)
-        after = read_until(ours, BACK)
+        after = read_until(ours, CURSOR)
         assert process.wait(30) == code
-        assert CURSOR in after
+        assert BACK in after
         assert termios.tcgetattr(ours) == before
 
 
@@ -150,24 +252,25 @@ def test_it_is_stopped_and_comes_back(daemon: Path) -> None:
     with on_terminal(start=shell, PS1="ready> ") as (_, ours):
         read_until(ours, "ready> ")
         os.write(ours, f"{shlex.join([*START, 'top', '--socket', str(daemon)])}\n".encode())
-        read_until(ours, "q: end")
+        read_until(ours, READY)
         os.write(ours, b"\x1a")
         said = read_until(ours, "Stopped")
         assert BACK in said
         assert CURSOR in said
         os.write(ours, b"fg\n")
-        assert CLEAR in read_until(ours, "q: end")
+        assert CLEAR in read_until(ours, READY)
         os.write(ours, b"q")
-        read_until(ours, BACK)
+        read_until(ours, "ready> ")
         os.write(ours, b"exit\n")
         read_until(ours, "exit")
 
 
 def test_no_color_is_respected(daemon: Path) -> None:
-    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]")
+    """What is left are shades of grey, which xterm numbers from 232 on."""
+    colour = re.compile(r"\x1b\[(?:[0-9;]*;)?[34]8;5;(?!23[2-9]|24\d|25[0-5]|0|7|8|15|16|231|59)\d")
     for more, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
         with on_terminal("top", "--socket", str(daemon), **more) as (_, ours):
-            assert bool(colour.search(read_until(ours, "q: end"))) == coloured
+            assert bool(colour.search(read_until(ours, READY))) == coloured
 
 
 @pytest.mark.parametrize("command", ["top", "status"])

@@ -8,7 +8,7 @@ import pytest
 from fixtures_cluster import PrivateCluster
 
 from hopsd.errors import SlurmUnavailableError
-from hopsd.slurm.clock import CHECK_SECONDS, TOLERANCE_SECONDS, SlurmClock
+from hopsd.slurm.probe.clock import CHECK_SECONDS, TOLERANCE_SECONDS, SlurmClock
 
 
 @dataclass

@@ -1,0 +1,103 @@
+"""What one set of predictions costs on a large cluster.
+
+    python -m bench.predict.cost [--gpus 10000] [--jobs 4000] [--policy hops ...]
+
+Prints seconds of one core for a first and for a second set, in which calibration has outcomes, and
+the memory that they took. Jobs run until no GPU is idle; all others wait.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from collections.abc import Sequence
+
+import click
+
+from bench.result_file import write_result
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, Node, ThroughputTable
+from hopsd.model.plan import PriorityName, RoundInfo, Snapshot
+from hopsd.predict.predictor import Predictor
+from hopsd.predict.situation import situation_of
+
+TYPES = {GpuType("fast"): 2.0, GpuType("slow"): 1.0}
+PER_NODE = 8
+COUNTS = (1, 2, 4, 8)
+ROUND_SECONDS = 360.0
+BOUND_SECONDS = 60.0
+"""A set is to be made in so long."""
+
+
+def snapshot(gpus: int, jobs: int, at: float) -> Snapshot:
+    """A full cluster with a queue."""
+    rng = random.Random(0)  # a simulation, not a secret
+    kinds = list(TYPES)
+    idle = {NodeName(f"n{i}"): [kinds[i % len(kinds)], PER_NODE] for i in range(gpus // PER_NODE)}
+    tables = {
+        kind: ThroughputTable({c: speed * c**-0.1 for c in COUNTS}, {})
+        for kind, speed in TYPES.items()
+    }
+    free = iter([(name, 8) for name in idle])
+    made = []
+    for number in range(jobs):
+        count = rng.choice(COUNTS)
+        place = next(free, None)
+        running = Allocation(((place[0], PER_NODE),)) if place is not None else Allocation()
+        counts = COUNTS if rng.random() < 0.5 else (PER_NODE if running else count,)
+        made.append(
+            Job(
+                JobId(str(number)), UserName(f"u{number % 50}"), at - rng.uniform(0.0, 86400.0),
+                rng.uniform(0.0, 86400.0), counts, tables,
+                samples=rng.lognormvariate(11.0, 1.5), running=running,
+            )
+        )  # fmt: skip
+    busy = {name for job in made for name, _ in job.running}
+    nodes = tuple(
+        Node(name, GpuType(str(kind)), PER_NODE, 0 if name in busy else PER_NODE)
+        for name, (kind, _) in idle.items()
+    )
+    return Snapshot(at, RoundInfo(first=False, seconds=ROUND_SECONDS), nodes, tuple(made))
+
+
+def measure(policy: str, gpus: int, jobs: int) -> str:
+    """A line of the table."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    predictor = Predictor.of_policy(policy, PriorityName.LATENCY_RATIO)
+    seconds = []
+    predicted = 0
+    for at in (0.0, ROUND_SECONDS):
+        state = snapshot(gpus, jobs, 1e9 + at)
+        made = time.process_time()
+        of = situation_of(state, {}, state.now + ROUND_SECONDS, ROUND_SECONDS)
+        found = predictor.all_of(of)
+        seconds.append(time.process_time() - made)
+        predicted = len(found)
+        for each in found[::10]:
+            predictor.happened(each.job, each.kind, each.at + 60.0)
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024.0
+    cells = (f"`{policy}`", f"{gpus:,}", f"{jobs:,}", f"{predicted:,}",
+             *(f"{each:.1f}" for each in seconds), f"{max(seconds) / BOUND_SECONDS:.0%}",
+             f"{memory:,.0f}")  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+@click.command()
+@click.option("--gpus", type=click.IntRange(min=PER_NODE), default=10_000)
+@click.option("--jobs", type=click.IntRange(min=1), default=4_000)
+@click.option("--policy", "policies", multiple=True, default=("hops", "hops+", "slurm"))
+def main(gpus: int, jobs: int, policies: Sequence[str]) -> None:
+    lines = [
+        "| policy | GPUs | jobs | predictions | first set, s | second, s | of 60 s | MB |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        *(measure(policy, gpus, jobs) for policy in policies),
+    ]
+    text = "\n".join(lines)
+    print(text)
+    write_result("predictions_cost", "What a set of predictions costs", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The URL of a webhook: who knows it may post."""
+
+from __future__ import annotations
+
+from typing import Self
+from urllib.parse import urlsplit
+
+
+class SecretUrl(str):
+    """An http or https URL with a host; empty: none.
+
+    Raises:
+        ValueError: it is neither.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        parts = urlsplit(text)
+        if text and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError
+        return super().__new__(cls, text)
+
+    @property
+    def hidden(self) -> str:
+        """Its host alone."""
+        parts = urlsplit(self)
+        return f"{parts.scheme}://{parts.hostname}/***" if self else ""

@@ -1,0 +1,100 @@
+"""Posts news to a chat: one message a tick, from a thread of its own."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from html import escape
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import structlog
+
+from hopsd.notify.news import News
+
+SHOWN = 20
+"""Of a message; the rest is counted."""
+WAITING_MAX = 100
+"""Messages; while the chat is away for long, later ones are dropped, and the log says so."""
+TIMEOUT_SECONDS = 10.0
+PAUSES = (1.0, 10.0, 60.0)
+"""Between tries of one message."""
+
+log = structlog.get_logger()
+
+
+def slack(lines: Sequence[str]) -> dict[str, str]:
+    """For Slack's incoming webhooks and what takes their format (Mattermost, Rocket.Chat).
+
+    Their text marks links and mentions by ``<`` and ``>``, which a job's name must not make.
+    """
+    return {"text": "\n".join(escape(line, quote=False) for line in lines)}
+
+
+def matrix(lines: Sequence[str]) -> dict[str, str]:
+    """For a generic webhook of matrix-hookshot."""
+    return {"text": "\n".join(lines), "html": "<br/>".join(map(escape, lines))}
+
+
+def lines_of(news: Sequence[News]) -> list[str]:
+    """A line each, without control characters."""
+    lines = [f"job {item.job} of {item.user}: {item.text}" for item in news[:SHOWN]]
+    more = [f"and {len(news) - SHOWN} more"] if len(news) > SHOWN else []
+    return ["".join(c if c.isprintable() else " " for c in line) for line in (*lines, *more)]
+
+
+class Webhook:
+    """Sends in the background until closed; nothing here delays or fails a tick."""
+
+    def __init__(
+        self,
+        url: str,
+        shape: Callable[[Sequence[str]], dict[str, str]],
+        pauses: Sequence[float] = PAUSES,
+    ) -> None:
+        self._url, self._shape, self._pauses = url, shape, pauses
+        self._messages: queue.Queue[bytes | None] = queue.Queue(WAITING_MAX)
+        self._thread = threading.Thread(target=self._work, name="webhook", daemon=True)
+        self._thread.start()
+
+    def send(self, news: Sequence[News]) -> None:
+        if not news:
+            return
+        try:
+            self._messages.put_nowait(json.dumps(self._shape(lines_of(news))).encode())
+        except queue.Full:
+            log.error("webhook", dropped=len(news), reason="it does not answer")
+
+    def close(self, seconds: float = 2.0) -> None:
+        """What waits is sent in so many seconds, or not."""
+        try:
+            self._messages.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(seconds)
+
+    def _work(self) -> None:
+        while (message := self._messages.get()) is not None:
+            for pause in (*self._pauses, None):
+                problem = self._post(message)
+                if problem is None:
+                    break
+                if pause is None:
+                    log.error("webhook", error=problem, did="a message is dropped")
+                else:
+                    time.sleep(pause)
+
+    def _post(self, message: bytes) -> str | None:
+        """None, or why it did not work; never the URL, which is a secret."""
+        headers = {"Content-Type": "application/json", "User-Agent": "hops"}
+        request = Request(self._url, message, headers)  # noqa: S310 - the operator's
+        try:
+            with urlopen(request, timeout=TIMEOUT_SECONDS):  # noqa: S310
+                return None
+        except HTTPError as error:
+            return f"HTTP {error.code}"
+        except (OSError, ValueError) as error:
+            return type(error).__name__

@@ -1,0 +1,1 @@
+"""Small questions to Slurm beside the readings: counters, its clock, processor time."""

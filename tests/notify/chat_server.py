@@ -1,0 +1,50 @@
+"""A chat that webhooks post to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Chat(ThreadingHTTPServer):
+    """Keeps what is posted; refuses the first ``failing`` messages."""
+
+    def __init__(self, failing: int) -> None:
+        self.failing = failing
+        self.posted: list[dict[str, Any]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook/secret"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Chat
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.failing -= 1
+        good = self.server.failing < 0 and self.headers["Content-Type"] == "application/json"
+        if good:
+            self.server.posted.append(body)
+        self.send_response(200 if good else 500)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def chat(failing: int = 0) -> Iterator[Chat]:
+    with Chat(failing) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

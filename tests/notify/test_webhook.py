@@ -1,0 +1,83 @@
+"""Messages reach a chat in its own format; a chat that is away harms nothing."""
+
+from __future__ import annotations
+
+import pytest
+from chat_server import chat
+from fixtures_cluster import wait_until
+
+from hopsd.config import parse
+from hopsd.config.secret_url import SecretUrl
+from hopsd.errors import ConfigError
+from hopsd.notify.news import News
+from hopsd.notify.notifier import Notifier
+from hopsd.notify.webhook import SHOWN, Webhook, lines_of, matrix, slack
+
+EVIL = "<!channel> & \x1b[31m\nx"
+
+
+def news(count: int = 1, text: str = "net is done") -> list[News]:
+    return [News("done", str(number), "ann", text) for number in range(count)]
+
+
+def test_formats_of_slack_and_matrix() -> None:
+    lines = lines_of(news(1, EVIL))
+    assert slack(lines) == {"text": "job 0 of ann: &lt;!channel&gt; &amp;  [31m x"}
+    assert matrix(["a <b>", "c"]) == {"text": "a <b>\nc", "html": "a &lt;b&gt;<br/>c"}
+
+
+def test_a_long_message_is_cut() -> None:
+    lines = lines_of(news(SHOWN + 3))
+    assert (len(lines), lines[-1]) == (SHOWN + 1, "and 3 more")
+
+
+def test_one_message_for_all_that_a_tick_has() -> None:
+    with chat() as server:
+        webhook = Webhook(server.url, slack)
+        webhook.send([])
+        webhook.send(news(2))
+        wait_until(lambda: bool(server.posted))
+        webhook.close()
+        assert server.posted == [{"text": "job 0 of ann: net is done\njob 1 of ann: net is done"}]
+
+
+def test_a_message_is_tried_again_and_then_dropped() -> None:
+    with chat(failing=2) as server:
+        webhook = Webhook(server.url, slack, pauses=(0.0, 0.0))
+        webhook.send(news())
+        wait_until(lambda: len(server.posted) == 1)
+        server.failing = 3
+        webhook.send(news(1, "lost"))
+        webhook.send(news(1, "next"))
+        wait_until(lambda: len(server.posted) == 2)
+        webhook.close()
+        assert "next" in server.posted[1]["text"]
+
+
+def test_nothing_waits_for_a_chat_that_is_away() -> None:
+    webhook = Webhook("http://127.0.0.1:1/", slack, pauses=(3600.0,))
+    for _ in range(300):
+        webhook.send(news())
+    webhook.close()
+
+
+def test_the_site_chooses_what_is_told() -> None:
+    doc = {"mode": "active", "error": None, "running": [], "waiting": []}
+    job = {"id": "1", "user": "ann", "name": "net", "profiling": False, "code": None}
+    with chat() as server:
+        text = f'[notify]\nwebhook = "{server.url}"\nformat = "matrix"\nkinds = ["fewer"]\n'
+        notifier = Notifier(parse(text).notify, lambda _: {})
+        for gpus in (4, 2):
+            notifier.after_tick({**doc, "running": [{**job, "placement": {"n0": gpus}}]})
+        notifier.after_tick({})  # no status document: logged, and nothing else
+        wait_until(lambda: bool(server.posted))
+        notifier.close()
+        assert server.posted[0]["html"].startswith("job 1 of ann: net runs on 2 GPUs, 4 before")
+
+
+def test_the_url_is_a_secret() -> None:
+    url = SecretUrl("https://hooks.example.org/services/T0/B0/xyz")
+    assert url.hidden == "https://hooks.example.org/***"
+    with pytest.raises(ConfigError, match="accepted: an http or https URL") as refused:
+        parse('[notify]\nwebhook = "hooks.example.org/xyz"')
+    assert "xyz" not in str(refused.value)
