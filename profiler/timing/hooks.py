@@ -45,7 +45,8 @@ number, as rollouts and the like come after round ones."""
 PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19)
 
 LOOK_SECONDS, LOOK_SHARE = 100e-6, 0.005
-"""What a look costs, about, and the largest share of the time for looks at inputs that vary."""
+"""What a look costs besides the calls, and the largest share of the time for looks at inputs that
+vary."""
 
 MOST_OPTIMIZERS = 1024
 
@@ -96,6 +97,7 @@ class Hooks:
         self._thread: int | None = None
         self._stepping: int | None = None
         self._step: Any = None  # the code around every optimizer's step, PyTorch's
+        self._look_seconds = LOOK_SECONDS
         self._learners: dict[int, bool] = {}  # other threads, since a backward pass of theirs
         self._trained: dict[int, int] = {}
         self._reading: Callable[[], Any] = _nothing
@@ -420,7 +422,9 @@ class Hooks:
             recorder.present()
             done = recorder.counts.iterations
             look = done in LOOKS
-            every = _look_every(recorder)
+            if self._inputs.looking:
+                self._look_seconds = LOOK_SECONDS + self._inputs.seconds
+            every = _look_every(recorder, self._look_seconds)
             if not recorder.reads:
                 look = look or done == UNSEEN or done % every == 0
             if look:
@@ -437,14 +441,14 @@ class Hooks:
             self._fail(error)
 
 
-def _look_every(recorder: Recorder) -> int:
-    """Every how many iterations the input is inspected: more often where it varies, as far as that
-    costs no more than LOOK_SHARE of the time.
+def _look_every(recorder: Recorder, seconds: float) -> int:
+    """Every how many iterations the input is inspected, which takes so many ``seconds``: more often
+    where it varies, as far as that costs no more than LOOK_SHARE of the time.
     """
     usual = recorder.counts.iteration.mean
     if not recorder.varies or not usual:
         return LOOK_AGAIN
-    fewest = LOOK_SECONDS / (LOOK_SHARE * usual)
+    fewest = seconds / (LOOK_SHARE * usual)
     return next((every for every in PRIMES if every >= fewest), LOOK_AGAIN)
 
 
