@@ -16,7 +16,7 @@ import torch
 from bench.elastic.cost import GLOBAL_BATCH, measure
 from bench.elastic.moves import compare
 from bench.elastic.plot import draw
-from bench.elastic.ranks import Run, Training
+from bench.elastic.ranks import Ranks, Training
 from bench.elastic.scaled import scaled_losses
 
 RUNS = (1, 2, 4, 3, 1, 2)
@@ -25,8 +25,6 @@ RUNS = (1, 2, 4, 3, 1, 2)
 EVERY = 60
 """Steps between moves."""
 
-OPTIONS = ("--global-batch", "32", "--micro-batch", "8", "--epochs", "3", "--every", "1000")
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.elastic", description=__doc__)
@@ -34,9 +32,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        alone = Training(Path(folder) / "alone", OPTIONS)
+        alone = Training(Path(folder) / "alone", "example")
         alone.run(1)
-        moved = Training(Path(folder) / "moved", OPTIONS)
+        moved = Training(Path(folder) / "moved", "example")
         for ranks in RUNS[:-1]:
             moved.run(ranks, _leave)
         moved.run(RUNS[-1])
@@ -61,7 +59,7 @@ def main() -> None:
     print(f"  at the last of 10^9 samples  {1e3 * cost.resume_last:.1f} ms")
 
 
-def _leave(run: Run) -> int:
+def _leave(run: Ranks) -> int:
     while run.steps < EVERY and run.is_running():
         time.sleep(0.002)
     return signal.SIGUSR1

@@ -1,52 +1,55 @@
-"""Random sequences of moves: ``python -m bench.elastic.moves [--sequences 200] [--seed 0]``.
+"""Random sequences of moves: ``python -m bench.elastic.moves [--ways W ...] [--sequences 200]``.
 
 Each training is stopped up to six times at any moment, by SIGKILL or hops' signal, and goes on on 1
-to 4 ranks. Prints how its samples, losses and final weights differ from the unbroken run's; ends
-with 1 if a step has other samples, a loss differs by more than 1e-6 or a weight by more than 1e-5.
+to 4 ranks. Prints of each way of writing a training how its samples, losses and final weights
+differ from the unbroken run's; ends with 1 if a step has other samples, a loss differs by more than
+1e-6 or a weight by more than 1e-5.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
+from bench.elastic.ranks import Ranks, Step, Training
+from bench.elastic.ways import WAYS
 
-from bench.elastic.ranks import Run, Step, Training
-
-OPTIONS = ("--samples", "350", "--global-batch", "32", "--micro-batch", "5", "--every", "0.02")
 MOST_STOPS = 6
+
+LOSS, WEIGHT = 1e-6, 1e-5
+"""Within which the losses and the final weights agree."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of a moved training from the unbroken one."""
+    """Of a moved training from the unbroken one. ``resumed``: runs that did not begin anew."""
 
     stops: int
+    resumed: int
     steps_wrong: int
     loss: float
     weight: float
 
     @property
     def is_the_same(self) -> bool:
-        return not self.steps_wrong and self.loss <= 1e-6 and self.weight <= 1e-5
+        return not self.steps_wrong and self.loss <= LOSS and self.weight <= WEIGHT
 
 
-def play(folder: Path, source: random.Random) -> Training:
-    """A training to its end, stopped at random."""
-    training = Training(folder, OPTIONS)
+def play(training: Training, source: random.Random, steps: int) -> Training:
+    """A training of ``steps`` to its end, stopped at random."""
     for _ in range(source.randint(1, MOST_STOPS)):
         number = source.choice([signal.SIGKILL, signal.SIGUSR1])
-        steps, more = source.choice([0, source.randint(0, 20)]), source.uniform(0, 0.03)
+        after, more = source.choice([0, source.randint(0, steps // 2)]), source.uniform(0, 0.03)
 
-        def stop(run: Run, number: int = number, steps: int = steps, more: float = more) -> int:
-            while run.steps < steps and run.is_running():
+        def stop(run: Ranks, number: int = number, after: int = after, more: float = more) -> int:
+            while run.steps < after and run.is_running():
                 time.sleep(0.002)
             time.sleep(more)
             return number
@@ -59,9 +62,10 @@ def play(folder: Path, source: random.Random) -> Training:
 
 def compare(alone: Training, moved: Training) -> Difference:
     (wanted,) = alone.steps()
-    wrong, loss = 0, 0.0
+    wrong, loss, resumed = 0, 0.0, 0
     done: set[tuple[int, int]] = set()
     for steps in moved.steps():
+        resumed += bool(steps) and min(number for _, number in steps) > 0
         for key, step in steps.items():
             done.add(key)
             wrong += key not in wanted or not _same(step, wanted[key])
@@ -69,35 +73,81 @@ def compare(alone: Training, moved: Training) -> Difference:
     wrong += len(set(wanted) - done)
     ours, theirs = moved.weights(), alone.weights()
     weight = max(float((ours[name] - theirs[name]).abs().max()) for name in theirs)
-    return Difference(len(moved.runs) - 1, wrong, loss, weight)
+    return Difference(len(moved.runs) - 1, resumed, wrong, loss, weight)
 
 
 def _same(step: Step, wanted: Step) -> bool:
     return step.ids == wanted.ids
 
 
+@dataclass
+class Way:
+    """Sequences of one way of writing a training, against its unbroken run."""
+
+    name: str
+    folder: Path
+    differences: list[Difference] = field(default_factory=list)
+    failures: int = 0
+
+    def __post_init__(self) -> None:
+        self._alone = Training(self.folder / "alone", self.name)
+        self._alone.run(1)
+        (steps,) = self._alone.steps()
+        self._steps = len(steps)
+
+    def play(self, seed: int) -> None:
+        """One sequence; what is not as unbroken is printed, and its folder stays for `--keep`."""
+        moved = Training(self.folder / str(seed), self.name)
+        try:
+            play(moved, random.Random(seed), self._steps)
+            difference = compare(self._alone, moved)
+        except (RuntimeError, ValueError) as error:
+            self.failures += 1
+            print(f"{self.name}, seed {seed}: ranks {moved.runs}: {error}", flush=True)
+            return
+        self.differences.append(difference)
+        if difference.is_the_same:
+            shutil.rmtree(moved.folder)
+        else:
+            print(f"{self.name}, seed {seed}: ranks {moved.runs}: {difference}", flush=True)
+
+    @property
+    def equal(self) -> int:
+        return sum(one.is_the_same for one in self.differences)
+
+    @property
+    def played(self) -> int:
+        return len(self.differences) + self.failures
+
+    def row(self) -> str:
+        all_ = self.differences
+        return (
+            f"{self.name:<11}{self.played:>10}{sum(one.stops for one in all_):>7}"
+            f"{sum(one.resumed for one in all_):>9}{self.equal:>7}"
+            f"{max((one.loss for one in all_), default=0.0):>10.1e}"
+            f"{max((one.weight for one in all_), default=0.0):>10.1e}"
+        )
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(prog="python -m bench.elastic.moves", description=__doc__)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after")
+    parser.add_argument("--keep", type=Path, help="a folder for what the ranks write")
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        alone = Training(Path(folder) / "alone", OPTIONS)
-        alone.run(1)
-        differences = []
-        for number in range(options.sequences):
-            source = random.Random(options.seed + number)
-            moved = play(Path(folder) / str(number), source)
-            differences.append(compare(alone, moved))
-            if not differences[-1].is_the_same:
-                print(f"seed {options.seed + number}: ranks {moved.runs}: {differences[-1]}")
-    print(f"sequences             {len(differences)}")
-    print(f"stops                 {sum(one.stops for one in differences)}")
-    print(f"steps of other samples {sum(one.steps_wrong for one in differences)}")
-    print(f"largest loss difference   {max(one.loss for one in differences):.1e}")
-    print(f"largest weight difference {max(one.weight for one in differences):.1e}")
-    return 0 if all(one.is_the_same for one in differences) else 1
+        ways = [Way(name, (options.keep or Path(folder)) / name) for name in options.ways]
+        for seed in range(options.seed, options.seed + options.sequences):
+            for way in ways:
+                if time.monotonic() - began < options.seconds:
+                    way.play(seed)
+    print("way         sequences  stops  resumed  equal      loss    weight")
+    for way in ways:
+        print(way.row())
+    return 0 if all(way.equal == way.played for way in ways) else 1
 
 
 if __name__ == "__main__":

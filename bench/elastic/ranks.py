@@ -1,33 +1,29 @@
-"""examples/elastic.py on some ranks of this machine, over Gloo: started, stopped, and judged."""
+"""A training on some ranks of this machine, over Gloo: started, stopped, and judged."""
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import Process
 from pathlib import Path
 from typing import Any
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-LEFT = 128 + signal.SIGUSR1
-"""The exit code outside of Slurm of a training that has saved on request."""
+from bench.elastic.ways import way
 
-_PATIENCE = 60.0
+REQUEUED = 85
+"""The exit code of a training that has saved on request."""
 
-_IMPORTED_ONCE = (
-    "torch._dynamo",
-    "hops_profiler.data.elastic",
-    "hops_profiler.data.gradients",
-    "hops_profiler.checkpoint.kept",
-)
-"""Here, and not in every rank."""
+_PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -40,33 +36,43 @@ class Step:
 
 @dataclass
 class Training:
-    """One training in ``folder``, over any number of runs."""
+    """One training in ``folder``, written in one of the ways, over any number of runs."""
 
     folder: Path
-    options: tuple[str, ...]
+    way: str
     runs: list[int] = field(default_factory=list)
     """The ranks of each run."""
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "elastic.pt"
+    first_ranks: int = 0
+    """Of the run that has begun the training: those before it were stopped before they had."""
 
-    def run(self, ranks: int, stop: Callable[[Run], int] | None = None) -> bool:
+    def run(self, ranks: int, stop: Callable[[Ranks], int] | None = None) -> bool:
         """Run it on ``ranks`` until ``stop`` returns the signal to send; None: to its end. Returns
         whether it has come to its end. Raises RuntimeError where a rank fails.
         """
+        _import_once(self.way)
         record = self.folder / f"run-{len(self.runs)}"
         record.mkdir(parents=True)
+        prepare = getattr(way(self.way), "prepare", None)
+        if prepare and not self.runs:
+            prepare(self.folder)
         self.runs.append(ranks)
-        run = Run(ranks, record, ["--checkpoint", str(self.checkpoint), *self.options])
+        if not self._has_begun():
+            self.first_ranks = ranks
+        run = Ranks(self, record)
         number = stop(run) if stop else 0
         if number:
             run.send(number)
         codes = run.wait()
-        allowed = {0, -signal.SIGKILL, -signal.SIGUSR1, LEFT} if number else {0}
+        allowed = {0, -signal.SIGKILL, -signal.SIGUSR1, REQUEUED} if number else {0}
         if not set(codes) <= allowed:
-            raise RuntimeError(f"ranks ended with codes {codes}")
+            raise RuntimeError(f"ranks ended with codes {codes}, see {record}")
         return not any(codes)
+
+    def _has_begun(self) -> bool:
+        """Whether a run has noted a step, or the samples of one."""
+        notes = ("run-*/*.jsonl", "**/beginning.json", ".*hops-17.json")
+        return any(any(self.folder.glob(pattern)) for pattern in notes)
 
     def steps(self) -> list[dict[tuple[int, int], Step]]:
         """Of each run, the steps that all of its ranks have noted, by epoch and number."""
@@ -77,28 +83,27 @@ class Training:
     def weights(self) -> dict[str, Any]:
         import torch  # noqa: PLC0415 - the ranks are forked from this process
 
-        model: dict[str, Any] = torch.load(self.checkpoint)["model"]
-        return model
+        path = self.folder / "weights.pt"
+        weights: dict[str, Any] = torch.load(path if path.exists() else self.folder / "elastic.pt")
+        return weights.get("model", weights)
 
 
-class Run:
-    """Ranks of one run, forked from this process, which has PyTorch imported."""
+class Ranks:
+    """Those of a training's last run, forked from this process, which has imported what they need,
+    as of a job of hops.
+    """
 
-    def __init__(self, ranks: int, record: Path, options: list[str]) -> None:
+    def __init__(self, training: Training, record: Path) -> None:
         self.record = record
-        program = _from_examples("elastic")
-        for module in _IMPORTED_ONCE:
-            importlib.import_module(module)
+        ranks = training.runs[-1]
         port = _free_port()
         self._pids = []
         sys.stdout.flush()
         for rank in range(ranks):
             pid = os.fork()
             if not pid:
-                environ = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
-                os.environ.update({name: str(value) for name, value in environ.items()})
-                os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-                _become(program.main, [*options, "--record", str(record)], record / f"{rank}.err")
+                # Its stack begins here, as that of any process of multiprocessing.
+                Process(target=_become, args=(training, rank, port, record))._bootstrap()  # type: ignore[attr-defined]
             self._pids.append(pid)
 
     @property
@@ -116,7 +121,7 @@ class Run:
             os.kill(pid, number)
 
     def wait(self) -> list[int]:
-        """The ranks' codes. As launchers do, ends the others where a signal has ended one."""
+        """The ranks' codes. As launchers do, ends the others once one has ended before its end."""
         codes: dict[int, int] = {}
         began = time.monotonic()
         while len(codes) < len(self._pids):
@@ -125,7 +130,7 @@ class Run:
                 if pid not in codes and (done := os.waitpid(pid, os.WNOHANG))[0]:
                     codes[pid] = os.waitstatus_to_exitcode(done[1])
             late = time.monotonic() - began > _PATIENCE
-            if late or any(code not in (0, LEFT) for code in codes.values()):
+            if late or any(codes.values()):
                 for pid in self._pids:
                     if pid not in codes:
                         os.kill(pid, signal.SIGKILL)
@@ -134,33 +139,50 @@ class Run:
         return list(codes.values())
 
 
-def example_models() -> dict[str, Any]:
-    """Those of examples/models.py, by name."""
-    models: dict[str, Any] = _from_examples("models").EXAMPLES
-    return models
-
-
-def _from_examples(module: str) -> Any:
-    if str(EXAMPLES) not in sys.path:
-        sys.path.insert(0, str(EXAMPLES))
-    return importlib.import_module(module)
-
-
-def _become(main: Callable[[list[str]], None], options: list[str], errors: Path) -> None:
-    """Run ``main`` in a forked rank; does not return."""
+def _become(training: Training, rank: int, port: int, record: Path) -> None:
+    """Train in a forked rank; does not return."""
     code = 1
     try:
-        with errors.open("w") as file:
+        with (record / f"{rank}.err").open("w") as file:
+            os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        main(options)
+        _enter(training, rank, port)
+        common = importlib.import_module("bench.elastic.ways.common")
+        run = common.Run(training.folder, record, rank, training.runs[-1], training.first_ranks)
+        way(training.way).train(run)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _import_once(name: str) -> None:
+    """What the ranks need, as in a job of hops without Slurm's commands."""
+    values = {"HOPS_JOB": 1, "SLURM_JOB_ID": 17, "HOPS_REQUEUE_EXIT_CODE": REQUEUED}
+    values |= {"OMP_NUM_THREADS": 1, "HOPS_FRAMEWORK_SAVES": 1, "HOPS_RESTART_COUNT": 0}
+    os.environ.update({name: str(value) for name, value in values.items()})
+    os.environ.update(PATH="/nowhere", ACCELERATE_USE_CPU="true")
+    importlib.import_module("hops_profiler.startup").install()
+    for module in way(name).MODULES:
+        importlib.import_module(module)
+
+
+def _enter(training: Training, rank: int, port: int) -> None:
+    """Have this process be a rank of the training's last run."""
+    number, ranks = len(training.runs) - 1, training.runs[-1]
+    values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    values |= {"HOPS_RESTART_COUNT": number, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in values.items()})
+    os.environ.update(MASTER_ADDR="127.0.0.1")
+    tempfile.tempdir = str(training.folder)  # where a training takes its turn
+    os.chdir(training.folder)
+    importlib.import_module("torch").set_num_threads(1)
+    faulthandler.dump_traceback_later(_PATIENCE - 10)
 
 
 def _free_port() -> int:

@@ -8,7 +8,7 @@ import hops_profiler
 import torch
 from torch.nn.functional import cross_entropy
 
-from bench.elastic.ranks import example_models
+from bench.elastic.ways.example import models
 
 PER_GPU = 32
 
@@ -17,7 +17,7 @@ def scaled_losses(changes: Sequence[tuple[int, int]], steps: int) -> list[tuple[
     """The loss of each step, with how many times ``PER_GPU`` samples were read before it.
     ``changes``: from which of these on, the training has how many GPUs. ``lr_rule=linear``.
     """
-    example = example_models()["mlp"]
+    example = models()["mlp"]
     torch.manual_seed(1)
     model = example.build()
     optimizer = torch.optim.SGD(model.parameters(), lr=example.lr, momentum=0.9)

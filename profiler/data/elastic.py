@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -161,12 +162,18 @@ class ElasticLoader:
         steps = self._source.steps_per_epoch
         return None if steps is None else steps * self.epochs
 
+    @property
+    def steps_left(self) -> int | None:
+        """After the step at hand; None: the dataset does not know its length."""
+        return None if self.total_steps is None else max(0, self.total_steps - self.step - 1)
+
     def steps(self) -> Iterator[Step]:
         """The steps that are still to be done, to the end of the last epoch. A step that was not
         drawn whole comes again when this is called anew.
         """
         self._iteration += 1
         self._current = None
+        _in_use[:] = [weakref.ref(self)]
         return self._steps(self._iteration)
 
     def _steps(self, iteration: int) -> Iterator[Step]:
@@ -186,6 +193,7 @@ class ElasticLoader:
                 for _ in self._current:  # what the loop did not want
                     pass
             self._position = self._position.after_epoch()
+        _in_use[:] = []
 
     def _move(self, position: Position, iteration: int) -> None:
         if self._iteration == iteration:
@@ -250,6 +258,14 @@ class ElasticLoader:
                     " wait for ever\n"
                 )
                 return
+
+
+_in_use: list[weakref.ref[ElasticLoader]] = []
+
+
+def loader_in_use() -> ElasticLoader | None:
+    """The loader whose steps the process is in, for the timing plugin."""
+    return _in_use[0]() if _in_use else None
 
 
 def _is_stream(dataset: Any) -> bool:

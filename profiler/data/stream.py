@@ -53,6 +53,7 @@ class _Part(IterableDataset[Any]):
     def __init__(self, dataset: Any, global_batch: int, collate: Any) -> None:
         self._dataset, self._global_batch, self._collate = dataset, global_batch, collate
         self._iterator: Iterator[Any] = iter(())
+        self._begun = 0
         self.begin(Position(), Share(0, 1, None), own_state=True)
 
     def begin(self, position: Position, share: Share, *, own_state: bool) -> None:
@@ -61,13 +62,13 @@ class _Part(IterableDataset[Any]):
         self._done, self._skip, self._ended = 0, 0, False
 
     def __iter__(self) -> Iterator[tuple[int, list[int], list[Any], Any]]:
-        if hasattr(self._dataset, "set_epoch"):
-            self._dataset.set_epoch(self._position.epoch)
+        self._enter_epoch()
         if self._own_state and self._position.offset:
             skip = self._position.offset * self._global_batch
             self.load_state_dict(self._position.stream or {"done": skip, "data": None})
         if self._ended:
             return
+        self._begun += 1
         self._iterator = iter(self._dataset)
         for _ in itertools.islice(self._iterator, self._skip):
             pass
@@ -81,6 +82,15 @@ class _Part(IterableDataset[Any]):
                 batches = [self._collate([samples[place] for place in part]) for part in parts]
                 state = self.state_dict() if self._own_state else None
                 yield len(samples), [len(part) for part in parts], batches, state
+
+    def _enter_epoch(self) -> None:
+        """Some shuffles count how often they were begun, as webdataset's `detshuffle`."""
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(self._position.epoch)
+        elif not hasattr(self._dataset, "load_state_dict"):
+            while self._begun < self._position.epoch:
+                self._begun += 1
+                next(iter(self._dataset), None)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream is, which is the same on all ranks. torchdata's loader asks for it, too,

@@ -1,9 +1,8 @@
-"""Accelerate: the job leaves after the script's own next ``save_state``.
+"""Accelerate: a plain loop goes on at its place; another leaves after its own ``save_state``.
 
-Accelerate has no loop: which epoch and batch a training is at, only its script knows. A state that
-was saved elsewhere could not be resumed; what the script itself has saved it can. It leaves at the
-next backward pass: scripts note beside a state which step it is of, and the last save is of a
-training that ends. Looked at:
+`accelerate_order` says which loops are plain. A script that goes on by itself from its own states
+leaves at the next backward pass after one: scripts note beside a state which step it is of, and the
+last save is of a training that ends. Looked at:
 accelerate 1.15 (``accelerator.py``, ``checkpointing.py``).
 """
 
@@ -19,13 +18,22 @@ import torch.distributed as dist
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.wishes import Asked, first, several
 from hops_profiler.frameworks import request
+from hops_profiler.frameworks.accelerate_order import Training, begun
+from hops_profiler.frameworks.loader_order import is_plain, shuffles
 
 _PATIENCE = timedelta(seconds=20)
 """For the other ranks. One may have saved before its signal came: then all leave with the next."""
 
 
 def attach(module: ModuleType) -> None:
-    """Have ``module.Accelerator`` leave after a save, once hops has asked."""
+    """Have ``module.Accelerator`` save on request and go on, or leave after the script's saves."""
+    _attach_saves(module)
+    used = [(getattr(module, kind, None), name) for kind, names in _USED.items() for name in names]
+    if all(hasattr(kind, name) for kind, name in used):  # another release may lack some
+        _attach_training(module)
+
+
+def _attach_saves(module: ModuleType) -> None:
     save, backward = module.Accelerator.save_state, module.Accelerator.backward
     asked: list[Asked] = []
     saves, leaves = 0, False
@@ -33,6 +41,11 @@ def attach(module: ModuleType) -> None:
     @functools.wraps(save)
     def saved(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal saves, leaves
+        training = getattr(self, _TRAINING, None)
+        if training is not None and training.is_catching_up and not training.saves:
+            return None  # it was done before
+        if training is not None and not training.reason:
+            return save(self, *args, **kwargs)
         saves += 1
         if not asked and request.possible(self.num_processes):
             asked.append(Asked(signal.SIGUSR1))  # from here on: now it is known that it saves
@@ -47,6 +60,97 @@ def attach(module: ModuleType) -> None:
         return backward(self, *args, **kwargs)
 
     module.Accelerator.save_state, module.Accelerator.backward = saved, left
+
+
+_USED = {
+    "Accelerator": (
+        "prepare_data_loader", "backward", "end_training", "clip_grad_norm_", "log",
+        "load_state", "unwrap_model",
+    ),
+    "AcceleratedOptimizer": ("step",),
+    "AcceleratedScheduler": ("step",),
+}  # fmt: skip
+
+_TRAINING = "_hops_training"
+
+
+def _attach_training(module: ModuleType) -> None:
+    """The parts of a training that goes on: its loader, losses, steps, schedule and end."""
+    kind = module.Accelerator
+    prepare, backward, ends = kind.prepare_data_loader, kind.backward, kind.end_training
+    clip, log = kind.clip_grad_norm_, kind.log
+    step, schedule = module.AcceleratedOptimizer.step, module.AcceleratedScheduler.step
+
+    @functools.wraps(prepare)
+    def prepared(self: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Any:
+        training = getattr(self, _TRAINING, None)
+        if training is None:
+            training = begun(self, data_loader)
+            if training is not None:
+                vars(self)[_TRAINING] = training
+                _current[:] = [training]
+                self._dataloaders.append(training.loader)
+                return training.loader
+        elif is_plain(data_loader) and shuffles(data_loader):
+            training.keep_out("it has several loaders that shuffle")
+        return prepare(self, data_loader, *args, **kwargs)
+
+    @functools.wraps(backward)
+    def weighted(self: Any, loss: Any, **kwargs: Any) -> Any:
+        training = getattr(self, _TRAINING, None)
+        if training is not None:
+            training.backwards += 1
+            loss = loss * (training.weight * self.gradient_accumulation_steps)
+        return backward(self, loss, **kwargs)
+
+    @functools.wraps(clip)
+    def clipped(self: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        partial = getattr(self, _TRAINING, None) is not None and not self.sync_gradients
+        return clip(self, parameters, float("inf") if partial else max_norm, *args, **kwargs)
+
+    @functools.wraps(log)
+    def logged(self: Any, *args: Any, **kwargs: Any) -> Any:
+        training = getattr(self, _TRAINING, None)
+        catches_up = training is not None and training.is_catching_up
+        return None if catches_up else log(self, *args, **kwargs)
+
+    @functools.wraps(step)
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for training in _current:
+            training.steps += 1
+        return step(self, *args, **kwargs)
+
+    @functools.wraps(schedule)
+    def scheduled(self: Any, *args: Any, **kwargs: Any) -> None:
+        training = _current[0] if _current else None
+        if training is None or self.split_batches or not self.step_with_optimizer:
+            if training is None or not training.is_catching_up:
+                schedule(self, *args, **kwargs)
+            return
+        if training.is_catching_up:
+            return
+        self.split_batches = True  # one step at a time
+        try:
+            for _ in range(training.schedule_steps()):
+                schedule(self, *args, **kwargs)
+        finally:
+            self.split_batches = False
+
+    @functools.wraps(ends)
+    def ended(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = ends(self, *args, **kwargs)
+        training = getattr(self, _TRAINING, None)
+        if training is not None:
+            training.end()
+        return result
+
+    kind.prepare_data_loader, kind.backward, kind.end_training = prepared, weighted, ended
+    kind.clip_grad_norm_, kind.log = clipped, logged
+    module.AcceleratedOptimizer.step, module.AcceleratedScheduler.step = stepped, scheduled
+
+
+_current: list[Training] = []
+"""The process's training, of which there is one at most."""
 
 
 def _all_have(saves: int) -> bool:

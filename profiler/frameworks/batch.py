@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from hops_profiler import environment
 
@@ -55,13 +56,19 @@ class Note:
     @classmethod
     def read(cls, checkpoint: Path | None) -> Note | None:
         """None: the checkpoint has none."""
-        if checkpoint is None:
-            return None
         try:
-            content = json.loads((checkpoint / _NOTE).read_text())
+            text = (checkpoint / _NOTE).read_text() if checkpoint else "null"
+            return cls.of(json.loads(text))
+        except (OSError, ValueError):
+            return None
+
+    @classmethod
+    def of(cls, content: Any) -> Note | None:
+        """Of what `asdict` has made, after a file or a checkpoint; None: of something else."""
+        try:
             batch, rate = content["global_batch"], content["learning_rate"]
             accumulation = content["accumulation"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             return None
         counts = (batch, accumulation)
         usable = all(type(count) is int and count > 0 for count in counts)

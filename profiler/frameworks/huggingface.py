@@ -11,13 +11,14 @@ import importlib
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch.distributed as dist
 from hops_profiler import environment
-from hops_profiler.checkpoint.folder import save
+from hops_profiler.checkpoint.folder import complete, save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import broadcast, first, several
@@ -51,8 +52,10 @@ def attach_search(module: ModuleType) -> None:
     def searched(folder: Any, *args: Any, **kwargs: Any) -> Any:
         path = search(folder, *args, **kwargs)
         base = Path(folder).resolve()
+        if path is not None and not (Path(path) / _LAST).exists():
+            path = _last_whole(base)  # the run was killed while it saved
         if path is None and environment.restarts() and base not in _begun:
-            own = Own(request.folder_in(base), _LAST).latest()
+            own = _own(base).latest()
             path = str(own) if own else None
         return path
 
@@ -67,7 +70,7 @@ def attach(module: ModuleType) -> None:
     def resumed(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         trial = args[0] if args else kwargs.get("trial")  # one of a search's many trainings
         base = Path(self.args.output_dir or ".").resolve()
-        turn, own = request.Turn(base), Own(request.folder_in(base), _LAST)
+        turn, own = request.Turn(base), _own(base)
         # A script may handle the signal on its first rank alone: all ranks have to agree.
         able = request.can_agree() and _all(trial is None and _can_leave(self))
         _begun.add(base)
@@ -79,7 +82,7 @@ def attach(module: ModuleType) -> None:
         if environment.restarts():
             before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
         script = None if before else _named(resume_from_checkpoint, self.args.output_dir)
-        _keep_batch(self, Path(before) if before else script)
+        _keep_batch(self, own, Path(before) if before else script)
         with request.listening() as asked:
             step = _Step(self, asked, own, turn)
             noted = functools.partial(_noted, self, self._save_checkpoint, own)
@@ -95,6 +98,19 @@ def attach(module: ModuleType) -> None:
             return done
 
     module.Trainer.train = resumed
+
+
+def _own(base: Path) -> Own:
+    """Scripts stop where their folder has files but no checkpoint: what is noted before the first
+    is beside it.
+    """
+    folder = request.folder_in(base)
+    return Own(folder, _LAST, base.with_name(f".{base.name}{folder.name}.json"))
+
+
+def _last_whole(folder: Path) -> str | None:
+    whole = complete(folder, _LAST)
+    return str(whole[max(whole)]) if whole else None
 
 
 _begun: set[Path] = set()
@@ -134,12 +150,16 @@ def _split(trainer: Any) -> Split:
     )
 
 
-def _keep_batch(trainer: Any, checkpoint: Path | None) -> None:
+def _keep_batch(trainer: Any, own: Own, checkpoint: Path | None) -> None:
     """Have steps of as many samples as those that led to ``checkpoint``: Trainer counts its own
-    steps, and takes those that are done for steps of its present size. On all ranks.
+    steps, and takes those that are done for steps of its present size. Without its note: as those
+    of the first run. On all ranks.
     """
-    split = _split(trainer)
-    keeps = broadcast(kept(split, Note.read(checkpoint)) if first() else None)
+    split = keeps = _split(trainer)
+    if first():
+        begun = Note.of(own.first_note(asdict(Note.now(split))))
+        keeps = kept(split, Note.read(checkpoint) or begun)
+    keeps = broadcast(keeps)
     if keeps != split:
         trainer.args.per_device_train_batch_size = keeps.micro_batch
         trainer.args.gradient_accumulation_steps = keeps.accumulation

@@ -12,6 +12,7 @@ import functools
 import os
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,9 @@ from hops_profiler.frameworks.lightning_order import KeptOrder
 from hops_profiler.frameworks.own import Own
 
 _STATE = "lightning.ckpt"
+
+_NOTE = "hops"
+"""The key of a checkpoint's `Note`."""
 
 _LOADS = frozenset({"resume_start", "_restore_modules_and_callbacks", "restore_training_state"})
 """Where Lightning reads a checkpoint."""
@@ -57,7 +61,7 @@ def attach(module: ModuleType) -> None:
             args, kwargs = _with_path(args, kwargs, str(latest / _STATE))
         free = request.is_free()
         with request.listening() if free else nullcontext() as asked:
-            order = KeptOrder(self, Note.read(latest))
+            order = KeptOrder(self, own)
             ours = callback(asked, own, turn, latest, order)
             self.callbacks.append(ours)
             try:
@@ -154,8 +158,25 @@ def _callback(base: type) -> Any:
             if first and self._latest is not None and self._own.take():
                 self._own.clear(self._latest)
 
+        def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
+            self._order.note = Note.of(checkpoint.get(_NOTE))
+
+        def on_save_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
+            """Also where Lightning saves on its own schedule."""
+            if self._order.split is not None:
+                checkpoint[_NOTE] = asdict(Note.now(self._order.split))
+
         def on_train_start(self, trainer: Any, *_: Any) -> None:
             self._step = trainer.global_step
+
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            """Lightning does not count an epoch as begun that it begins with after a checkpoint of
+            the last batch of the one before. A checkpoint of that epoch would begin it anew.
+            """
+            if self._order.split is not None:
+                progress = trainer.fit_loop.epoch_progress
+                for count in (progress.current, progress.total):
+                    count.ready = count.started = count.processed + 1
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
@@ -172,17 +193,15 @@ def _callback(base: type) -> Any:
                 raise OSError("another training of the job runs in the same folder")
             if first:
                 self._own.sign(final)
-            _save(trainer, final, self._order.note())
+            _save(trainer, final)
 
     return LeaveOnRequest
 
 
-def _save(trainer: Any, final: Path, note: Note | None) -> None:
+def _save(trainer: Any, final: Path) -> None:
     def write(made: Path) -> None:
         trainer.save_checkpoint(made / _STATE)
         trainer.strategy.checkpoint_io.teardown()  # an asynchronous one's threads have written
-        if note is not None and trainer.is_global_zero:
-            note.write(made)
 
     model, states = trainer.lightning_module, [one.state for one in trainer.optimizers]
     held = [list(model.parameters()), list(model.buffers()), states]

@@ -11,38 +11,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, cast
+from dataclasses import asdict
+from typing import Any
 
 from hops_profiler import environment
 from hops_profiler.data.order import Order, Share
 from hops_profiler.data.samples import RankSampler
 from hops_profiler.data.source import Position
 from hops_profiler.frameworks.batch import Note, Split, kept
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-)
-
-_PASSED_ON = (
-    "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
-    "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers",
-)  # fmt: skip
-"""What a loader of hops' order has of the script's."""
+from hops_profiler.frameworks.loader_order import PASSED_ON, is_plain, shuffles
+from hops_profiler.frameworks.own import Own
+from torch.utils.data import DataLoader
 
 _CHANGES_BATCH = "GradientAccumulationScheduler"
 
 
 class KeptOrder:
-    """While it is entered, ``trainer`` reads its training data in hops' order. ``note``: of the
-    checkpoint that it goes on from; None: it begins.
+    """While it is entered, ``trainer`` reads its training data in hops' order.
+
+    ``note``: of the checkpoint that it goes on from; None: it begins. ``split``: of its steps;
+    None: the order is the script's.
     """
 
-    def __init__(self, trainer: Any, note: Note | None) -> None:
-        self._trainer, self._note = trainer, note
-        self._split: Split | None = None
+    def __init__(self, trainer: Any, own: Own) -> None:
+        self._trainer, self._own = trainer, own
+        self.note: Note | None = None
+        self.split: Split | None = None
 
     def __enter__(self) -> KeptOrder:
         connector = getattr(self._trainer, "_data_connector", None)
@@ -65,25 +59,11 @@ class KeptOrder:
         if connector is not None:
             vars(connector).pop("_prepare_dataloader", None)
 
-    def note(self) -> Note | None:
-        """For a checkpoint; None where the order is the script's."""
-        return Note.now(self._split) if self._split else None
-
     def _fits(self, dataloader: Any) -> bool:
         """Whether the loader is a plain one, and what comes of it does not depend on more."""
         trainer = self._trainer
-        plain = (
-            type(dataloader) is DataLoader
-            and not isinstance(dataloader.dataset, IterableDataset)
-            and type(dataloader.batch_sampler) is BatchSampler
-            and type(dataloader.sampler) in (RandomSampler, SequentialSampler)
-            and not getattr(dataloader.sampler, "replacement", False)
-            and hasattr(dataloader.dataset, "__len__")
-            and len(cast(Any, dataloader.sampler)) == len(dataloader.dataset)
-            and not dataloader.drop_last
-        )
         return (
-            plain
+            is_plain(dataloader)
             and trainer.lightning_module.automatic_optimization
             and len(trainer.optimizers) == 1
             and not any(type(one).__name__ == _CHANGES_BATCH for one in trainer.callbacks)
@@ -96,23 +76,24 @@ class KeptOrder:
         """``dataloader`` in hops' order; None where ranks would wait for each other."""
         trainer, samples = self._trainer, len(dataloader.dataset)
         present = Split(dataloader.batch_size, trainer.accumulate_grad_batches, trainer.world_size)
-        split = kept(present, self._note)
-        shuffle = type(dataloader.sampler) is RandomSampler
-        order = Order(samples, split.global_batch, environment.lightning_seed(), shuffle)
+        begun = Note.of(self._own.first_note(asdict(Note.now(present))))
+        split = kept(present, self.note or begun)
+        seed = environment.lightning_seed()
+        order = Order(samples, split.global_batch, seed, shuffles(dataloader))
         if not all(_is_even(order.size(step), split) for step in (0, order.steps_per_epoch - 1)):
-            if self._note is not None:
+            if self.note is not None:
                 sys.stderr.write(
                     f"hops: {split.ranks} ranks cannot share the last step of an epoch evenly:"
                     " Lightning reads the epoch's data from its beginning\n"
                 )
             return None
-        self._split = split
+        self.split = split
         trainer.accumulate_grad_batches = split.accumulation
         position = Position(trainer.current_epoch)
-        if self._note is not None:
-            position = self._resumed(order, self._note, split)
+        if self.note is not None:
+            position = self._resumed(order, self.note, split)
         share = Share(trainer.global_rank, split.ranks, split.micro_batch)
-        options = {name: getattr(dataloader, name) for name in _PASSED_ON}
+        options = {name: getattr(dataloader, name) for name in PASSED_ON}
         return DataLoader(
             dataloader.dataset,
             batch_sampler=_EpochSampler(order, share, position),
@@ -127,7 +108,10 @@ class KeptOrder:
         for count in (progress.current, progress.total):
             for name in ("ready", "started", "processed", "completed"):
                 setattr(count, name, getattr(count, name) + shift)
-        return Position(self._trainer.current_epoch, done % order.steps_per_epoch)
+        epoch = self._trainer.current_epoch
+        if done >= order.steps_per_epoch:  # Lightning counts the epoch once it has begun to read
+            return Position(epoch + 1)
+        return Position(epoch, done)
 
 
 def _is_even(size: int, split: Split) -> bool:

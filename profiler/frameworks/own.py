@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _STARTED = "started.json"
 _SCHEDULED = "scheduled"
 _TAKEN = "taken"
 _UNUSED = "unused"
+_BEGINNING = "beginning.json"
 _SCRIPT = script()
 """As it is when the framework is imported: people edit scripts while they run."""
 
@@ -31,13 +33,36 @@ _VARIABLES = environment.of_the_user(startup.ENVIRON)
 
 @dataclass(frozen=True)
 class Own:
-    """The checkpoints in ``folder``, each complete once it has the file ``last``."""
+    """The checkpoints in ``folder``, each complete once it has the file ``last``. ``beginning``:
+    the file of what the training's first run notes of itself; None: in ``folder``.
+    """
 
     folder: Path
     last: str
+    beginning: Path | None = None
 
     def at(self, step: int) -> Path:
         return self.folder / f"checkpoint-{step}"
+
+    def first_note(self, now: Any) -> Any:
+        """What the first run of this training has noted of itself, also where it has saved nothing
+        since: ``now`` where this is the first. Plain values; on any rank.
+        """
+        path = self._beginning()
+        noted = _read(path) if environment.restarts() else None
+        if isinstance(noted, dict) and not _identity().change_since(noted.get("identity")):
+            return noted.get("note")
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.parent == self.folder and not (self.folder / _STARTED).exists():
+                (self.folder / _STARTED).write_text(json.dumps(_identity().as_json()))
+            partial.write_text(json.dumps({"identity": _identity().as_json(), "note": now}))
+            partial.replace(path)
+        return now
+
+    def _beginning(self) -> Path:
+        return self.beginning or self.folder / _BEGINNING
 
     def latest(self) -> Path | None:
         """That with the most steps, waited for if it is on its way; None: there is none, or another
@@ -98,8 +123,12 @@ class Own:
     def remove(self) -> None:
         """The training has ended."""
         self.has_saved()
+        with contextlib.suppress(OSError):
+            self._beginning().unlink()
         if self._is_ours():
             shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # that of another command is not empty
+            self.folder.rmdir()
 
     def is_usable(self) -> bool:
         """Whether a save could be used. Not where one before could not: hops would move the job in

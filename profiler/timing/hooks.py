@@ -115,6 +115,21 @@ class Hooks:
         return self._recorder.trains
 
     @property
+    def steps(self) -> int:
+        """Iterations that the recorder was told of. Needs no lock, as the next two."""
+        return self._recorder.counts.iterations
+
+    @property
+    def evaluating(self) -> bool:
+        """True if a model was put into the mode for that since the last step."""
+        return self._recorder.evaluating or evaluates in self._events
+
+    @property
+    def thread(self) -> int | None:
+        """The thread that trains; None before the first step."""
+        return self._thread
+
+    @property
     def params(self) -> int:
         return sum(self._trained.values())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from hops_profiler.timing.loops import Limit, Loop, Loops, frames, variables
 
 TYPE_CHECKING = False
@@ -43,11 +45,13 @@ class Length:
     def iterations(self, done: int, read: Pass | None) -> float | None:
         """The iterations of this process in all, of which ``done`` are done; None if unknown.
 
-        transformers' Trainer and Lightning's know, and the loops around them count. Of other
+        `ElasticLoader` knows; transformers' Trainer and Lightning's, too, and the loops around them
+        count. Of other
         programs, what is left of the loops over ranges and over the loader that is ``read``, or of
         a number that steadily grows to where the outermost loop ends.
         """
-        left = self._left(done, read)
+        left = _loader_left()
+        left = self._left(done, read) if left is None else left
         return done + left if left is not None and done + left <= MOST_ITERATIONS else None
 
     def _left(self, done: int, read: Pass | None) -> float | None:
@@ -117,6 +121,13 @@ def _times(loops: list[Loop], left: float, passes: float) -> float | None:
         left += loop.left * passes
         passes *= loop.passes
     return left
+
+
+def _loader_left() -> float | None:
+    """Of an `ElasticLoader`, whose steps are the same on any number of ranks."""
+    module = sys.modules.get("hops_profiler.data.elastic")
+    loader = module.loader_in_use() if module else None
+    return None if loader is None else loader.steps_left
 
 
 def _trainer(owner: Any) -> tuple[float, float] | None:

@@ -159,6 +159,11 @@ class Recorder:
                 self._done = self._queued.popleft()
 
     @property
+    def evaluating(self) -> bool:
+        """True if a model was put into the mode for that since the last iteration."""
+        return self._evaluations > 0
+
+    @property
     def within(self) -> bool:
         """True while a phase lasts: a step in a backward pass, or one in another's closure."""
         return bool(self._within)

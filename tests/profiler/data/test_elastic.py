@@ -66,6 +66,17 @@ class Resumable(Counted):
         self.next = state["next"]
 
 
+class Counting(IterableDataset[int]):
+    """Another order each time it is begun, as webdataset's `detshuffle`."""
+
+    def __init__(self, length: int) -> None:
+        self.length, self.begun = length, -1
+
+    def __iter__(self) -> Any:
+        self.begun += 1
+        yield from [(n + 3 * self.begun) % self.length for n in range(self.length)]
+
+
 @dataclass
 class Training:
     """What all runs of a training have done: samples of each step, losses, and weights."""
@@ -135,7 +146,7 @@ def check(data: Any, options: dict[str, Any], runs: list[tuple[int, int, int]]) 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    data=st.sampled_from([Numbers, Counted, Resumable]),
+    data=st.sampled_from([Numbers, Counted, Counting, Resumable]),
     samples=st.integers(1, 40),
     global_batch=st.integers(1, 14),
     micro_batch=st.none() | st.integers(1, 5),
@@ -344,7 +355,7 @@ def test_data_that_workers_read(workers: int) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("data", [Counted, Resumable])
+@pytest.mark.parametrize("data", [Counted, Counting, Resumable])
 def test_a_stream_that_a_worker_reads_ahead(data: Any) -> None:
     options = {"global_batch": 4, "num_workers": 1, "micro_batch": 2, "epochs": 2}
     check(lambda: data(18), options, [(2, 2, 1), (1, 3, -1), (2, 1, 1), (4, 2, -1)])

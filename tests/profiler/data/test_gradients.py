@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,16 +71,3 @@ def test_a_missing_gradient_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_alone_it_does_nothing() -> None:
     average_gradients(torch.nn.Linear(2, 2))
-
-
-@pytest.mark.live
-@pytest.mark.long
-def test_real_ranks_that_are_killed_and_moved_train_as_one_unbroken() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "bench.elastic.moves", "--sequences", "10"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

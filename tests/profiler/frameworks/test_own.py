@@ -311,3 +311,37 @@ def test_of_several_trainings_in_a_folder_the_first_has_the_turn(
     assert not elsewhere.is_shared()
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
     assert request.Turn(tmp_path / "out").take()
+
+
+def test_what_the_first_run_notes_holds_in_later_ones(
+    own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
+    assert own.first_note({"batch": 8}) == {"batch": 8}
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
+    assert own.first_note({"batch": 16}) == {"batch": 8}
+    own.sign(own.at(3))  # a save follows
+    assert own.first_note({"batch": 16}) == {"batch": 8}
+    own.remove()
+    assert not own.folder.exists()
+    assert own.first_note({"batch": 16}) == {"batch": 16}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"identity": {}, "note": 3}'])
+def test_another_trainings_first_note_is_not_taken(
+    own: Own, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
+    (own.folder / "beginning.json").write_text(text)
+    assert own.first_note(5) == 5
+
+
+def test_a_first_note_is_beside_a_folder_that_must_stay_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
+    beside = Own(tmp_path / "out" / "_hops-17", "state.json", tmp_path / ".out.json")
+    beside.first_note(1)
+    assert [path.name for path in tmp_path.iterdir()] == [".out.json"]
+    beside.remove()
+    assert not list(tmp_path.iterdir())

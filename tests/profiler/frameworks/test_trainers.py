@@ -333,6 +333,32 @@ def test_a_script_that_looks_first_finds_the_jobs_own(
     assert look(str(tmp_path)) == str(tmp_path / "_hops-17" / "checkpoint-2")
 
 
+def test_a_checkpoint_that_a_kill_broke_off_is_not_found(
+    trainer: type[Trainer], tmp_path: Path
+) -> None:
+    look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
+    (tmp_path / "checkpoint-14").mkdir()
+    assert look(str(tmp_path)) is None
+    saved(tmp_path / "checkpoint-7", 7)
+    assert look(str(tmp_path)) == str(tmp_path / "checkpoint-7")
+
+
+def test_the_first_runs_batch_holds_where_nothing_was_saved(
+    trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = trainer(tmp_path / "out")
+    monkeypatch.setattr(first, "_maybe_log_save_evaluate", Mock(side_effect=MemoryError))
+    with pytest.raises(MemoryError):
+        first.train()
+    assert not (tmp_path / "out").exists()
+    started_again(monkeypatch)
+    second = trainer(tmp_path / "out")
+    second.args.per_device_train_batch_size = 32  # as on half the ranks
+    second.train()
+    assert second.args.per_device_train_batch_size == 16
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(("asked", "last"), [(2, "step 2"), (3, "epoch 3"), (4, "step 4")])
 def test_what_is_due_is_done_first(
     trainer: type[Trainer], tmp_path: Path, asked: int, last: str

@@ -517,3 +517,12 @@ def test_what_a_handler_raises_during_a_look_ends_the_program(
             told(tmp_path, "at = 0\nfor epoch in range(3):\n    while at < 9:\n        step()\n")
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_elastic_loader_knows(tmp_path: Path) -> None:
+    """However many steps earlier runs, on other numbers of ranks, have done."""
+    elastic = pytest.importorskip("hops_profiler.data.elastic")
+    loader = elastic.ElasticLoader(range(10), global_batch=4, epochs=3, rank=0, world_size=1)
+    loader.load_state_dict({**loader.state_dict(), "offset": 2, "step": 2})
+    source = "for each in elastic.steps():\n    step()\nstep()\n"
+    assert told(tmp_path, source, elastic=loader) == [7.0] * 7 + [None]

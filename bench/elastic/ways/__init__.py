@@ -1,0 +1,16 @@
+"""One small training, written in the ways that users write theirs.
+
+Each module has a ``train(run)``, which is one rank's whole script, and ``MODULES``, what it imports
+that takes long.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+WAYS = ("plain", "trainer", "lightning", "accelerate", "webdataset", "text")
+
+
+def way(name: str) -> ModuleType:
+    return importlib.import_module(f"bench.elastic.ways.{name}")

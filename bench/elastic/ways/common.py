@@ -1,0 +1,93 @@
+"""What the ways share: data, a network, and the notes of what a rank has computed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import Dataset
+
+SAMPLES, GLOBAL_BATCH, EPOCHS = 144, 12, 3
+"""12 is a multiple of 1 to 4 ranks: frameworks share it evenly."""
+
+FEATURES, CLASSES = 8, 4
+
+
+def features(ids: Tensor) -> Tensor:
+    """Of samples, by a fixed rule: float32, one row each."""
+    return torch.sin(ids.to(torch.float64)[:, None] * torch.arange(1, FEATURES + 1) * 0.7).float()
+
+
+def labels(ids: Tensor) -> Tensor:
+    return (features(ids)[:, :2].sum(1) * 2).round().long() % CLASSES
+
+
+class Numbered(Dataset[Any]):
+    """Samples with their numbers: (number, features, label)."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor]:
+        ids = torch.tensor([index])
+        return index, features(ids)[0], labels(ids)[0]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+
+
+def optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+@dataclass
+class Run:
+    """One rank of one run of the training in ``folder``; it notes its steps in ``record``.
+    ``first_ranks``: of the run that began it.
+    """
+
+    folder: Path
+    record: Path
+    rank: int
+    ranks: int
+    first_ranks: int
+    _ids: list[int] = field(default_factory=list)
+    _loss: float = 0.0
+
+    def loss(self, scores: Tensor, wanted: Tensor, ids: Any) -> Tensor:
+        """The mean over a micro-batch, which is noted."""
+        loss = cross_entropy(scores, wanted)
+        self._ids += [int(sample) for sample in ids]
+        self._loss += float(loss.detach()) * len(ids)
+        return loss
+
+    def note(self, epoch: int, step: int) -> None:
+        """A step's micro-batches are computed."""
+        entry = {"epoch": epoch, "step": step, "ids": self._ids, "loss_sum": self._loss}
+        with (self.record / f"{self.ranks}.{self.rank}.jsonl").open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        self._ids, self._loss = [], 0.0
+
+    def save_weights(self, model: nn.Module) -> None:
+        """Of a training that has ended."""
+        if self.rank == 0:
+            partial = self.folder / "weights.partial"
+            torch.save(model.state_dict(), partial)
+            partial.replace(self.folder / "weights.pt")
+
+    @property
+    def batch(self) -> int:
+        """Per rank, as a script for the first run's number of GPUs has it in each run."""
+        return GLOBAL_BATCH // self.first_ranks
+
+    def join(self) -> None:
+        """Gloo among the ranks."""
+        if self.ranks > 1:
+            torch.distributed.init_process_group("gloo", rank=self.rank, world_size=self.ranks)

@@ -1,0 +1,54 @@
+"""Lightning, without a line for hops. It saves on a schedule, too."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import lightning
+import torch
+from lightning.fabric.plugins.environments import TorchElasticEnvironment
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from bench.elastic.ways.common import EPOCHS, Numbered, Run, network, optimizer
+
+MODULES = ("torch._dynamo", "lightning.pytorch")
+
+
+class Module(lightning.LightningModule):  # type: ignore[misc]
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.body, self._run = network(), run
+
+    def training_step(self, batch: Any) -> Tensor:
+        ids, inputs, wanted = batch
+        return self._run.loss(self.body(inputs), wanted, ids.tolist())
+
+    def on_before_optimizer_step(self, _: object) -> None:
+        self._run.note(self.current_epoch, self.global_step)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return optimizer(self)
+
+
+def train(run: Run) -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    out = run.folder / "out"
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=run.ranks,
+        strategy="ddp" if run.ranks > 1 else "auto",
+        max_epochs=EPOCHS,
+        logger=False,
+        callbacks=[ModelCheckpoint(out, every_n_train_steps=6, save_last=True)],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=out,
+        plugins=[TorchElasticEnvironment()],
+    )
+    module = Module(run)
+    loader = DataLoader(Numbered(), batch_size=run.batch, shuffle=True)
+    trainer.fit(module, loader, ckpt_path="last")
+    run.save_weights(module)

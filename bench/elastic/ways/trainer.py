@@ -1,0 +1,81 @@
+"""Hugging Face Trainer, without a line for hops. It saves on a schedule, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import transformers
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers.trainer_utils import get_last_checkpoint
+
+from bench.elastic.ways.common import (
+    EPOCHS,
+    GLOBAL_BATCH,
+    SAMPLES,
+    Numbered,
+    Run,
+    network,
+    optimizer,
+)
+
+MODULES = ("torch._dynamo", "transformers.trainer")
+
+
+class Rows(Dataset[Any]):
+    def __init__(self) -> None:
+        self._samples = Numbered()
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        number, inputs, wanted = self._samples[index]
+        return {"x": inputs, "labels": wanted, "ids": number}
+
+
+class Model(nn.Module):
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.body, self._run = network(), run
+
+    def forward(self, x: Tensor, labels: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        scores = self.body(x)
+        return {"loss": self._run.loss(scores, labels, ids.tolist()), "logits": scores}
+
+
+class Notes(transformers.TrainerCallback):  # type: ignore[misc]
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        done = state.global_step - 1
+        self._run.note(done * GLOBAL_BATCH // SAMPLES, done)
+
+
+def train(run: Run) -> None:
+    transformers.set_seed(1)
+    model = Model(run)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(run.folder / "out"),
+        per_device_train_batch_size=run.batch,
+        num_train_epochs=EPOCHS,
+        save_strategy="steps",
+        save_steps=7,
+        save_total_limit=2,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        logging_strategy="no",
+        learning_rate=1e-2,
+    )
+    trainer = transformers.Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=Rows(),
+        callbacks=[Notes(run)],
+        optimizers=(optimizer(model), None),
+    )
+    (run.folder / "out").mkdir(exist_ok=True)
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(run.folder / "out"))
+    run.save_weights(model)

@@ -1,0 +1,338 @@
+"""Accelerate: a training that goes on at its place in the data, on any number of ranks.
+
+Accelerate has no loop. But all that a loop does with its training loader goes through what
+`Accelerator.prepare` has returned: the loader, the optimizer, the schedule. So the loader has hops'
+order of samples and the training's own samples a step, and in a later run the passes that are over
+have no batches in them. A script whose loops are not repeated so, or that goes on by itself, is
+left as it is. Looked at: accelerate 1.15 (``accelerator.py``, ``data_loader.py``, ``state.py``,
+``scheduler.py``, ``checkpointing.py``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import inspect
+import json
+import linecache
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from hops_profiler import environment
+from hops_profiler.checkpoint.folder import save
+from hops_profiler.checkpoint.leaving import leave
+from hops_profiler.checkpoint.size import size_of
+from hops_profiler.checkpoint.wishes import Asked, broadcast, first, several
+from hops_profiler.data.order import Order, Share
+from hops_profiler.frameworks import request
+from hops_profiler.frameworks.loader_order import PASSED_ON, is_plain, shuffles
+from hops_profiler.frameworks.own import Own
+from hops_profiler.frameworks.script_loops import why_not_repeated
+
+_PLACE = "place.json"
+
+_RESUMES = ("load_state(", "skip_first_batches(")
+"""What a script calls that goes on by itself."""
+
+_LOADS = frozenset({"load_state", "load_accelerator_state", "load_state_dict", "load_model"})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a training is, after ``offset`` steps of pass ``epoch``, and what its first run was:
+    ``ranks``, the samples a step and the seed of their order.
+    """
+
+    global_batch: int
+    seed: int
+    ranks: int
+    micro_batch: int
+    epoch: int = 0
+    offset: int = 0
+
+    @classmethod
+    def of(cls, content: Any) -> Place | None:
+        """Of what `asdict` made; None: of something else."""
+        try:
+            place = cls(**content)
+        except TypeError:
+            return None
+        return place if all(type(value) is int for value in asdict(place).values()) else None
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> Place | None:
+        try:
+            return cls.of(json.loads((checkpoint / _PLACE).read_text()))
+        except (OSError, ValueError):
+            return None
+
+
+class Training:
+    """The one training of ``accelerator`` and its script; see `begun`."""
+
+    def __init__(self, accelerator: Any, dataloader: Any, own: Own, turn: request.Turn) -> None:
+        self._accelerator, self._own, self._turn = accelerator, own, turn
+        batch, ranks = dataloader.batch_size, accelerator.num_processes
+        accumulation = accelerator.gradient_accumulation_steps
+        now = Place(batch * accumulation * ranks, torch.initial_seed() % 2**62, ranks, batch)
+        latest, place = broadcast(self._look(now) if first() else None)
+        self._checkpoint: Path | None = latest
+        self._first: Place = place
+        self._order = Order(
+            len(dataloader.dataset), place.global_batch, place.seed, shuffles(dataloader)
+        )
+        self.share = Share(accelerator.process_index, ranks, batch)
+        steps = self._parts(self.share, 0)
+        accelerator.gradient_accumulation_steps = len(steps)
+        self.loader = _loader(accelerator, dataloader, self)
+        self.reason = ""
+        """Why it cannot leave and go on."""
+        self._asked = Asked(signal.SIGUSR1)
+        self._request = request.Request(self._asked)
+        self._epoch = -1
+        self.weight = 1.0
+        self.is_catching_up = latest is not None
+        self.backwards = self.steps = 0
+        self.saves = False
+        atexit.register(self.end, os.getpid())
+
+    def _look(self, now: Place) -> tuple[Path | None, Place]:
+        latest = self._own.latest() if environment.restarts() else None
+        place = Place.read(latest) if latest else None
+        if latest and place and self._own.take():
+            self._own.clear(latest)
+            return latest, place
+        begun = Place.of(self._own.first_note(asdict(now)))
+        return None, replace(begun or now, epoch=0, offset=0)
+
+    def _parts(self, share: Share, step: int) -> list[tuple[range, float]]:
+        """Of a step of a pass, the places and the weights of a rank's micro-batches: as many as
+        the other ranks have. One that has fewer computes a sample once more, with no weight.
+        """
+        size, start = self._order.size(step), step * self._order.global_batch
+        most = len(Share(0, share.ranks, share.micro_batch).parts(size))
+        parts = [
+            (range(start + part.start, start + part.stop), len(part) * share.ranks / size)
+            for part in share.parts(size)
+        ]
+        return parts + [(range(start, start + 1), 0.0)] * (most - len(parts))
+
+    def passed(self, epoch: int) -> int:
+        """How many steps of a pass are done."""
+        place = self._first
+        if epoch != place.epoch:
+            return self._order.steps_per_epoch if epoch < place.epoch else 0
+        return place.offset
+
+    def batches(self) -> Iterator[list[int]]:
+        """The samples' numbers of the present pass."""
+        epoch = self._epoch
+        for step in range(self.passed(epoch), self._order.steps_per_epoch):
+            for part, _ in self._parts(self.share, step):
+                places = torch.tensor(part, dtype=torch.int64)
+                yield self._order.sample_ids(epoch, places).tolist()
+
+    def __len__(self) -> int:
+        """Batches of a pass in the first run: what a script computes its schedule from."""
+        share = Share(0, self._first.ranks, self._first.micro_batch)
+        each, last = (
+            len(self._parts(share, step)) for step in (0, self._order.steps_per_epoch - 1)
+        )
+        return each * (self._order.steps_per_epoch - 1) + last
+
+    def pass_over(self, fetched: Iterator[Any]) -> Iterator[Any]:
+        """What the script's loop gets of a pass, ``fetched`` being its batches."""
+        self._epoch += 1
+        epoch = self._epoch
+        if not epoch:
+            self._begin()
+        if self.is_catching_up and epoch == self._first.epoch:
+            self.is_catching_up = False
+        for step in range(self.passed(epoch), self._order.steps_per_epoch):
+            parts = self._parts(self.share, step)
+            for number, (_, weight) in enumerate(parts):
+                batch = next(fetched)
+                self._before(weight, is_last=number + 1 == len(parts))
+                yield batch
+                self._after()
+            self._step_done(epoch, step + 1)
+        for _ in fetched:  # has none: the loader's own end
+            pass
+
+    def _begin(self) -> None:
+        """The first pass: all is prepared by now."""
+        accelerator = self._accelerator
+        if len(accelerator._optimizers) != 1:
+            self.keep_out("it has not one optimizer")
+        optimizer = accelerator._optimizers[0].optimizer if accelerator._optimizers else None
+        if not accelerator._schedulers and hasattr(optimizer, "_opt_called"):
+            self.keep_out("its schedule was not prepared")
+        if reason := why_not_repeated():
+            self.keep_out(reason)
+        if self._checkpoint is None:
+            return
+        try:
+            with self._unwrapped():
+                accelerator.load_state(str(self._checkpoint))
+        except Exception as failure:
+            if request.failed_in(_LOADS, failure):
+                request.unusable(self._own, failure, first=first())
+            raise
+        accelerator.step = 0
+
+    def _before(self, weight: float, *, is_last: bool) -> None:
+        self.weight, self.backwards, self.steps = weight, 0, 0
+        self._accelerator.gradient_state._set_sync_gradients(is_last)
+        for model in self._accelerator._models:
+            if hasattr(model, "require_backward_grad_sync"):
+                model.require_backward_grad_sync = is_last
+
+    def _after(self) -> None:
+        if (self.backwards, self.steps) != (1, 1):
+            self.keep_out("it does not step its optimizer once after each batch's backward pass")
+        self.weight = 1.0
+
+    def _step_done(self, epoch: int, offset: int) -> None:
+        if self.reason or not self._request.reached():
+            return
+        place = replace(self._first, epoch=epoch, offset=offset)
+        final = self._own.at(epoch * self._order.steps_per_epoch + offset)
+        request.tried(self._own, final, lambda at: self._save(at, place), self._request)
+        atexit.unregister(self.end)
+        leave(first=first())
+
+    def _save(self, final: Path, place: Place) -> None:
+        accelerator = self._accelerator
+        if broadcast(self._turn.is_shared() if first() else None):
+            raise OSError("another training of the job runs in the same folder")
+        if first():
+            self._own.sign(final)
+        models = [accelerator.unwrap_model(one) for one in accelerator._models]
+        held = [[list(one.parameters()), list(one.buffers())] for one in models]
+        states = [one.optimizer.state for one in accelerator._optimizers]
+
+        def write(made: Path) -> None:
+            with self._unwrapped():
+                accelerator.save_state(str(made))
+            if first():
+                (made / _PLACE).write_text(json.dumps(asdict(place)))
+
+        save(final, 0 if several() else size_of([held, states]), write)
+
+    @contextlib.contextmanager
+    def _unwrapped(self) -> Iterator[None]:
+        """While this lasts, states have the names of one rank, and go where they are told to."""
+        accelerator, self.saves = self._accelerator, True
+        project, models = accelerator.project_configuration, accelerator._models
+        naming, iteration = project.automatic_checkpoint_naming, project.iteration
+        project.automatic_checkpoint_naming = False
+        accelerator._models = [accelerator.unwrap_model(one) for one in models]
+        try:
+            yield
+        finally:
+            accelerator._models, self.saves = models, False
+            project.automatic_checkpoint_naming, project.iteration = naming, iteration
+
+    def keep_out(self, reason: str) -> None:
+        """It leaves as without this, by the script's own saves."""
+        if not self.reason:
+            self.reason = reason
+            self._asked.listen_no_more()
+            if first():
+                sys.stderr.write(
+                    f"hops: this training is not saved on request: {reason}. Where it saves by"
+                    " itself, it leaves after that\n"
+                )
+
+    def schedule_steps(self) -> int:
+        """How often a schedule steps with the optimizer: as in the first run."""
+        return self._first.ranks
+
+    def end(self, process: int | None = None) -> None:
+        """The training has ended; at the process's end, if not by an error."""
+        by_error = hasattr(sys, "last_type") or process not in (None, os.getpid())
+        if not by_error and not self.reason and first():
+            self._own.remove()
+        self._asked.listen_no_more()
+
+
+def _loader(accelerator: Any, dataloader: Any, training: Training) -> Any:
+    """Accelerate's own loader, of hops' batches."""
+    module = importlib.import_module("accelerate.data_loader")
+
+    class Kept(module.DataLoaderShard):  # type: ignore[misc,name-defined]
+        def __iter__(self) -> Iterator[Any]:
+            return training.pass_over(super().__iter__())
+
+        def __len__(self) -> int:
+            return len(training)
+
+    options = {name: getattr(dataloader, name) for name in PASSED_ON}
+    place = accelerator.device if accelerator.device_placement else None
+    kept = Kept(
+        dataloader.dataset,
+        device=place,
+        batch_sampler=_Batches(training),
+        rng_types=None,
+        **options,
+    )
+    kept._is_accelerate_prepared = True
+    return kept
+
+
+class _Batches:
+    """Those of this rank in the present pass."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._training.batches()
+
+
+def begun(accelerator: Any, dataloader: Any) -> Training | None:
+    """The training that ``dataloader`` is prepared for, in hops' order; None: it is another, or one
+    that hops' order does not fit. On all ranks.
+    """
+    if not _fits(accelerator, dataloader):
+        return None
+    base = Path(accelerator.project_dir or ".").resolve()
+    turn, own = request.Turn(base), Own(request.folder_in(base), _PLACE)
+    if not broadcast(turn.take() and own.is_usable() if first() else None):
+        return None
+    return Training(accelerator, dataloader, own, turn)
+
+
+def _fits(accelerator: Any, dataloader: Any) -> bool:
+    kind = getattr(accelerator.distributed_type, "value", "")
+    return (
+        is_plain(dataloader)
+        and shuffles(dataloader)  # those that evaluate do not
+        and kind in ("NO", "MULTI_GPU", "MULTI_CPU")
+        and not accelerator.split_batches
+        and not accelerator.dispatch_batches
+        and not accelerator.use_stateful_dataloader
+        and accelerator.gradient_state.sync_with_dataloader
+        and environment.learning_rate() is None  # or the script's batch follows the GPUs
+        and not _resumes_by_itself()
+        and request.possible(accelerator.num_processes)
+    )
+
+
+def _resumes_by_itself() -> bool:
+    """Whether the caller is another framework, or a script that goes on by its own states."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in ("accelerate", "hops_profiler"):
+            text = "".join(linecache.getlines(frame.f_code.co_filename))
+            return package == "transformers" or any(word in text for word in _RESUMES)
+        frame = frame.f_back
+    return True

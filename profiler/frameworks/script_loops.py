@@ -1,0 +1,64 @@
+"""The loops of a script around a pass over its data, as its source tells."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+
+from hops_profiler.timing.loops import frames
+
+_LIBRARIES = ("accelerate", "tqdm", "rich", "multiprocessing", "runpy")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def why_not_repeated() -> str:
+    """Why the loops that the caller is in do not run the same number of times where passes have
+    nothing in them: since the script counts itself; "": they do.
+    """
+    for frame in frames():
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in _LIBRARIES:
+            reason = _reason(frame.f_code.co_filename, frame.f_lineno)
+            if reason:
+                return f"{frame.f_code.co_filename}: {reason}"
+    return ""
+
+
+def _reason(path: str, line: int) -> str:
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
+        return ""  # of Python's own, or of no file: it has no loop of the script's
+    for loop in _around(tree, line):
+        if isinstance(loop, ast.While):
+            return f"the `while` in line {loop.lineno} decides how long it trains"
+        for end in _ends(loop.body, of_loop=True):
+            return f"the `{end[0]}` in line {end[1]} decides how long it trains"
+    return ""
+
+
+def _around(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
+    """Of the function that ``line`` is in, or of the module outside of functions."""
+    for node in ast.iter_child_nodes(tree):
+        first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", line)
+        if not first <= line <= last:
+            continue
+        if isinstance(node, (ast.For, ast.While)):
+            yield node
+        yield from _around(node, line)
+
+
+def _ends(body: list[ast.stmt], *, of_loop: bool) -> Iterator[tuple[str, int]]:
+    """What leaves a loop; ``of_loop`` False: within another loop, whose `break` it is."""
+    for node in body:
+        if isinstance(node, ast.Return) or (of_loop and isinstance(node, ast.Break)):
+            yield type(node).__name__.lower(), node.lineno
+        if isinstance(node, _FUNCTIONS):
+            continue
+        inner = of_loop and not isinstance(node, (ast.For, ast.While))
+        parts = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+        for handler in getattr(node, "handlers", []):
+            parts.append(handler.body)
+        for part in parts:
+            yield from _ends(part, of_loop=inner)

@@ -1,0 +1,84 @@
+"""Trainings on real ranks, killed and moved: each as its unbroken run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from bench.elastic.moves import Difference, compare
+from bench.elastic.ranks import Step, Training
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"trainer": "transformers", "lightning": "lightning", "accelerate": "accelerate"}
+OURS = ("plain", "webdataset", "text", "accelerate")
+
+
+def moved(ways: tuple[str, ...], *options: str) -> dict[str, dict[str, str]]:
+    """The rows of the table, by way and column."""
+    for way in ways:
+        if way in PACKAGES and find_spec(PACKAGES[way]) is None:
+            pytest.skip(f"no {PACKAGES[way]}")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "bench.elastic.moves", "--ways", *ways, *options],
+        cwd=ROOT,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    head, *rows = [line.split() for line in done.stdout.splitlines()]
+    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+
+
+@pytest.mark.live
+def test_trainings_that_are_killed_and_moved_are_as_the_unbroken_ones() -> None:
+    rows = moved(OURS, "--sequences", "1", "--seed", "9")
+    assert tuple(rows) == OURS
+    for row in rows.values():
+        assert row["equal"] == "1"
+        assert int(row["resumed"])
+
+
+@pytest.mark.live
+@pytest.mark.long
+@pytest.mark.parametrize("way", [*OURS, "trainer", "lightning"])
+def test_several_are(way: str) -> None:
+    assert moved((way,), "--sequences", "4", "--seed", "40")[way]["equal"] == "4"
+
+
+class Noted(Training):
+    """With steps that are given."""
+
+    def __init__(self, *runs: dict[tuple[int, int], Step]) -> None:
+        super().__init__(Path(), "plain", [1] * len(runs))
+        self._given = list(runs)
+
+    def steps(self) -> list[dict[tuple[int, int], Step]]:
+        return self._given
+
+    def weights(self) -> dict[str, object]:
+        import torch  # noqa: PLC0415 - it may be missing
+
+        return {"weight": torch.zeros(2)}
+
+
+def test_what_differs_is_seen() -> None:
+    first, second = Step(frozenset({1, 2}), 0.5), Step(frozenset({3}), 0.25)
+    alone = Noted({(0, 0): first, (0, 1): second})
+    same = compare(alone, Noted({(0, 0): first}, {(0, 1): second}))
+    assert same == Difference(1, 1, 0, 0.0, 0.0)
+    assert same.is_the_same
+    other = Step(frozenset({3, 4}), 0.25)
+    for wrong in ({(0, 1): other}, {(1, 1): second}, {}):
+        assert not compare(alone, Noted({(0, 0): first}, wrong)).is_the_same
+    late = Step(second.ids, 0.25 + 2e-6)
+    assert not compare(alone, Noted({(0, 0): first, (0, 1): late})).is_the_same
