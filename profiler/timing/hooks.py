@@ -42,6 +42,9 @@ LOOK_AGAIN = 23
 """Every how many iterations the input is inspected again if no loader shows the batch: a prime
 number, as rollouts and the like come after round ones."""
 
+EARLY_LOOKS = (5, 8, 11, 13)
+"""Iterations after which the input is inspected, too, if no loader shows it: it may vary."""
+
 PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19)
 
 LOOK_SECONDS, LOOK_SHARE = 100e-6, 0.005
@@ -441,7 +444,7 @@ class Hooks:
                 self._look_seconds = LOOK_SECONDS + self._inputs.seconds
             every = _look_every(recorder, self._look_seconds)
             if not recorder.reads:
-                look = look or done == UNSEEN or done % every == 0
+                look = look or done in (*EARLY_LOOKS, UNSEEN) or done % every == 0
             if look:
                 self._inputs.look(again=done > UNSEEN)
             else:
