@@ -126,7 +126,7 @@ def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
     edge = [tensor.grad_fn for tensor in _tensors(roots, 1) if tensor.grad_fn is not None]
     if not edge:
         return None
-    nodes = []
+    nodes: list[int] = []
     seen = set(edge)
     while edge and len(nodes) < len(numbers):
         node = edge.pop()

@@ -101,6 +101,7 @@ class Recorder:
         self._bare = 0
         self._looked = False
         self._given = self._input = 0.0
+        self._evaluates = False
         self.unclear = self.varies = self.shares_steps = False
         self._last_batch = 0
         self._ran_out = False

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Node
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 STEPS, BATCH, WARMUP = 24, 8, 3
 
