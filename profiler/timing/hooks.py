@@ -199,7 +199,7 @@ class Hooks:
         note, events = self._note, self._events
 
         @functools.wraps(fetch)
-        def timed(loader: Any) -> Any:
+        def next_batch(loader: Any) -> Any:
             if self.off:
                 return fetch(loader)
             if self._thread is not None and self._thread != get_ident():
@@ -234,7 +234,7 @@ class Hooks:
             return batch
 
         @functools.wraps(next_index)
-        def counted(loader: Any) -> Any:
+        def next_sampled(loader: Any) -> Any:
             index = next_index(loader)
             try:
                 # A sampler may yield any iterable.
@@ -248,11 +248,11 @@ class Hooks:
             return index
 
         @functools.wraps(reset)
-        def forgotten(loader: Any, *args: Any, **kwargs: Any) -> Any:
+        def reset_sizes(loader: Any, *args: Any, **kwargs: Any) -> Any:
             loader.__dict__.pop("_hops_sizes", None)
             return reset(loader, *args, **kwargs)
 
-        kind.__next__, kind._next_index, kind._reset = timed, counted, forgotten
+        kind.__next__, kind._next_index, kind._reset = next_batch, next_sampled, reset_sizes
 
     def _attach_backward(self) -> None:
         original = torch.autograd.backward
@@ -297,12 +297,12 @@ class Hooks:
             return evaluate(module)
 
         @functools.wraps(make)
-        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        def initialize(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
             self.optimizers += 1
 
         torch.nn.Module.eval = evaluated  # type: ignore[method-assign, assignment]
-        optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+        optim.Optimizer.__init__ = initialize  # type: ignore[method-assign, assignment]
 
     def _attach_grad_modes(self) -> None:
         """Hook into blocks that build no graph, which is where models are evaluated."""
@@ -338,7 +338,7 @@ class Hooks:
 
     def _tell(self) -> bool:
         """Tell the recorder of all events so far. True if the last one ended an iteration."""
-        events, recorder, ended, told = self._events, self._recorder, False, 0
+        events, recorder, ends_iteration, position = self._events, self._recorder, False, 0
         lock = self._telling
         # A save in another thread, or in a signal's handler, may ask for the counts in the middle.
         # A handler may also raise anywhere: before Python 3.10 even `with` may keep the lock then.
@@ -349,23 +349,24 @@ class Hooks:
                 lock.release()
         with lock:
             try:
-                while told < len(events):
-                    several = recorder.usual(events, told) if events[told] is begin_data else 0
+                while position < len(events):
+                    begins = events[position] is begin_data
+                    several = recorder.usual(events, position) if begins else 0
                     if several:
                         self._ended += several // USUAL_LENGTH
-                        told += several
-                        ended = True
+                        position += several
+                        ends_iteration = True
                         continue
-                    what, argument = events[told], events[told + 1]
-                    told += 2
-                    ended = what(recorder, argument)
-                    if ended and what is stepped:
+                    method, argument = events[position], events[position + 1]
+                    position += 2
+                    ends_iteration = method(recorder, argument)
+                    if ends_iteration and method is stepped:
                         self._ended += 1
             except Exception as error:
                 self._fail(error)
             finally:
-                del events[:told]
-        return ended
+                del events[:position]
+        return ends_iteration
 
     def _step_begins(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():
