@@ -95,13 +95,14 @@ class Recorder:
         self._usual = Usual()
         self._early: list[tuple[int, int, int, float, float]] = []
         self._leader: int | None = None
+        self._evaluations = 0
+        self._evaluates = False
         self._others: dict[int, int] = {}
         self._within: list[str] = []
         self._mark = self._now = 0.0
         self._bare = 0
         self._looked = False
         self._given = self._input = 0.0
-        self._evaluates = False
         self.unclear = self.varies = self.shares_steps = False
         self._last_batch = 0
         self._ran_out = False
@@ -314,7 +315,8 @@ class Recorder:
         """
         if not self._within:
             self._graphless = True
-            self._evaluates = self._evaluates or evaluation
+            if evaluation:
+                self._evaluates = True
 
     def stepped(self, optimizer: int) -> bool:
         """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""
