@@ -42,10 +42,14 @@ LOOK_AGAIN = 23
 """Every how many iterations the input is inspected again if no loader shows the batch: a prime
 number, as rollouts and the like come after round ones."""
 
+EARLY_LOOKS = (5, 8, 11, 13)
+"""Iterations after which the input is inspected, too, if no loader shows it: it may vary."""
+
 PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19)
 
 LOOK_SECONDS, LOOK_SHARE = 100e-6, 0.005
-"""What a look costs, about, and the largest share of the time for looks at inputs that vary."""
+"""What a look costs besides the calls, and the largest share of the time for looks at inputs that
+vary."""
 
 MOST_OPTIMIZERS = 1024
 
@@ -96,6 +100,7 @@ class Hooks:
         self._thread: int | None = None
         self._stepping: int | None = None
         self._step: Any = None  # the code around every optimizer's step, PyTorch's
+        self._look_seconds = LOOK_SECONDS
         self._learners: dict[int, bool] = {}  # other threads, since a backward pass of theirs
         self._trained: dict[int, int] = {}
         self._reading: Callable[[], Any] = _nothing
@@ -194,7 +199,7 @@ class Hooks:
         note, events = self._note, self._events
 
         @functools.wraps(fetch)
-        def timed(loader: Any) -> Any:
+        def next_batch(loader: Any) -> Any:
             if self.off:
                 return fetch(loader)
             if self._thread is not None and self._thread != get_ident():
@@ -229,7 +234,7 @@ class Hooks:
             return batch
 
         @functools.wraps(next_index)
-        def counted(loader: Any) -> Any:
+        def next_sampled(loader: Any) -> Any:
             index = next_index(loader)
             try:
                 # A sampler may yield any iterable.
@@ -243,11 +248,11 @@ class Hooks:
             return index
 
         @functools.wraps(reset)
-        def forgotten(loader: Any, *args: Any, **kwargs: Any) -> Any:
+        def reset_sizes(loader: Any, *args: Any, **kwargs: Any) -> Any:
             loader.__dict__.pop("_hops_sizes", None)
             return reset(loader, *args, **kwargs)
 
-        kind.__next__, kind._next_index, kind._reset = timed, counted, forgotten
+        kind.__next__, kind._next_index, kind._reset = next_batch, next_sampled, reset_sizes
 
     def _attach_backward(self) -> None:
         original = torch.autograd.backward
@@ -292,12 +297,12 @@ class Hooks:
             return evaluate(module)
 
         @functools.wraps(make)
-        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        def initialize(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
             self.optimizers += 1
 
         torch.nn.Module.eval = evaluated  # type: ignore[method-assign, assignment]
-        optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+        optim.Optimizer.__init__ = initialize  # type: ignore[method-assign, assignment]
 
     def _attach_grad_modes(self) -> None:
         """Hook into blocks that build no graph, which is where models are evaluated."""
@@ -333,7 +338,7 @@ class Hooks:
 
     def _tell(self) -> bool:
         """Tell the recorder of all events so far. True if the last one ended an iteration."""
-        events, recorder, ended, told = self._events, self._recorder, False, 0
+        events, recorder, ends_iteration, position = self._events, self._recorder, False, 0
         lock = self._telling
         # A save in another thread, or in a signal's handler, may ask for the counts in the middle.
         # A handler may also raise anywhere: before Python 3.10 even `with` may keep the lock then.
@@ -344,23 +349,24 @@ class Hooks:
                 lock.release()
         with lock:
             try:
-                while told < len(events):
-                    several = recorder.usual(events, told) if events[told] is begin_data else 0
+                while position < len(events):
+                    begins = events[position] is begin_data
+                    several = recorder.usual(events, position) if begins else 0
                     if several:
                         self._ended += several // USUAL_LENGTH
-                        told += several
-                        ended = True
+                        position += several
+                        ends_iteration = True
                         continue
-                    what, argument = events[told], events[told + 1]
-                    told += 2
-                    ended = what(recorder, argument)
-                    if ended and what is stepped:
+                    method, argument = events[position], events[position + 1]
+                    position += 2
+                    ends_iteration = method(recorder, argument)
+                    if ends_iteration and method is stepped:
                         self._ended += 1
             except Exception as error:
                 self._fail(error)
             finally:
-                del events[:told]
-        return ended
+                del events[:position]
+        return ends_iteration
 
     def _step_begins(self, optimizer: Any, *_: Any) -> None:
         if self.off or compiling() or self._elsewhere():
@@ -435,9 +441,11 @@ class Hooks:
             recorder.present()
             done = recorder.counts.iterations
             look = done in LOOKS
-            every = _look_every(recorder)
+            if self._inputs.looking:
+                self._look_seconds = LOOK_SECONDS + self._inputs.seconds
+            every = _look_every(recorder, self._look_seconds)
             if not recorder.reads:
-                look = look or done == UNSEEN or done % every == 0
+                look = look or done in (*EARLY_LOOKS, UNSEEN) or done % every == 0
             if look:
                 self._inputs.look(again=done > UNSEEN)
             else:
@@ -452,14 +460,14 @@ class Hooks:
             self._fail(error)
 
 
-def _look_every(recorder: Recorder) -> int:
-    """Every how many iterations the input is inspected: more often where it varies, as far as that
-    costs no more than LOOK_SHARE of the time.
+def _look_every(recorder: Recorder, seconds: float) -> int:
+    """Every how many iterations the input is inspected, which takes so many ``seconds``: more often
+    where it varies, as far as that costs no more than LOOK_SHARE of the time.
     """
     usual = recorder.counts.iteration.mean
     if not recorder.varies or not usual:
         return LOOK_AGAIN
-    fewest = LOOK_SECONDS / (LOOK_SHARE * usual)
+    fewest = seconds / (LOOK_SHARE * usual)
     return next((every for every in PRIMES if every >= fewest), LOOK_AGAIN)
 
 

@@ -6,6 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from threading import get_ident
+from time import perf_counter
 from types import FunctionType
 from typing import Any
 
@@ -20,7 +21,7 @@ compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: 
 
 
 class Inputs:
-    """Inspects calls of modules, only while ``looking``.
+    """Inspects calls of modules, only while ``looking``, which has taken ``seconds``.
 
     The outermost module calls count whose outputs are in the graph of a backward pass: those of
     evaluations, rollouts and teachers are not. Modules without parameters, such as a loss over all
@@ -36,6 +37,7 @@ class Inputs:
 
     def __init__(self) -> None:
         self.looking = False
+        self.seconds = 0.0
         self._compiles = False
         self._compiled_model = False
         self._passed = False
@@ -167,19 +169,22 @@ class Inputs:
             return function(*args, **kwargs)
         if type(module).__name__ == "OptimizedModule":
             self._compiled_model = True
-        outermost = self._depth == 0
+        outermost, began = self._depth == 0, perf_counter()
         self._note(function if module is None else module, module, args, kwargs)
         if outermost and self._call is not None and self._is_state(self._call):
             self._call = None
             return function(*args, **kwargs)  # what it calls may be given the state's parts
         self._depth += 1
+        self.seconds += perf_counter() - began
         try:
             result = function(*args, **kwargs)
         finally:
             self._depth -= 1
         if self._depth == 0 and self._call is not None:
+            began = perf_counter()
             self._note_result(self._call, result)
             self._call = None
+            self.seconds += perf_counter() - began
         return result
 
     def _is_state(self, call: Call) -> bool:
@@ -208,7 +213,9 @@ class Inputs:
 
     def take(self, roots: Any) -> Batch:
         """What the backward pass from the tensors ``roots`` is over."""
+        began = perf_counter()
         batch = self._calls.take(roots)
+        self.seconds += perf_counter() - began
         batch.samples = batch.samples or self._without
         self._passed = True
         self._without = 0
@@ -216,6 +223,7 @@ class Inputs:
         return batch
 
     def _forget(self) -> None:
+        self.seconds = 0.0
         self._calls.forget()
         self._call = None
         self._without = 0

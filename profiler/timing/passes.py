@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
 
 MOST_CALLS = 4096
-"""Calls remembered until a backward pass; the last ones lead to it."""
+"""Outputs remembered until a backward pass; the last ones lead to it."""
 
 MOST_NODES = 4096
-"""Nodes of a graph that are visited. Calls found by then to be in it or not are known to be; of
-the others it is assumed."""
+"""Nodes of a graph that are visited; in a larger one all calls are assumed to be."""
 
 DEPTH = 4
 """How deep tensors lie in what a module returns."""
@@ -73,13 +72,20 @@ class Calls:
     """The calls since the last backward pass that they led to."""
 
     def __init__(self) -> None:
-        self._calls: deque[Call] = deque(maxlen=MOST_CALLS)
+        self._by_node: dict[int, Call] = {}
+        self._unplaced: list[Call] = []  # it cannot be told whether they lead to a backward pass
 
     def add(self, call: Call) -> None:
-        self._calls.append(call)
+        if call.nodes is None:
+            self._unplaced.append(call)
+        else:
+            self._by_node.update(dict.fromkeys(call.nodes, call))
+        while len(self._by_node) > MOST_CALLS:
+            del self._by_node[next(iter(self._by_node))]
 
     def forget(self) -> None:
-        self._calls.clear()
+        self._by_node.clear()
+        self._unplaced.clear()
 
     def take(self, roots: Any) -> Batch:
         """What the backward pass from the tensors ``roots`` is over; those calls are forgotten.
@@ -87,13 +93,15 @@ class Calls:
         Several calls in one pass (an actor and a critic, two views of an image, a recurrent cell's)
         get the same samples. Those of a module with one row each (an episode's steps) add up.
         """
-        wanted = {node for call in self._calls for node in call.nodes or ()}
-        missing = _missing(roots, wanted)
-        led = [c for c in self._calls if c.nodes is None or not c.nodes <= missing]
-        unused = [c for c in self._calls if c.nodes is not None and c.nodes <= missing]
-        self._calls.clear()
-        self._calls.extend(unused)
-        return Batch(led)
+        by_node = self._by_node
+        nodes = _nodes_in_graph(roots, by_node)
+        in_graph = {by_node[node] for node in (by_node if nodes is None else nodes)}
+        calls = [*self._unplaced, *in_graph]
+        self._unplaced.clear()
+        for call in in_graph:
+            for node in call.nodes or ():
+                by_node.pop(node, None)
+        return Batch(calls)
 
 
 def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
@@ -113,20 +121,22 @@ def _number(node: Any) -> int | None:
     return None if number is None else int(number())
 
 
-def _missing(roots: Any, wanted: set[int]) -> set[int]:
-    """The nodes of ``wanted`` that are known not to be in the graph of ``roots``."""
-    missing = set(wanted)
+def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
+    """Those of ``numbers`` that are nodes in the graph of ``roots``; None if that is too large."""
     edge = [tensor.grad_fn for tensor in _tensors(roots, 1) if tensor.grad_fn is not None]
     if not edge:
-        return set()
+        return None
+    nodes: list[int] = []
     seen = set(edge)
-    while edge and missing:
+    while edge and len(nodes) < len(numbers):
         node = edge.pop()
-        missing.discard(_number(node) or 0)
+        number = _number(node)
+        if number is not None and number in numbers:
+            nodes.append(number)
         for further, _ in node.next_functions:
             if further is not None and further not in seen:
                 if len(seen) >= MOST_NODES:
-                    return set()
+                    return None
                 seen.add(further)
                 edge.append(further)
-    return missing
+    return nodes

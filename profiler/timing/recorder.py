@@ -82,7 +82,7 @@ class Recorder:
 
     ``counts``: of all iterations so far. ``reads``: the previous iteration read a batch from a
     loader. ``unclear``: no loader is read, and what modules are given does not tell the samples.
-    ``varies``: it is not the same in all iterations.
+    ``varies``: it is not the same in all iterations. ``shares_steps``: other threads step, too.
     """
 
     def __init__(self, device: Device | None = None) -> None:
@@ -103,7 +103,7 @@ class Recorder:
         self._bare = 0
         self._looked = False
         self._given = self._input = 0.0
-        self.unclear = self.varies = False
+        self.unclear = self.varies = self.shares_steps = False
         self._last_batch = 0
         self._ran_out = False
         self._ahead: int | None = None
@@ -348,6 +348,7 @@ class Recorder:
         """``optimizer`` has stepped in another thread, after a backward pass there."""
         if optimizer == self._leader:
             self._steps_elsewhere += 1
+            self.shares_steps = True
 
     def _begin_anew(self) -> None:
         """What was taken for iterations were gradient accumulations of a single one."""

@@ -238,6 +238,8 @@ class Session:
         recorder, reading = self._hooks.recorder, self._hooks.reading
         read = Pass(*reading, recorder.fetches) if recorder.reads and reading else None
         self._planned = None
+        if recorder.shares_steps:
+            return  # the loops of one thread do not show the others'
         with SuppressErrors():
             self._planned = self._length.iterations(counts.iterations, read)
 

@@ -63,7 +63,7 @@ class Node:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=600,
         )
         return Finished(done.returncode, done.stdout, done.stderr, self.reports())
 

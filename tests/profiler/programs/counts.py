@@ -255,10 +255,10 @@ def learners():
 
     def learn(number):
         for _ in range(STEPS):
-            turn.wait()
-            for first in (0, 1):
-                if number == first:
-                    train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+            for _ in range(1 + number):
+                turn.wait()
+            train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+            for _ in range(2 - number):
                 turn.wait()
 
     threads = [threading.Thread(target=learn, args=(number,)) for number in (0, 1)]

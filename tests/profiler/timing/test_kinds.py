@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Node
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 STEPS, BATCH, WARMUP = 24, 8, 3
 
@@ -32,7 +32,7 @@ Runs = dict[str, tuple[list[str], dict[str, Any]]]
 def runs(shared_node: Node) -> Runs:
     """The losses and the report of each kind of loop, measured; the losses are the same without."""
     alone = shared_node.program("counts", *ALL, profiler=False)
-    watched = shared_node.program("counts", *ALL)
+    watched = shared_node.program("counts", *ALL, HOPS_REPORT_SECONDS="0.01")
     expected, losses = _losses_by_name(alone.out), _losses_by_name(watched.out)
     assert {name: lines for (name, _), lines in losses.items()} == {
         name: lines for (name, _), lines in expected.items()
@@ -91,6 +91,7 @@ def test_steps_of_all_learner_threads_count(runs: Runs) -> None:
     assert 2 * STEPS - 1 <= report["iterations"] <= 2 * STEPS
     assert report["timed"]["samples"] == report["timed"]["iterations"] * BATCH
     assert report["timed"]["iterations"] >= 2 * (STEPS - WARMUP) - 2
+    assert report["planned"] is None
 
 
 def test_a_single_step_has_the_speed_of_its_closures_passes(runs: Runs) -> None:
