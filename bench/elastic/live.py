@@ -27,7 +27,7 @@ MOVES = 5
 
 LIMIT_SECONDS = 540.0
 
-PACE = "0.12"
+PACE = "0.4"
 
 NEIGHBOUR = ("--global-batch", "16", "--micro-batch", "8", "--epochs", "1", "--samples", "1600")
 """Of the jobs beside it: about half a minute on their GPUs."""
@@ -43,9 +43,13 @@ class Cluster(Site):
         program = [str(PROGRAMS / "hops-run"), str(ROOT / "examples" / "elastic.py")]
         words = [*program, "--checkpoint", str(record / "run.pt"), "--record", str(record)]
         comment = f"hops:reqs={reqs};workload={name.partition('-')[0]}"
+        script = record / "job.sh"
+        script.write_text(
+            "#!/bin/bash\n#SBATCH --signal=USR1@60 --open-mode=append\n"
+            f"srun {' '.join([*words, '--pace', PACE, *options])}\n"
+        )
         sbatch = ["sbatch", "--parsable", f"--comment={comment}", f"--job-name={name}"]
-        sbatch += ["--signal=USR1@60", f"--output={self.out}/{name}-%j.log", "--open-mode=append"]
-        sbatch += ["--wrap", " ".join(["srun", *words, "--pace", PACE, *options])]
+        sbatch += [f"--output={self.out}/{name}-%j.log", str(script)]
         done = subprocess.run(
             sbatch, env=self.env, cwd=self.work, check=True, capture_output=True, text=True
         )
