@@ -27,7 +27,7 @@ MOVES = 5
 
 LIMIT_SECONDS = 540.0
 
-PACE = "0.4"
+PACE = "0.3"
 
 NEIGHBOUR = ("--global-batch", "16", "--micro-batch", "8", "--epochs", "1", "--samples", "1600")
 """Of the jobs beside it: about half a minute on their GPUs."""
@@ -45,7 +45,7 @@ class Cluster(Site):
         comment = f"hops:reqs={reqs};workload={name.partition('-')[0]}"
         script = record / "job.sh"
         script.write_text(
-            "#!/bin/bash\n#SBATCH --signal=USR1@60 --open-mode=append\n"
+            "#!/bin/bash\n#SBATCH --signal=USR1@60 --open-mode=append --requeue\n"
             f"srun {' '.join([*words, '--pace', PACE, *options])}\n"
         )
         sbatch = ["sbatch", "--parsable", f"--comment={comment}", f"--job-name={name}"]
@@ -75,7 +75,7 @@ def runs(record: Path) -> list[tuple[int, dict[int, float]]]:
 
 def watch(site: Cluster) -> list[tuple[int, dict[int, float]]]:
     """Have it moved, and wait for its end."""
-    job, record = site.submit("elastic", "1,2,4", OPTIONS)
+    job, record = site.submit("elastic", "1,2,4", (*OPTIONS, "--every", "5"))
     began, neighbours, seen = time.monotonic(), 0, 0
     while time.monotonic() - began < LIMIT_SECONDS:
         time.sleep(1.0)
