@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -11,7 +12,10 @@ FOLDER = Path(__file__).parent / "results"
 
 
 def write_result(name: str, title: str, text: str) -> Path:
-    """Write ``bench/results/NAME.md``: Markdown ``text`` under its ``title``; returns the path."""
+    """Write ``bench/results/NAME.md``: Markdown ``text`` under its ``title``; returns the path.
+
+    Links in ``text`` are relative to ``docs/``.
+    """
     command = " ".join(["python -m", _module(), *sys.argv[1:]])
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"],
@@ -24,6 +28,7 @@ def write_result(name: str, title: str, text: str) -> Path:
     day = datetime.now(tz=UTC).date()
     path = FOLDER / f"{name}.md"
     FOLDER.mkdir(exist_ok=True)
+    text = re.sub(r"\]\((?!https?:|[#./])", "](../../docs/", text)
     path.write_text(f"# {title}\n\n`{command}` at {commit}, {day}.\n\n{text.strip()}\n")
     return path
 

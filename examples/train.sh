@@ -66,9 +66,7 @@ wait "$launcher"; status=$?
 if [[ $status -ne 0 || -e $folder/finished || ! -e $folder/stop.$run ]]; then
     exit "$status"
 fi
-# Saved on request. Slurm requeues the job by its exit code where the site has set one
-# (RequeueExitHold); elsewhere whoever asked requeues it, and the job must not end before.
-if [[ -n ${HOPS_REQUEUE_EXIT_CODE:-} ]]; then
-    exit "$HOPS_REQUEUE_EXIT_CODE"
-fi
+# Saved on request. Slurm is to requeue the job, and to call it neither completed nor failed: the script
+# must not end before. Where scontrol is missing, whoever asked requeues the job.
+scontrol requeue "$SLURM_JOB_ID"
 while :; do sleep 60 & wait $!; done

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.errors import HopsError, InputError
+from hopsd.formats.checked import check_snapshot, check_workload
 from hopsd.formats.snapshot import read_snapshot as parse_snapshot
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
@@ -111,10 +112,11 @@ def plan(
     ``policy``: a name or a function of one's own; None: the one of ``settings``.
 
     Raises:
-        InputError: there is no such policy.
+        InputError: there is no such policy, or a number is out of bounds.
         SolverError: the plan's program could not be solved.
     """
     settings = settings or PlanSettings()
+    check_snapshot(snapshot)
     return _policy(settings.policy if policy is None else policy)(snapshot, settings)
 
 
@@ -135,10 +137,12 @@ def simulate(
     seconds, the number of ended jobs and of all jobs.
 
     Raises:
-        InputError: no such policy, or a job fits nowhere even on the idle cluster.
+        InputError: no such policy, a number is out of bounds, or a job fits nowhere even on the
+            idle cluster.
         BrokenPlanError: the policy's plan cannot be carried out.
     """
     settings = settings or SimulationSettings()
+    check_workload(workload)
     called = name or (policy if isinstance(policy, str) else _name_of(policy))
     played, refused = admitted(cluster, workload, settings.round_seconds)
     if refused:

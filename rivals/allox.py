@@ -43,8 +43,8 @@ class _Starts:
         if start > self.machines.now:
             return False
         spec = self.work.jobs[job]
-        until = self.machines.now + seconds
-        self.placements[spec.id] = self.machines.start(kind, parts, until)
+        end = self.machines.now + seconds
+        self.placements[spec.id] = self.machines.start(kind, parts, end)
         self.held[spec.user, kind] += gpus
         del self.open[job]
         return True
@@ -122,8 +122,8 @@ class EqualShare:
             if job not in starts.open:
                 continue
             user, gpus = starts.work.jobs[job].user, int(starts.work.gpus[job])
-            held = starts.held[user, kind]
-            if held == 0 or held + gpus <= part[kind]:
+            machines_held = starts.held[user, kind]
+            if machines_held == 0 or machines_held + gpus <= part[kind]:
                 starts.give(job, kind)
         return starts.plan()
 
@@ -160,8 +160,8 @@ class DominantShare:
                 blocked.add(user)
 
     def _share(self, starts: _Starts, user: UserName) -> float:
-        held = np.array([starts.held[user, kind] for kind in starts.kinds])
-        return float((held / starts.work.capacity).max())
+        machines_held = np.array([starts.held[user, kind] for kind in starts.kinds])
+        return float((machines_held / starts.work.capacity).max())
 
 
 def converted_share(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa: ARG001
@@ -180,19 +180,21 @@ def converted_share(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa
             queues,
             key=lambda u: (sum(starts.held[u, t] * worth[t] for t in starts.kinds), queues[u][0]),
         )
-        own = starts.work.seconds[queues[user]]
-        order = [divmod(flat, len(starts.kinds)) for flat in np.argsort(own, axis=None).tolist()]
+        seconds = starts.work.seconds[queues[user]]
+        order = [
+            divmod(flat, len(starts.kinds)) for flat in np.argsort(seconds, axis=None).tolist()
+        ]
         if not any(starts.give(queues[user][row], kind) for row, kind in order):
             blocked.add(user)
 
 
 def _mean_speedups(starts: _Starts) -> Floats:
     """Mean speed of each type relative to the slowest, over jobs that can run on all: (types,)."""
-    known = [run.seconds for run in starts.situation.running] + list(starts.work.seconds)
-    able = [seconds for seconds in known if np.isfinite(seconds).all()]
-    if not able:
+    all_seconds = [run.seconds for run in starts.situation.running] + list(starts.work.seconds)
+    finite_seconds = [seconds for seconds in all_seconds if np.isfinite(seconds).all()]
+    if not finite_seconds:
         return np.ones(len(starts.kinds))
-    times = np.array(able)
+    times = np.array(finite_seconds)
     worth: Floats = (times.max(axis=1, keepdims=True) / times).mean(axis=0)
     return worth
 

@@ -60,8 +60,8 @@ class Classic:
             if not blocked and servers.left:
                 found = servers.fastest(job, gpus)
                 if job.running and servers.holds(job.running):
-                    left = self._left(job, snapshot, servers)
-                    found = _better(job, found, left, servers) or job.running
+                    remaining_seconds = self._left(job, snapshot, servers)
+                    found = _better(job, found, remaining_seconds, servers) or job.running
             if found is None:
                 blocked = not self.overtakes
                 text = f"{gpus} GPUs are not idle together" if not blocked else "not its turn"
@@ -90,17 +90,23 @@ class Classic:
         return remaining_seconds(job, age_seconds(job, snapshot.nodes))
 
 
-def _better(job: Job, found: Allocation | None, left: float, servers: Servers) -> Allocation | None:
-    """``found`` if the job ends sooner by moving there; None: it stays.
+def _better(
+    job: Job, allocation: Allocation | None, remaining_seconds: float, servers: Servers
+) -> Allocation | None:
+    """``allocation`` if the job ends sooner by moving there; None: it stays.
 
     A job whose speed on its present servers is unknown moves to where it is known.
     """
-    if found is None or found == job.running:
+    if allocation is None or allocation == job.running:
         return None
-    there, here = servers.rate_at(job, found), servers.rate_at(job, job.running)
-    if here <= 0.0:
-        return found
-    return found if job.restart_seconds + left * here / there < left else None
+    new_rate, current_rate = servers.rate_at(job, allocation), servers.rate_at(job, job.running)
+    if current_rate <= 0.0:
+        return allocation
+    return (
+        allocation
+        if job.restart_seconds + remaining_seconds * current_rate / new_rate < remaining_seconds
+        else None
+    )
 
 
 fifo = Classic(PriorityName.FIFO, preempts=False, overtakes=False)

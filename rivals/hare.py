@@ -52,22 +52,22 @@ class _Site:
         """The idle GPUs on which the job is fastest, as many as its scale; None: too few."""
         seconds = self.whole(job)
         idle = self.idle[np.argsort(seconds[self.idle], kind="stable")]
-        able = idle[np.isfinite(seconds[idle])]
+        usable = idle[np.isfinite(seconds[idle])]
         scale = int(self.instance.scale[job])
-        return able[:scale] if len(able) >= scale else None
+        return usable[:scale] if len(usable) >= scale else None
 
     def run(self, job: int, gpus: Ints) -> None:
         """Run the whole job on ``gpus`` from now on, its rounds' tasks assigned in turn."""
         instance = self.instance
         scale, rounds = int(instance.scale[job]), int(instance.rounds[job])
-        dealt = gpus[np.arange(scale) % len(gpus)]
+        task_gpus = gpus[np.arange(scale) % len(gpus)]
         turn = np.arange(scale) // len(gpus)
-        train, whole = self.train(job)[dealt], self.whole(job)[dealt]
-        length = float((turn * train + whole).max())
+        train, train_and_sync = self.train(job)[task_gpus], self.whole(job)[task_gpus]
+        length = float((turn * train + train_and_sync).max())
         begin = self.now + np.arange(rounds)[:, None] * length
         part = slice(instance.first_task[job], instance.first_task[job + 1])
         self.start[part] = (begin + turn * train).ravel()
-        self.gpu[part] = np.tile(dealt, rounds)
+        self.gpu[part] = np.tile(task_gpus, rounds)
         self.free[gpus] = self.now + rounds * length
         self.waiting.remove(job)
 
@@ -92,9 +92,9 @@ def sched_homo(site: _Site) -> None:
     mean = np.where(np.isfinite(train), train, 0.0).sum(axis=1) / np.isfinite(train).sum(axis=1)
     load = mean * instance.rounds * instance.scale / instance.weight
     for job in sorted(site.waiting, key=lambda n: (load[n], n)):
-        able = site.idle[np.isfinite(train[job, site.idle])]
-        if len(able) >= instance.scale[job]:
-            site.run(job, able[: instance.scale[job]])
+        usable = site.idle[np.isfinite(train[job, site.idle])]
+        if len(usable) >= instance.scale[job]:
+            site.run(job, usable[: instance.scale[job]])
 
 
 def sched_allox(site: _Site) -> None:
@@ -109,9 +109,9 @@ def sched_allox(site: _Site) -> None:
     serial = instance.scale[:, None] * instance.train + instance.sync
     seconds = (instance.rounds[:, None] * serial)[jobs]
     ready = np.maximum(site.free - site.now, 0.0)
-    found = match(Queues.of(seconds, instance.gpu_type, ready))
+    matching = match(Queues.of(seconds, instance.gpu_type, ready))
     for gpu in idle.tolist():
-        first = found.first(gpu)
+        first = matching.first(gpu)
         if first is not None:
             site.run(jobs[first], np.array([gpu]))
 
@@ -131,9 +131,9 @@ def play(instance: Instance, scheme: Scheme, lower_bound: float) -> Schedule:
         site.now = heapq.heappop(moments)
         while coming and instance.arrival[coming[0]] <= site.now:
             site.waiting.append(coming.pop(0))
-        before = site.free.copy()
+        free_before = site.free.copy()
         scheme(site)
-        for moment in np.unique(site.free[site.free != before]):
+        for moment in np.unique(site.free[site.free != free_before]):
             heapq.heappush(moments, float(moment))
     return Schedule(site.start, site.gpu, lower_bound)
 
@@ -150,7 +150,7 @@ def srtf(instance: Instance, lower_bound: float) -> Schedule:
     _check_scales(instance)
     site = _Site(instance, 0.0, [], instance.free_from.copy())
     shortest = np.array([site.whole(n).min() for n in range(instance.jobs)])
-    left = instance.rounds.copy()
+    remaining_rounds = instance.rounds.copy()
     ready = instance.arrival.copy()
     moments = np.concatenate((instance.arrival, instance.free_from)).tolist()
     heapq.heapify(moments)
@@ -158,27 +158,29 @@ def srtf(instance: Instance, lower_bound: float) -> Schedule:
         site.now = heapq.heappop(moments)
         if moments and moments[0] == site.now:
             continue
-        able = np.flatnonzero((left > 0) & (ready <= site.now))
-        for job in able[np.argsort((left * shortest)[able], kind="stable")].tolist():
+        runnable = np.flatnonzero((remaining_rounds > 0) & (ready <= site.now))
+        for job in runnable[
+            np.argsort((remaining_rounds * shortest)[runnable], kind="stable")
+        ].tolist():
             gpus = site.fastest(job)
             if gpus is None:
                 break
-            first = instance.first_task[job + 1] - left[job] * instance.scale[job]
+            first = instance.first_task[job + 1] - remaining_rounds[job] * instance.scale[job]
             part = slice(first, first + instance.scale[job])
             site.start[part], site.gpu[part] = site.now, gpus
             ready[job] = site.now + site.whole(job)[gpus].max()
             site.free[gpus] = ready[job]
-            left[job] -= 1
+            remaining_rounds[job] -= 1
             heapq.heappush(moments, float(ready[job]))
     return Schedule(site.start, site.gpu, lower_bound)
 
 
 def _check_scales(instance: Instance) -> None:
-    able = np.isfinite(instance.train[:, instance.gpu_type]).sum(axis=1)
-    if (instance.scale > able).any():
-        job = int((instance.scale - able).argmax())
+    usable_gpus = np.isfinite(instance.train[:, instance.gpu_type]).sum(axis=1)
+    if (instance.scale > usable_gpus).any():
+        job = int((instance.scale - usable_gpus).argmax())
         raise InputError(
-            f"job {job} runs {instance.scale[job]} tasks at once and knows {able[job]} GPUs;"
+            f"job {job} runs {instance.scale[job]} tasks at once and knows {usable_gpus[job]} GPUs;"
             " these schemes accept as many or fewer"
         )
 

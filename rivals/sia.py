@@ -66,32 +66,32 @@ class Sia:
             return Plan(placements={})
         servers = Servers(snapshot)
         competing = competing_jobs(snapshot)
-        kept = {}
+        unchanged = {}
         for job in competing:
             if restarting(snapshot.now, job) and servers.holds(job.running):
                 servers.take(job.running)
-                kept[job.id] = job.running
-        jobs = [job for job in competing if job.id not in kept]
+                unchanged[job.id] = job.running
+        jobs = [job for job in competing if job.id not in unchanged]
         options = self.options(snapshot, servers, jobs)
         capacity = _capacity(snapshot, servers)
-        chosen, gained, most = choose(options, capacity, settings.time_limit_seconds)
+        selection, goodput, goodput_bound = choose(options, capacity, settings.time_limit_seconds)
         if self.own_sizes:
             by_latency_ratio = replace(settings, priority=PriorityName.LATENCY_RATIO)
             rank = {job.id: i for i, job in enumerate(queue(snapshot, by_latency_ratio).jobs)}
-            chosen.sort(key=lambda o: rank.get(jobs[o.job].id, len(rank)))
+            selection.sort(key=lambda o: rank.get(jobs[o.job].id, len(rank)))
         else:
-            chosen.sort(key=lambda o: (-o.gpus, o.job))
-        placements = _place(servers, jobs, chosen)
-        used = sum(allocation.gpus for allocation in placements.values())
+            selection.sort(key=lambda o: (-o.gpus, o.job))
+        placements = _place(servers, jobs, selection)
+        used_gpus = sum(allocation.gpus for allocation in placements.values())
         return Plan(
-            placements=kept | placements,
-            objective=gained,
-            upper_bound=most,
-            gap=(gap := (most - gained) / most if most > 0 else 0.0),
+            placements=unchanged | placements,
+            objective=goodput,
+            upper_bound=goodput_bound,
+            gap=(gap := (goodput_bound - goodput) / goodput_bound if goodput_bound > 0 else 0.0),
             status=PlanStatus.WITHIN_GAP if gap <= GAP else PlanStatus.TIME_LIMIT,
             configurations=len(options),
-            fragments=servers.left - used if len(placements) < len(jobs) else 0,
-            waiting=_reasons(jobs, options, chosen, placements),
+            fragments=servers.left - used_gpus if len(placements) < len(jobs) else 0,
+            waiting=_reasons(jobs, options, selection, placements),
         )
 
     def options(self, snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> list[Option]:
@@ -117,8 +117,8 @@ class Sia:
         """Those of Sia's own counts that the job accepts, or all of its counts if none."""
         if self.own_sizes:
             return job.reqs
-        own = [g for g in job.reqs if g % server == 0 or (g < server and g & (g - 1) == 0)]
-        return own or job.reqs
+        sizes = [g for g in job.reqs if g % server == 0 or (g < server and g & (g - 1) == 0)]
+        return sizes or job.reqs
 
 
 def _rates(
@@ -133,14 +133,14 @@ def restart_factor(now: float, job: Job) -> float:
     age = max(0.0, now - job.submit)
     if not job.running or age < job.restart_seconds or job.restart_seconds <= 0.0:
         return 1.0
-    lost = job.restarts * job.restart_seconds
-    return max(FACTOR_MIN, (age - lost) / (age + job.restart_seconds))
+    restart_seconds = job.restarts * job.restart_seconds
+    return max(FACTOR_MIN, (age - restart_seconds) / (age + job.restart_seconds))
 
 
 def restarting(now: float, job: Job) -> bool:
     """Whether the job holds GPUs but has not begun to train on them."""
-    since = job.running_since
-    return since is not None and job.restarts > 0 and now - since < job.restart_seconds
+    start = job.running_since
+    return start is not None and job.restarts > 0 and now - start < job.restart_seconds
 
 
 def choose(
@@ -159,8 +159,8 @@ def choose(
         cost=np.array([o.cost for o in options], dtype=np.float64),
         capacity=np.array(list(capacity.values()), dtype=np.int64),
     )
-    found = choose_columns(items, GAP, time_limit_seconds)
-    return [options[i] for i in found.columns.tolist()], -found.cost, -found.bound
+    selection = choose_columns(items, GAP, time_limit_seconds)
+    return [options[i] for i in selection.columns.tolist()], -selection.cost, -selection.bound
 
 
 def _capacity(snapshot: Snapshot, servers: Servers) -> dict[GpuType, int]:
@@ -171,50 +171,50 @@ def _capacity(snapshot: Snapshot, servers: Servers) -> dict[GpuType, int]:
 
 
 def _place(
-    servers: Servers, jobs: Sequence[Job], chosen: Sequence[Option]
+    servers: Servers, jobs: Sequence[Job], selection: Sequence[Option]
 ) -> dict[JobId, Allocation]:
     """Placements with all jobs kept where they can stay, or anew if that places more GPUs."""
-    kept = _place_once(servers.copy(), jobs, chosen, keep=True)
-    wanted = sum(option.gpus for option in chosen)
-    if sum(a.gpus for a in kept.values()) == wanted:
-        return kept
-    fresh = _place_once(servers.copy(), jobs, chosen, keep=False)
-    return max(kept, fresh, key=lambda p: sum(a.gpus for a in p.values()))
+    placements = _place_once(servers.copy(), jobs, selection, keep=True)
+    requested_gpus = sum(option.gpus for option in selection)
+    if sum(a.gpus for a in placements.values()) == requested_gpus:
+        return placements
+    fresh = _place_once(servers.copy(), jobs, selection, keep=False)
+    return max(placements, fresh, key=lambda p: sum(a.gpus for a in p.values()))
 
 
 def _place_once(
-    servers: Servers, jobs: Sequence[Job], chosen: Sequence[Option], *, keep: bool
+    servers: Servers, jobs: Sequence[Job], selection: Sequence[Option], *, keep: bool
 ) -> dict[JobId, Allocation]:
     placements: dict[JobId, Allocation] = {}
-    for option in chosen if keep else ():
+    for option in selection if keep else ():
         running = jobs[option.job].running
         stays = running.gpus == option.gpus and servers.type_of(running) == option.gpu_type
         if stays and servers.holds(running):
             servers.take(running)
             placements[jobs[option.job].id] = running
-    for option in chosen:
+    for option in selection:
         job = jobs[option.job]
         if job.id not in placements:
-            found = servers.fastest(job, option.gpus, [option.gpu_type], split=False)
-            if found is not None:
-                servers.take(found)
-                placements[job.id] = found
+            allocation = servers.fastest(job, option.gpus, [option.gpu_type], split=False)
+            if allocation is not None:
+                servers.take(allocation)
+                placements[job.id] = allocation
     return placements
 
 
 def _reasons(
     jobs: Sequence[Job],
     options: Sequence[Option],
-    chosen: Sequence[Option],
+    selection: Sequence[Option],
     placements: dict[JobId, Allocation],
 ) -> dict[JobId, Reason]:
-    able = {option.job for option in options}
-    won = {option.job: option for option in chosen}
+    jobs_with_options = {option.job for option in options}
+    won = {option.job: option for option in selection}
     reasons = {}
     for i, job in enumerate(jobs):
         if job.id in placements:
             continue
-        if i not in able:
+        if i not in jobs_with_options:
             text, code = "no GPU type that it can use can hold it", ReasonCode.NO_CONFIGURATION
         elif i in won:
             text = f"{won[i].gpus} GPUs of {won[i].gpu_type} were free, but on no fitting servers"

@@ -30,22 +30,22 @@ class Srpt:
         situation = Situation(_as_waiting(snapshot))
         work, machines = situation.work, situation.machines
         placements: dict[JobId, Allocation] = {}
-        chosen = _shortest(situation)
+        assignment = _shortest(situation)
         types = {node.name: node.gpu_type for node in snapshot.nodes}
         stay = {
             job: kind
-            for job, kind in chosen.items()
+            for job, kind in assignment.items()
             if work.jobs[job].id in present
             and types[present[work.jobs[job].id].nodes[0]] == work.types[kind]
         }
         for job, kind in stay.items():
             placements[work.jobs[job].id] = machines.keep(kind, present[work.jobs[job].id])
-        for job, kind in chosen.items():
+        for job, kind in assignment.items():
             if job not in stay:
                 start, parts = machines.earliest(kind, int(work.gpus[job]))
                 if start <= machines.now:
-                    until = machines.now + float(work.seconds[job, kind])
-                    placements[work.jobs[job].id] = machines.start(kind, parts, until)
+                    end = machines.now + float(work.seconds[job, kind])
+                    placements[work.jobs[job].id] = machines.start(kind, parts, end)
         return plan_of(situation, placements, {})
 
 
@@ -68,16 +68,16 @@ def _as_waiting(snapshot: Snapshot) -> Snapshot:
 def _shortest(situation: Situation) -> dict[int, int]:
     """Job to type, by remaining run time, until no devices are left."""
     work = situation.work
-    left = [situation.machines.unclaimed(kind) for kind in range(len(work.types))]
-    chosen: dict[int, int] = {}
+    unclaimed = [situation.machines.unclaimed(kind) for kind in range(len(work.types))]
+    assignment: dict[int, int] = {}
     for flat in np.argsort(work.seconds, axis=None, kind="stable").tolist():
         job, kind = divmod(flat, len(work.types))
-        if job not in chosen and work.gpus[job] <= left[kind]:
+        if job not in assignment and work.gpus[job] <= unclaimed[kind]:
             if not np.isfinite(work.seconds[job, kind]):
                 break
-            chosen[job] = kind
-            left[kind] -= int(work.gpus[job])
-    return chosen
+            assignment[job] = kind
+            unclaimed[kind] -= int(work.gpus[job])
+    return assignment
 
 
 plan = Srpt()

@@ -93,6 +93,11 @@ local function joined(words)
   return #list > 0 and table.concat(list, ",") or nil
 end
 
+-- Whether a list such as "USR1,TERM" has the word.
+local function has(list, word)
+  return list ~= nil and ("," .. list .. ","):find("," .. word .. ",", 1, true) ~= nil
+end
+
 -- sbatch sends these for options that were not given (22.05 to 26.05).
 local function given(value)
   return value ~= nil and value ~= "" and value ~= NO_VAL and value ~= NO_VAL16
@@ -189,6 +194,7 @@ local KEYS = {
   { "shape", "any or even or node", is_one_of("any", "even", "node") },
   { "per_node", "GPUs on each node, from " .. GPUS[3], is_whole_from(GPUS) },
   { "profile", "yes or no", is_one_of("yes", "no") },
+  { "segment", "nodes in a rack together, from " .. GPUS[3], is_whole_from(GPUS) },
 }
 local KEY_NAMES, KEY_OF = {}, {}
 for position, key in ipairs(KEYS) do
@@ -676,6 +682,10 @@ local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP 
 -- What a site may warn jobs by (hopsd/config/schema.py, checkpoint_signal).
 local WARNINGS = { "USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU" }
 
+-- How much of a script's handlers is looked at.
+local MAX_HANDLERS = 32
+local HANDLER_CHARACTERS = 4096
+
 -- The beginning of a script, where all that is looked for stands.
 local function beginning_of(script)
   return (script or ""):sub(1, 262144)
@@ -708,22 +718,91 @@ local function option_in(script, pattern)
   return value
 end
 
--- The signals that the script itself handles, as "USR1,TERM", or "none": where it has a trap (or is a
--- program that speaks of signals), those that it names. Anything else would die of one.
-local function traps_of(script)
-  local text = " " .. commands_of(script) .. " "
+-- The signals that end a trap's line.
+local function signals_in(text)
   local names = {}
-  if text:find("[^%w_]trap[^%w_]") or text:find("signal[.(]") then
+  for word in text:match("^[^\n;&|)]*"):gmatch("%w+") do
+    local name = word:gsub("^SIG", "")
+    name = SIGNALS[name] or name
+    for _, known in ipairs(WARNINGS) do
+      if name == known then names[#names + 1] = name end
+    end
+  end
+  return names
+end
+
+-- The handlers in a shell's text, as { what it runs, its signals, how it names them }; with `-` it
+-- runs none.
+local function handlers_of(text)
+  local handlers = {}
+  for at in text:gmatch("[^%w_]trap[ \t]+()") do
+    local from = text:match("^%-%-[ \t]+()", at) or at
+    local quote = text:match("^[\"']", from)
+    local last = quote and text:find(quote, from + 1, true) or text:find("[ \t\n;]", from)
+    if not last or #handlers >= MAX_HANDLERS then break end
+    local runs = text:sub(quote and from + 1 or from, math.min(last - 1, from + HANDLER_CHARACTERS))
+    handlers[#handlers + 1] = { runs, signals_in(text:sub(last + 1, last + 128)), " " .. text:sub(last + 1, last + 128):match("^[^\n;&|)]*") }
+  end
+  return handlers
+end
+
+-- The signals that the script itself handles, as "USR1,TERM", or "none": those of its traps or, where it is
+-- a program that speaks of signals, those that it names. Anything else would die of one.
+local function traps_of(script)
+  local text = "\n" .. commands_of(script):gsub("\\\n", " ") .. "\n"
+  if text:find("[%s;&|]exec[ \t]+hops%-lane[%s\"']") then return "USR1,USR2,TERM,INT,HUP" end
+  local names, handlers = {}, handlers_of(text)
+  for _, handler in ipairs(handlers) do
+    for _, name in ipairs(handler[1] == "-" and {} or handler[2]) do names[#names + 1] = name end
+  end
+  if #handlers == 0 and text:find("signal[.(]") then
     for _, name in ipairs(WARNINGS) do
       if text:find("[^%w_]" .. name .. "[^%w_]") or text:find("[^%w_]SIG" .. name .. "[^%w_]") then
         names[#names + 1] = name
       end
     end
-    for line in text:gmatch("[^\n;]+") do
-      names[#names + 1] = SIGNALS[line:match("^%s*trap%s.-%s(%d+)%s*$")]
-    end
   end
   return joined(names) or "none"
+end
+
+-- What `name` does where the script defines it as a function; nil: it does not.
+local function body_of(text, name)
+  local first = text:find("[%s;]" .. name .. "[ \t]*%([ \t]*%)") or text:find("[%s;]function[ \t]+" .. name .. "[^%w_]")
+  if not first then return nil end
+  local last, same = text:find("\n[ \t]*}", first), text:find("[; \t]}[ \t]*\n", first)
+  return text:sub(first, math.min(last or #text, same or #text, first + HANDLER_CHARACTERS))
+end
+
+-- Whether a shell that runs this on a signal may come to its end by it, so that Slurm takes the job for
+-- done: it exits, or lets the training end, or interrupts the one `wait` that the script stands in.
+local function may_end(text, runs)
+  if runs:find("^%s*$") then return false end -- the signal is ignored
+  local acts = " " .. runs .. " "
+  for name in runs:gmatch("[%a_][%w_]*") do acts = acts .. (body_of(text, name) or "") .. " " end
+  if not runs:find("[^%w_]") and not runs:find("^true$") and not body_of(text, runs) then return true end -- not seen here
+  for _, word in ipairs({ "exit", "kill", "wait", "exec", "scancel", "sbatch" }) do
+    if acts:find("[^%w_]" .. word .. "[^%w_]") then return true end
+  end
+  local _, waits = text:gsub("[^%w_]wait%f[^%w_]", "")
+  return waits == 1 and not (text:find("[^%w_]while[^%w_]") or text:find("[^%w_]until[^%w_]"))
+end
+
+-- Of the signals that the script handles, those that it may end by as if it were done, as "USR1,TERM"; nil:
+-- none. A script that has Slurm requeue it leaves by none.
+local function ends_of(script, traps)
+  local text = ("\n" .. commands_of(script) .. "\n"):gsub("\\\n", " ")
+  if traps == "none" or text:find("scontrol[ \t\"',]+requeue") or text:find("HOPS_REQUEUE_EXIT_CODE", 1, true)
+    or text:find("exit[ \t(]+85[^%d]") then
+    return nil
+  end
+  local handlers, names = handlers_of(text), {}
+  if #handlers == 0 then return not text:find("exec[ \t]+hops%-lane") and traps or nil end -- no shell: not seen
+  for _, handler in ipairs(handlers) do
+    if handler[1] ~= "-" and may_end(text, handler[1]) then
+      for _, name in ipairs(handler[2]) do names[#names + 1] = name end
+    end
+  end
+  return joined(names)
 end
 
 -- What the value of a --signal asks for, as "batch:USR1:60" or "steps:USR1:60"; nil for one that Slurm
@@ -754,11 +833,55 @@ local function open_mode_of(job)
   return letter == "a" and "append" or letter == "t" and "truncate" or nil
 end
 
--- What a second start of the script would do once more: hops starts none for the sake of measuring.
+-- Whether a job has a flag that this Slurm knows (nil: none). Lua 5.1 has no operators on bits; flags and their sum are
+-- exact in a double.
+local function has_flag(job, flag)
+  return flag and job.bitflags and math.floor(job.bitflags / flag) % 2 == 1
+end
+
+-- How many nodes at a time are to be in one block. Slurm tells this script of --segment from 26.05 on; before, it is
+-- read where it was given.
+local function segment_of(job, values)
+  local variable = job.environment and job.environment.SBATCH_SEGMENT_SIZE
+  local size = values.segment or given(job.segment_size) and job.segment_size > 0 and string.format("%.0f", job.segment_size)
+    or given(variable) and variable or option_in(job.script, "^#SBATCH.*%-%-segment[= ]+[\"']?(%d+)")
+  size = tonumber(size)
+  return size and size >= 1 and size % 1 == 0 and size <= GPUS[2] and string.format("%.0f", size) or nil
+end
+
+-- "spread", "consolidate", both joined by ',', or nil: where segments are to be, as sbatch's options of these names say.
+local function segments_of(job)
+  local words = {}
+  for _, name in ipairs({ "spread", "consolidate" }) do
+    local flag, variable = slurm[name:upper() .. "_SEGMENTS"], job.environment and job.environment["SBATCH_" .. name:upper() .. "_SEGMENTS"]
+    local asked = given(variable) or option_in(job.script, "^#SBATCH.*(%-%-" .. name .. "%-segments)")
+    if flag then asked = has_flag(job, flag) end
+    if asked then words[#words + 1] = name end
+  end
+  return joined(words)
+end
+
+-- Whether a shell submits a job as it is stopped: Slurm ends it by TERM, on which it runs its EXIT trap.
+local function resubmits(text)
+  for _, handler in ipairs(handlers_of(text)) do
+    local runs, last = handler[1], handler[3]
+    local stops = last:find("TERM", 1, true) or last:find("EXIT", 1, true) or last:find("[ \t]15%f[^%d]") or last:find("[ \t]0%f[^%d]")
+    if stops then
+      for name in runs:gmatch("[%a_][%w_]*") do runs = runs .. (body_of(text, name) or "") end
+      if (" " .. runs .. " "):find("[^%w_]sbatch[^%w_]") then return true end
+    end
+  end
+  return false
+end
+
+-- What a second start of the script would do once more, or what it does when it is stopped: hops starts none
+-- for the sake of measuring, and moves none of the latter.
 local function repeats_of(script)
   local text = "\n" .. commands_of(script)
   local words = {}
   if text:find("[%s;&|({\"'`]sbatch[%s\"']") then words[#words + 1] = "submits" end
+  local joined_lines = text:gsub("\\\n", " ")
+  if resubmits(joined_lines .. "\n") then words[#words + 1] = "resubmits" end
   if text:find("scontrol[ \t\"',]+requeue") then words[#words + 1] = "requeues" end
   if text:find("SLURM_RESTART_COUNT", 1, true) then words[#words + 1] = "counts" end
   return joined(words)
@@ -1076,9 +1199,14 @@ local function read_request(job, values)
   add("disk", o.disk and string.format("%.0f", o.disk))
   add("nodes", given(job.req_nodes) and job.req_nodes)
   add("traps", o.traps)
+  o.ends = ends_of(job.script, o.traps)
+  add("ends", o.ends)
   add("starts", starts_of(job))
   add("switches", given(job.req_switch) and job.req_switch > 0 and string.format("%.0f", job.req_switch)
     .. (given(job.wait4switch) and string.format("@%.0f", job.wait4switch) or ""))
+  o.segment, o.segment_is_ours = segment_of(job, values), job.segment_size ~= nil
+  add("segment", o.segment)
+  add("segments", o.segment and segments_of(job))
   o.fixed = fixed_on_node(job.script, o.shape)
   add("ranks", o.fixed and string.format("%d", o.fixed.count))
   o.repeats = repeats_of(job.script)
@@ -1150,12 +1278,33 @@ local function warn_of_steps(script, o, values)
   end
 end
 
+-- Whether the job may get more than one GPU count.
+local function has_other_counts(o, values)
+  local counts = {}
+  if values.reqs:find("-", 1, true) then return true end
+  for item in values.reqs:gmatch("%d+") do
+    local count = tonumber(item)
+    if count % (o.each or 1) == 0 then counts[count] = true end
+  end
+  local first = next(counts)
+  return first ~= nil and next(counts, first) ~= nil
+end
+
 -- What may become of a job that hops may move, and how to keep it from that; nil: it stays.
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
   local text = "the job may be stopped and restarted, also on other nodes or another GPU count: "
-  if o.traps ~= "none" and commands_of(script):find("[%s;&|({\"'`]sbatch[%s\"']") then
-    text = text .. "leave sbatch out of the trap, or the job runs twice. "
+  if has(o.repeats, "resubmits") then
+    return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
+      .. "hops starts the job again by itself"
+  elseif o.signal and o.signal:find("^batch:") and not has(o.traps, o.signal:match(":(%w+):")) then
+    text = text .. string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops "
+      .. "does not send it and will not move the job until it has called torch.save once. ", o.signal:match(":(%w+):"))
+  elseif o.ends and (o.signal and o.signal:find("^batch:") and has(o.ends, o.signal:match(":(%w+):"))
+    or not o.signal and o.ends == o.traps) then
+    text = text .. string.format("on %s the script may end as if it were done, so hops does not send it and will not move the "
+      .. "job until it has called torch.save once: have the trap run scontrol requeue $SLURM_JOB_ID, and hops sends it. ",
+      o.signal and o.signal:match(":(%w+):") or o.ends)
   elseif o.signal then
     local name, seconds = o.signal:match(":(%w+):(%d+)$")
     text = text .. string.format("hops sends it %s %d s ahead, and the script then starts from its first line. ", name, seconds)
@@ -1165,6 +1314,9 @@ local function warn_of_moves(script, o, values, job)
     text = text .. "the script handles no signal (--signal, trap), so hops will not move it until it has called torch.save "
       .. "once, and work since the last save is lost. "
   end
+  if has_other_counts(o, values) and not commands_of(script):find("HOPS_FRAMEWORK_SAVES", 1, true) then
+    text = text .. "Another GPU count changes the batch of a step unless the training uses hops_profiler.ElasticLoader. "
+  end
   local mode = open_mode_of(job)
   if mode == "truncate" then
     text = text .. "Each restart empties its output file, as --open-mode=truncate asks. "
@@ -1172,6 +1324,13 @@ local function warn_of_moves(script, o, values, job)
     text = text .. "Each restart empties its output file unless sbatch has --open-mode=append. "
   end
   return text .. "preempt=no in the comment disables moving"
+end
+
+-- Slurm before 26.05 keeps an option that this script cannot take off the job.
+local function warn_of_segment(script, o)
+  if not o.segment or o.segment_is_ours or not option_in(script, "^#SBATCH.*%-%-segment[= ]") then return nil end
+  return string.format("topology/block of this Slurm starts no job with --segment on nodes that hops names: write segment=%s in "
+    .. "the comment in place of it", o.segment)
 end
 
 -- What becomes of profile=yes; nil without it. hopsd/core/queue/profiling.py decides.
@@ -1259,14 +1418,19 @@ local IGNORED = {
   { "--core-spec", "core_spec", NO_VAL16 },
   { "--thread-spec", "thread_spec", NO_VAL16 },
   { "--prefer", "prefer", "" },
-  { "--segment", "segment_size", 0 },
 }
 
-local CLEARED_FLAGS = {
+local IGNORED_FLAGS = {
   { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
   { "--spread-job", slurm.SPREAD_JOB },
   { "--use-min-nodes", slurm.USE_MIN_NODES },
 }
+
+local function clear_flag(job, flag)
+  local there = has_flag(job, flag)
+  if there then job.bitflags = job.bitflags - flag end
+  return there
+end
 
 local function clear_shape(job)
   local ignored = {}
@@ -1282,14 +1446,15 @@ local function clear_shape(job)
     ignored[#ignored + 1] = "--oversubscribe, --exclusive=user"
     job.shared = NO_VAL16
   end
-  for _, entry in ipairs(CLEARED_FLAGS) do
+  for _, entry in ipairs(IGNORED_FLAGS) do
     local option, flag = entry[1], entry[2]
-    -- Lua 5.1 has no operators on bits; flags and their sum are exact in a double.
-    if flag and job.bitflags and math.floor(job.bitflags / flag) % 2 == 1 then
-      ignored[#ignored + 1] = option
-      job.bitflags = job.bitflags - flag
-    end
+    if clear_flag(job, flag) then ignored[#ignored + 1] = option end
   end
+  -- hopsd names nodes that keep the segments. topology/block accepts named nodes of several blocks only where each is
+  -- a segment of its own (26.05).
+  if job.segment_size ~= nil then job.segment_size = 1 end
+  clear_flag(job, slurm.SPREAD_SEGMENTS)
+  clear_flag(job, slurm.CONSOLIDATE_SEGMENTS)
   if job.contiguous == 1 then ignored[#ignored + 1] = "--contiguous" end
   job.min_nodes, job.max_nodes = 1, NO_VAL
   job.min_cpus, job.max_cpus = 1, NO_VAL -- sbatch derives min_cpus from --ntasks
@@ -1336,7 +1501,7 @@ local function accept(job, partitions, values, asked, word)
   end
   local rest = remark(job.comment)
   if rest then tell(rest) end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_moves }) do
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_moves }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end
   end

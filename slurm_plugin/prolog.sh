@@ -111,11 +111,22 @@ profile_iterations() {
     esac
 }
 
+# Where hops stopped the job to move it, from the mark "#hops-moved=n0:2,n4:4".
+moved_from() {
+    case "$SLURM_JOB_COMMENT " in
+        *' #hops-moved='*)
+            from=${SLURM_JOB_COMMENT##* #hops-moved=} from=${from%% *}
+            case $from in "" | *[!A-Za-z0-9_.,:/-]*) ;; *) echo "HOPS_MOVED_FROM=$from" ;; esac
+            ;;
+    esac
+}
+
 read_comment() {
     COMMENT=${SLURM_JOB_COMMENT%% #hops-*} GPUS=$(count_gpus "$1") NODES=${SLURM_JOB_NUM_NODES:-1} \
         RESTARTS=${SLURM_JOB_RESTART_COUNT:-0} \
         PROFILE=$(profile_iterations) RANGE=$HOPS_RANGE_VALUES \
         awk -f "${0%/*}/comment.awk"
+    moved_from
     [ "${SLURM_JOB_NUM_NODES:-1}" = 1 ] || gpus_by_node "$1"
 }
 

@@ -15,12 +15,14 @@ site=${0%/*}/site.sh
 # shellcheck source=slurm_plugin/site.sh
 [ -r "$site" ] && . "$site"
 
-gpus= by_node=
+gpus= by_node= moved_from= restarts=
 hand_on() {
     while IFS= read -r line; do
         case $line in
             HOPS_GPUS=*) gpus=${line#HOPS_GPUS=} ;;
             HOPS_GPUS_BY_NODE=*) by_node=${line#HOPS_GPUS_BY_NODE=} ;;
+            HOPS_MOVED_FROM=*) moved_from=${line#HOPS_MOVED_FROM=} ;;
+            HOPS_RESTART_COUNT=*) restarts=${line#HOPS_RESTART_COUNT=} ;;
         esac
         case $line in
             HOPS_[A-Z]*=*) echo "export $line" ;;
@@ -138,7 +140,7 @@ one_for_each_gpu() {
 case ${HOPS_JOB_ID:-${SLURM_JOB_ID-}} in
     "${SLURM_JOB_ID-}") ;;
     *)
-        for name in JOB JOB_ID REQS GPUS GPUS_BY_NODE NODES RESTART_COUNT LR PROFILE BATCH WORKLOAD APP \
+        for name in JOB JOB_ID REQS GPUS GPUS_BY_NODE NODES MOVED_FROM RESTART_COUNT LR PROFILE BATCH WORKLOAD APP \
             STATE_DIR REPORT_DIR REQUEUE_EXIT_CODE RUN_KEY TRAINS TRIAL; do
             echo "unset HOPS_$name"
         done
@@ -242,6 +244,15 @@ esac
 # shape. What is requested per task or per GPU holds in every shape.
 case ${SLURM_STEP_ID:--5} in
     -5 | 4294967291) # the batch script; unset on 22.05, -5 on 26.05
+        # One line in the job's own output: what happened to it.
+        case $restarts in
+            0 | "") ;;
+            *)
+                how="started again on"
+                [ -z "$moved_from" ] || how="moved from $moved_from to"
+                echo "print hops: $how $(echo "${by_node:-${SLURMD_NODENAME-}:$gpus}" | tr ';' ',') at $(date +%H:%M)"
+                ;;
+        esac
         # In names of files in /tmp, so that no other user can make them first; the steps inherit it.
         echo "export HOPS_RUN_KEY=$(od -A n -N 8 -t x8 /dev/urandom | tr -d ' ')"
         count_tasks "${SLURM_TASKS_PER_NODE-}"

@@ -10,7 +10,14 @@ from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reading import (
+    USER_HOLD_BEGIN,
+    Hold,
+    JobReading,
+    NodeReading,
+    Reading,
+    SlurmState,
+)
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.shape import filled
 from hopsd.slurm.steps.wave import usable_gpus
@@ -36,6 +43,7 @@ class FakeSlurm:
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.released_at: dict[JobId, float] = {}
         self.readings = 0
+        self.requeued_at = 0.0
         self.signals: list[tuple[JobId, str, SignalScope]] = []
 
     def add(self, number: int, **fields: object) -> JobId:
@@ -81,10 +89,12 @@ class FakeSlurm:
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self.asked("hold", job)
-        self.change(job, hold=Hold.HOPS, begin=begin)
+        kept = Hold.USER if begin >= USER_HOLD_BEGIN else Hold.HOPS
+        self.change(job, hold=kept, begin=begin, requeued_held=False)
 
     def place(self, placement: Placement) -> None:
         self.asked("place", placement.job)
+        self.change(placement.job, requeued_held=False)
         self.placed[placement.job] = placement.allocation
         self.cores[placement.job] = placement.cores_per_gpu
 
@@ -111,9 +121,11 @@ class FakeSlurm:
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
         self.asked("requeue_hold", job)
+        self.requeued_at = self.now
         if self.table[job].state.finished and not ended:
             return
         self.change(job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation())
+        self.change(job, requeued_held=True)
         self.change(job, restarts=self.table[job].restarts + 1, submit=float(int(self.now)))
 
     def unpin(

@@ -125,7 +125,7 @@ def submit(
 
 
 def as_user(
-    cluster: PrivateCluster, uid: int | None, *command: str
+    cluster: PrivateCluster, uid: int | None, *command: str, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """A command on the cluster as another account; only root can do that."""
     if uid is not None and os.geteuid() != 0:
@@ -136,6 +136,7 @@ def as_user(
     return subprocess.run(
         [*user, *command],
         env={**os.environ, **cluster.env, "LC_ALL": "C"},
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=60,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from memory_knowledge import MemoryKnowledge
 
+from hopsd.core.queue.history import closed_record
 from hopsd.errors import StoreError
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
@@ -91,7 +92,9 @@ class MemoryStore(MemoryKnowledge):
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
         for record in records:
             self._now = max(self._now, record.seen)
-            self._open.pop(record.id, None)
+            old = self._open.pop(record.id, None)
+            if old is not None and old.submit != record.submit:
+                self._ended[old.id, old.submit] = closed_record(old)
             self._ended.pop((record.id, record.submit), None)
             if record.end is None:
                 self._open[record.id] = record
@@ -114,6 +117,11 @@ class MemoryStore(MemoryKnowledge):
             runs=select_runs(
                 (job for job in self._ended.values() if job.id not in self._ended_by_signal),
                 self._open.values(),
+            ),
+            ended_by_signal=frozenset(
+                (job.user, job.workload)
+                for job in self._ended.values()
+                if job.id in self._ended_by_signal
             ),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
@@ -244,6 +252,11 @@ class MemoryStore(MemoryKnowledge):
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
         found = [event for event in reversed(self._events) if job is None or event.job == job]
         return tuple(found[:limit])
+
+    def health(self, since: float) -> tuple[list[object], list[object]]:
+        """No reports, no ends."""
+        del since
+        return [], []
 
     def control(self) -> Control:
         return self._control

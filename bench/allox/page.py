@@ -1,4 +1,4 @@
-"""docs/allox.md: tables and figures of what was run, the paper's figures beside ours."""
+"""bench/results/allox.md: tables and figures of what was run, the paper's figures beside ours."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from statistics import fmean
 
 from bench.allox.runs import LOAD, SAMPLE_SECONDS, Case, Kept, kept
 from bench.allox.text import CLOSING, OPENING, PAPER
+from bench.result_file import write_result
 from bench.spread import mean_and_spread
 from hopsd.sim.svg import Axis, chart
 
@@ -42,7 +43,7 @@ def write_page(folder: Path, docs: Path) -> None:
         sections.append(title + _against([case for case in cases if case in found], found))
     sections += [_alpha(found), _noise(found), _overhead(found)]
     sections += [_figures(found, docs / "img"), CLOSING]
-    (docs / "allox.md").write_text("\n".join(sections))
+    write_result("allox", "AlloX's experiments", "\n".join(sections))
 
 
 def _runs(row: Case, folder: Path) -> Runs:

@@ -1,4 +1,4 @@
-"""The words around the tables of docs/allox.md."""
+"""The words around the tables of bench/results/allox.md."""
 
 PAPER = {
     "es": "*-88 %*",
@@ -8,9 +8,7 @@ PAPER = {
     "srpt": "*+30 %*",
 }
 
-OPENING = """# AlloX's experiments, reproduced
-
-Written by `python -m bench.allox`: section 5 of the AlloX paper (EuroSys 2020) in our simulator,
+OPENING = """Section 5 of the AlloX paper (EuroSys 2020) in our simulator,
 {jobs} jobs of 10 users on 20 GPUs and 20 CPUs, means and standard deviations over {seeds} draws of
 the jobs. The paper's figures are *in italics*; the curves over time show the first draw.
 

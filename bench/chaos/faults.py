@@ -92,7 +92,7 @@ def hopsd_reloaded(world: World, _rng: Random) -> Iterator[float]:
 @fault("clock")
 def clock_set(world: World, rng: Random) -> Iterator[float]:
     daemon = _leader(world)
-    daemon.set_clock(rng.choice((-600.0, -30.0, 30.0, 600.0)))
+    daemon.set_clock(rng.choice((-3600.0, -30.0, 30.0, 3600.0)))
     yield rng.uniform(2.0, 20.0)
     daemon.set_clock(0.0)
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import sys
 import time
 from pathlib import Path
-
-import apscheduler.schedulers.base
-import apscheduler.triggers.interval
-
-import hopsd.service.daemon
-from hopsd.__main__ import main
 
 FILE = Path(sys.argv.pop(1))
 _time = time.time
@@ -23,11 +18,15 @@ def offset() -> float:
 
 class Shifted(datetime.datetime):
     @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> Shifted:  # type: ignore[override]
+    def now(cls, tz: datetime.tzinfo | None = None) -> Shifted:
         return cls.fromtimestamp(_time() + offset(), tz)
 
 
-time.time = lambda: _time() + offset()
-for module in (apscheduler.schedulers.base, apscheduler.triggers.interval, hopsd.service.daemon):
-    module.datetime = Shifted  # type: ignore[attr-defined]
-main()
+time.time = lambda: _time() + offset()  # before hopsd is imported: it is the default of arguments
+for name in (
+    "apscheduler.schedulers.base",
+    "apscheduler.triggers.interval",
+    "hopsd.service.daemon",
+):
+    importlib.import_module(name).datetime = Shifted  # type: ignore[attr-defined]
+importlib.import_module("hopsd.__main__").main()

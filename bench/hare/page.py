@@ -1,4 +1,4 @@
-"""docs/hare.md: tables and figures of what was run."""
+"""bench/results/hare.md: tables and figures of what was run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def outcomes(scenario: Scenario, folder: Path) -> Runs:
 
 
 def write_page(folder: Path, docs: Path) -> None:
-    """Of all scenarios, run or kept in ``folder``: the page, and all tables to bench/results."""
+    """Of all scenarios, run or kept in ``folder``: the page."""
     images = docs / "img"
     runs = {
         figure.number: {label: outcomes(scenario, folder) for label, scenario in figure.cases}
@@ -74,17 +74,15 @@ def write_page(folder: Path, docs: Path) -> None:
         SWITCHED_FINDINGS,
         COMPARED_FINDINGS,
     ]
-    (docs / "hare.md").write_text("\n".join(parts))
-    tables = []
     for figure in FIGURES:
         found = runs[figure.number]
-        tables += [f"### Figure {figure.number}: {figure.title}\n", _table(figure, found)]
+        parts += [f"### Figure {figure.number}: {figure.title}\n", _table(figure, found)]
         if figure.number in DRAWN:
-            tables.append(_lines(figure, found, images))
+            parts.append(_lines(figure, found, images))
         if figure.number == "12":
-            tables.append(_completions(found["testbed"], images))
-    tables += [switched(folder), SMALL, _small(folder)]
-    write_result("hare", "Hare: the figures", "\n".join(tables))
+            parts.append(_completions(found["testbed"], images))
+    parts += [switched(folder), SMALL, _small(folder)]
+    write_result("hare", "Hare", "\n".join(parts))
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -174,7 +172,7 @@ def _completions(runs: Runs, images: Path) -> str:
 def _save(path: Path, drawn: str, title: str) -> str:
     alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
     path.write_text(drawn.replace("<svg ", alone, 1))
-    return f"![{title}](../../docs/img/{path.name})\n"
+    return f"![{title}](img/{path.name})\n"
 
 
 def switched(folder: Path) -> str:

@@ -1,8 +1,6 @@
-"""The words around the tables of docs/hare.md."""
+"""The words around the tables of bench/results/hare.md."""
 
-OPENING = """# Hare
-
-Written by `python -m bench.hare`. Hare (Chen et al., HPDC 2022) schedules single tasks. A job is a
+OPENING = """Hare (Chen et al., HPDC 2022) schedules single tasks. A job is a
 sequence of rounds, each with as many tasks as the job's scale. Tasks of a round may run one after
 the other on the same GPU ("relaxed scale-fixed synchronisation"). While a job synchronises, its
 GPUs train for others. The objective is the least sum of weighted completion times. The paper's fast
@@ -20,9 +18,6 @@ task switching (section 4) exists within a job ([switching.md](switching.md)), n
 | `switching.py` | what switches between jobs cost a schedule |
 
 Gavel_FIFO, SRTF, Sched_Homo and Sched_Allox are `rivals/hare.py`.
-
-Every figure's table, switching costs and the distance from the optimum:
-[bench/results/hare.md](../bench/results/hare.md).
 
 ## The relaxation
 

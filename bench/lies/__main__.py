@@ -6,8 +6,9 @@
 One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
 are faked as the estimator would believe them: held to what is plausible. What comes by chance is
 measured by the truth told twice, with submissions a little later the second time. ``--write`` puts
-the tables into docs/lies.md. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in place of the
-paper's jobs; the ``sia-simulator`` folder of its authors (github: siasosp23/artifacts).
+the tables into bench/results/lies.md. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in
+place of the paper's jobs; the ``sia-simulator`` folder of its authors (github:
+siasosp23/artifacts).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import click
 import numpy as np
 from scipy import stats
 
+from bench.result_file import write_result
 from bench.rivals import sia
 from bench.rivals.late import later
 from hopsd.core.speed.plausible import plausible_tables
@@ -31,7 +33,6 @@ from hopsd.policies.registry import get
 from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
-PAGE = Path("docs/lies.md")
 SAMPLES = (0.001, 0.1, 10.0, 1000.0)
 SPEEDS = (1e-9, 1e-3, 1e3, 1e9)
 DELAYS = (15.0, 60.0)
@@ -184,7 +185,7 @@ def section(title: str, rows: list[str]) -> str:
 @click.option("--priority", default="latency_ratio", show_default=True)
 @click.option("--tail-weight", default=PlanSettings().tail_weight, show_default=True)
 @click.option("--sia", "folder", type=Path, help="Play Sia's traces in place of draws.")
-@click.option("--write", is_flag=True, help=f"Put the tables into {PAGE}.")
+@click.option("--write", is_flag=True, help="Write bench/results/lies.md.")
 def main(
     jobs: int,
     seeds: int,
@@ -219,9 +220,7 @@ def main(
     }
     text = "\n\n".join(section(title, rows) for title, rows in tables.items())
     if write:
-        begin, end = "<!-- written by python -m bench.lies -->\n", "<!-- end -->\n"
-        before, rest = PAGE.read_text().split(begin)
-        PAGE.write_text(f"{before}{begin}\n{text}\n\n{end}{rest.split(end)[1]}")
+        write_result("lies", "What lies gain", text)
 
 
 if __name__ == "__main__":

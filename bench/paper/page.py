@@ -1,4 +1,4 @@
-"""docs/paper.md: the paper's figures beside ours."""
+"""bench/results/paper.md: the paper's figures beside ours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from bench.paper.text import (
     FINDINGS,
     KNOWING,
     KNOWN,
-    MORE,
     OPENING,
     SEARCHED,
 )
@@ -87,10 +86,6 @@ def write_page(folder: Path, docs: Path) -> None:
         _table([*TABLE_4, *FTF, *TABLE_4_OTHERS], PAPER_TABLE_4, folder),
         _figures(folder, images),
         _findings(),
-        MORE,
-    ]
-    (docs / "paper.md").write_text("\n".join(parts))
-    tables = [
         "## Priorities (figure 13, left)\n",
         _priorities(folder),
         "## Arrival rates (figure 13, right)\n",
@@ -104,11 +99,7 @@ def write_page(folder: Path, docs: Path) -> None:
         _search(folder),
         _last_jobs(folder),
     ]
-    write_result(
-        "paper",
-        "The paper, reproduced: further tables",
-        "\n".join(tables).replace("](simulator.md", "](../../docs/simulator.md"),
-    )
+    write_result("paper", "The Hops paper, reproduced", "\n".join(parts))
 
 
 def _found(cases: Iterable[Case], folder: Path) -> list[Kept]:

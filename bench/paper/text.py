@@ -1,8 +1,6 @@
-"""The words around the tables of docs/paper.md."""
+"""The words around the tables of bench/results/paper.md."""
 
-OPENING = """# The paper, reproduced
-
-Written by `make paper` (`python -m bench.paper`): the experiments of section 4 of the Hops paper
+OPENING = """The experiments of section 4 of the Hops paper
 (SoCC 2024) in our simulator, with the paper's figures in italics beside ours. Means and standard
 deviations are over seeds; every seed is another draw of jobs, arrivals and server speeds.
 LR is the latency ratio, waiting time over expected run time.
@@ -65,11 +63,6 @@ FINDINGS = """
 `hops+`, as it was at 97b7db12, ends jobs 13 % earlier than hops on the 512 GPUs and 7 % on the 64.
 It is first in every column of both tables; on 512 GPUs the makespan of `sia-hops` and the fairness
 of `las` are within 3 % of it.
-"""
-
-MORE = """
-Priorities, arrival rates, planning times, unknown speeds and other assumptions:
-[bench/results/paper.md](../bench/results/paper.md).
 """
 
 CLOSING = """

@@ -1,171 +1,140 @@
 """How well starts and ends are predicted on traces that were not used to build the predictor.
 
-    python -m bench.predict [--philly FILE] [--small]
-    python -m bench.predict --learn      # writes hopsd/predict/prior.json, from other seeds
+    python -m bench.predict [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
+        [--only TEXT ...] [--workers N]
+    python -m bench.predict --learn steady|elastic   # writes hopsd/predict/prior.json
 
-Prints, for each trace, policy and kind: predictions, how many intervals came true, the median
-absolute error, the same of Slurm's backfill with time limits (starts under ``slurm``) or of
-``samples left / present speed`` (ends), and shares within one and ten minutes. Then the same by
-load and by how far ahead.
+Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
+many intervals came true, the median and mean absolute error, those of Slurm's backfill with time
+limits (starts under ``slurm``) or of ``samples left / present speed`` (ends), and shares within one
+and ten minutes. Then the same by load, by how far ahead, and of starts said at submission. Replays
+are kept under build/predict: only those that are missing are played. ``--only``: cases whose
+name has the text.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import click
 import numpy as np
 
 from bench.predict.replay import Case, Replay, replay, true_of
+from bench.predict.works import LEARN, Folders, to_learn, works
 from bench.result_file import write_result
-from hopsd.formats.source import read_text
 from hopsd.model.arrays import Floats
-from hopsd.model.ids import GpuType, NodeName
-from hopsd.model.scenario import Cluster, Server
-from hopsd.predict.calibration import Class, Kind
-from hopsd.predict.prior import FILE, learnt
-from hopsd.predict.traits import Traits, traits_of
-from hopsd.sim.information.knowledge import Knows
-from hopsd.sim.logs.importers import IMPORTERS, workload_of
-from hopsd.sim.presets import preset
+from hopsd.predict.calibration import Kind, scale
+from hopsd.predict.prior import FILE, Residual, family_of, learnt
+from hopsd.predict.traits import traits_of
 
 PRIOR = Path("hopsd/predict") / FILE
-LEARN_SEED = 1000
-"""Seeds from here on are for the prior alone."""
-
-LEARN = (
-    ("hops", Knows.PERFECT, 20.0),
-    ("hops", Knows.PERFECT, 35.0),
-    ("hops", Knows.MEASURED, 25.0),
-    ("hops+", Knows.PERFECT, 30.0),
-    ("hops+", Knows.MEASURED, 25.0),
-    ("slurm", Knows.PERFECT, 25.0),
-    ("slurm", Knows.MEASURED, 20.0),
-    ("slurm", Knows.MEASURED, 30.0),
-    ("slurm", Knows.NONE, 25.0),
-)
-PHILLY_GPUS = 48
-"""The trace needs 54 on average: jobs wait, but not for days."""
-
+KEPT = Path("build/predict")
 LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
+FAMILIES = ("steady", "elastic")
 
 
-Residual = tuple[Traits, Class, float]
-
-
-def learn(jobs: int, workers: int) -> None:
-    """Write the prior."""
+def learn(family: str, numbers: int, workers: int) -> None:
+    """Write the family's prior; the others stay."""
+    chosen = [
+        number
+        for number in range(numbers)
+        if family_of(traits_of(LEARN[number % len(LEARN)][0])) == family
+    ]
     with ProcessPoolExecutor(workers) as pool:
-        said = [r for part in pool.map(partial(_residuals, jobs), range(len(LEARN))) for r in part]
-    PRIOR.write_text(json.dumps(learnt(said), indent=0) + "\n")
+        found = [residual for part in pool.map(_residuals, chosen) for residual in part]
+    shipped = json.loads(PRIOR.read_text())
+    PRIOR.write_text(json.dumps(shipped | learnt(found), indent=0) + "\n")
 
 
-def _residuals(jobs: int, number: int) -> list[Residual]:
-    """Of one workload to learn from."""
-    policy, knows, rate = LEARN[number]
-    seed, made = LEARN_SEED + number, preset("paper-64")
-    workload = made.workload(seed, jobs=jobs, rate_per_hour=rate)
-    result = replay(Case("learn", made.cluster(), workload, policy, knows, seed))
-    print(policy, knows, rate, f"{result.seconds:.0f} s", flush=True)
+def _residuals(number: int) -> list[Residual]:
+    """Of one work to learn from."""
+    result = replay(to_learn(number))
+    true = true_of(result)
+    traits = traits_of(result.case.policy)
+    print(number, result.case.policy, result.case.knows, f"{result.seconds:.0f} s", flush=True)
     return [
-        (traits_of(policy), p.of_class, p.said.residual)
+        Residual(
+            traits,
+            p.of_class,
+            scale(true[p.job, p.kind] - p.at) - p.said.centre,
+            p.said.weight,
+        )
         for p in result.said
-        if p.said is not None and p.said.residual is not None
+        if p.said is not None and p.said.weight > 0.0 and (p.job, p.kind) in true
     ]
 
 
-def cases(philly: str | None, *, small: bool) -> Iterator[Case]:
-    """What is measured."""
-    made = preset("paper-64")
-    for rate in (10.0, 25.0):
-        workload = made.workload(7, jobs=50, rate_per_hour=rate)
-        for policy, knows in (
-            ("slurm", Knows.PERFECT),
-            ("slurm", Knows.MEASURED),
-            ("slurm", Knows.NONE),
-            ("hops", Knows.PERFECT),
-            ("hops", Knows.MEASURED),
-            ("hops+", Knows.PERFECT),
-        ):
-            yield Case(f"paper-64, {rate:g}/h", made.cluster(), workload, policy, knows, 7)
-    if philly is not None:
-        servers = tuple(
-            Server(NodeName(f"n{i}"), GpuType("gpu"), 8) for i in range(PHILLY_GPUS // 8)
-        )
-        cluster = Cluster(servers)
-        workload = workload_of(IMPORTERS["philly"](read_text(philly)), cluster)
-        for policy, knows in (
-            ("slurm", Knows.MEASURED),
-            ("slurm", Knows.NONE),
-            ("hops", Knows.MEASURED),
-        ):
-            yield Case("philly", cluster, workload, policy, knows)
-    if not small:
-        made = preset("paper-512")
-        for policy, knows in (("slurm", Knows.MEASURED), ("hops", Knows.PERFECT)):
-            yield Case("paper-512", made.cluster(), made.workload(7), policy, knows, 7)
-
-
-Row = tuple[float, float, float, float, float, float, float]
-"""at, expected, low, high, true, rival (NaN: none), load."""
+Row = tuple[float, float, float, float, float, float, float, float]
+"""at, expected, low, high, true, rival (NaN: none), load, 1 if the first of its job."""
 
 
 def measured(of: Replay, kind: Kind) -> Floats:
     """Rows of one kind that came true."""
     true = true_of(of)
     rival = of.backfill if kind is Kind.START else of.present_speed
-    rows: list[Row] = [
-        (
-            p.at,
-            p.expected,
-            p.low,
-            p.high,
-            true[p.job, kind],
-            rival.get((p.job, p.at), np.nan),
-            of.load.get(p.at, 0),
-        )
-        for p in of.said
-        if p.kind is kind and (p.job, kind) in true
-    ]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), 7)
+    rows: list[Row] = []
+    seen = set()
+    for p in of.said:
+        if p.kind is kind and (p.job, kind) in true:
+            other = rival.get((p.job, p.at), np.nan)
+            load, first = of.load.get(p.at, 0), float(p.job not in seen)
+            rows.append((p.at, p.expected, p.low, p.high, true[p.job, kind], other, load, first))
+            seen.add(p.job)
+    return np.array(rows, dtype=np.float64).reshape(len(rows), 8)
+
+
+def kept(case: Case) -> dict[Kind, Floats]:
+    """Rows of both kinds, from an earlier run or a replay."""
+    path = KEPT / f"{case.label.replace('/', ' per ')}.npz"
+    if not path.exists():
+        result = replay(case)
+        KEPT.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **{kind.value: measured(result, kind) for kind in Kind})
+        print(f"{case.label}: {result.seconds:.0f} s", flush=True)
+    with np.load(path) as found:
+        return {kind: found[kind.value] for kind in Kind}
 
 
 def line(name: str, rows: Floats) -> str:
     """One line of a table."""
     if not len(rows):
         return f"| {name} | 0 | | | | | |"
-    _, expected, low, high, true, rival, _ = rows.T
-    error = np.abs(expected - true)
-    told = ~np.isnan(rival)
-    other = f"{np.median(np.abs(rival - true)[told]):,.0f}" if told.any() else ""
-    right = np.mean((low <= true) & (true <= high))
+    _, expected, low, high, true, rival, _, _ = rows.T
+    error, other = np.abs(expected - true), np.abs(rival - true)
+    other = other[~np.isnan(other)]
+    beside = f"{np.median(other):,.0f} / {np.mean(other):,.0f}" if len(other) else ""
+    right = np.mean((low - 1e-6 <= true) & (true <= high + 1e-6))
     return (
-        f"| {name} | {len(rows):,} | {right:.1%} | {np.median(error):,.0f} | {other} |"
-        f" {np.mean(error < 60):.0%} | {np.mean(error < 600):.0%} |"
+        f"| {name} | {len(rows):,} | {right:.0%} | {np.median(error):,.0f} /"
+        f" {np.mean(error):,.0f} | {beside} | {np.mean(error < 60):.0%} |"
+        f" {np.mean(error < 600):.0%} |"
     )
 
 
 HEAD = (
-    "| {} | predictions | in the interval | median error, s | rival's, s | < 1 min | < 10 min |\n"
+    "## {}\n\n"
+    "| {} | predictions | came true | error, s: median / mean | {}'s | < 1 min | < 10 min |\n"
     "|---|---:|---:|---:|---:|---:|---:|"
 )
+RIVALS = {Kind.START: "backfill", Kind.END: "present speed"}
 
 
-def tables(results: Sequence[Replay]) -> Iterable[str]:
+def tables(results: Sequence[tuple[Case, dict[Kind, Floats]]]) -> Iterable[str]:
     """All tables."""
     for kind in Kind:
-        yield HEAD.format(kind.value)
-        own = [(r, measured(r, kind)) for r in results]
-        for r, rows in own:
-            name = f"{r.case.name}, `{r.case.policy}`, {r.case.knows.value}"
-            yield line(name, rows)
-        everything = np.concatenate([rows for _, rows in own])
-        yield line("all", everything)
+        yield HEAD.format(f"{kind.value.capitalize()}s", "trace", RIVALS[kind])
+        for case, rows in results:
+            yield line(case.label, rows[kind])
+        everything = np.concatenate([rows[kind] for _, rows in results])
+        for policy in sorted({case.policy for case, _ in results}):
+            some = [rows[kind] for case, rows in results if case.policy == policy]
+            yield line(f"all under `{policy}`", np.concatenate(some))
+        if kind is Kind.START:
+            yield line("all, at submission", everything[everything[:, 7] > 0.0])
         for low, high in zip((0, *LOADS), (*LOADS, np.inf), strict=True):
             inside = (everything[:, 6] >= low) & (everything[:, 6] < high)
             yield line(f"GPUs wanted: {low} to {high:g} %", everything[inside])
@@ -176,24 +145,41 @@ def tables(results: Sequence[Replay]) -> Iterable[str]:
         yield ""
 
 
+EXISTING = click.Path(exists=True, path_type=Path)
+
+
 @click.command()
-@click.option("--philly", type=click.Path(exists=True, dir_okay=False))
-@click.option("--small", is_flag=True, help="Without paper-512.")
-@click.option("--learn", "learning", is_flag=True, help="Write the prior instead.")
-@click.option("--jobs", type=click.IntRange(min=1), default=60, help="Of a workload to learn from.")
+@click.option("--philly", type=EXISTING)
+@click.option("--sia", type=EXISTING)
+@click.option("--shockwave", type=EXISTING)
+@click.option("--speeds", type=EXISTING)
+@click.option("--only", multiple=True, help="Cases whose name has this text.")
+@click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
+@click.option("--numbers", type=click.IntRange(min=1), default=50, help="To learn from: below.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, help="Processes.")
-def main(philly: str | None, small: bool, learning: bool, jobs: int, workers: int) -> None:
-    if learning:
-        learn(jobs, workers)
+def main(
+    philly: Path | None,
+    sia: Path | None,
+    shockwave: Path | None,
+    speeds: Path | None,
+    only: Sequence[str],
+    family: str | None,
+    numbers: int,
+    workers: int,
+) -> None:
+    if family is not None:
+        learn(family, numbers, workers)
         return
+    cases = [
+        case
+        for case in works(Folders(philly, sia, shockwave, speeds))
+        if not only or any(text in case.label for text in only)
+    ]
     with ProcessPoolExecutor(workers) as pool:
-        results = list(pool.map(replay, cases(philly, small=small)))
-    for result in results:
-        case = result.case
-        print(f"{case.name} {case.policy} {case.knows.value}: {result.seconds:.0f} s")
+        results = list(zip(cases, pool.map(kept, cases), strict=True))
     text = "\n".join(tables(results))
     print(text)
-    write_result("predict", "Predicted starts and ends", text)
+    write_result("predictions", "Predicted starts and ends", text)
 
 
 if __name__ == "__main__":

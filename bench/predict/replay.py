@@ -32,6 +32,10 @@ class Case:
     knows: Knows
     seed: int = 0
 
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.policy}, {self.knows.value}"
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.programs.catalogue import programs
+from bench.programs.catalogue import LISTS, programs
 from bench.programs.run import Result, run
 from hopsd.ctl.render import show, table
 
@@ -22,6 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.programs", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", type=Path, default=Path(sys.executable))
+    parser.add_argument("--list", default="catalogue", choices=LISTS, help="which programs")
     parser.add_argument("--only", default="", help="programs whose name has this in it")
     parser.add_argument("--part", default="1/1", help="2/3: the second of three parts of the list")
     parser.add_argument("--keep", type=Path, help="keep copies, clocks and reports here")
@@ -29,7 +30,7 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory(prefix="hops-programs-") as scratch:
         part, parts = map(int, options.part.split("/"))
-        for number, program in enumerate(programs()):
+        for number, program in enumerate(programs(options.list)):
             if options.only in program.name and number % parts == part - 1:
                 place = (options.keep or Path(scratch)) / str(number)
                 try:

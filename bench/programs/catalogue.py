@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CATALOGUE = Path(__file__).with_name("catalogue.toml")
+LISTS = ("catalogue", "unusual")
+"""``unusual``: programs with loops of rare kinds, seen for the first time when they were listed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Program:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def programs(path: Path = CATALOGUE) -> list[Program]:
-    with path.open("rb") as file:
+def programs(name: str = LISTS[0]) -> list[Program]:
+    """The programs of one of :data:`LISTS`."""
+    with Path(__file__).with_name(f"{name}.toml").open("rb") as file:
         found: list[dict[str, Any]] = tomllib.load(file)["program"]
     return [Program(**one) for one in found]

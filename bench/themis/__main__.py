@@ -1,4 +1,4 @@
-"""Run what is missing, then write docs/themis.md and its plots.
+"""Run what is missing, then write bench/results/themis.md and its plots.
 
     python -m bench.themis [--only main,lying,...] [--no-run]
 

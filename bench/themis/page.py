@@ -1,4 +1,4 @@
-"""docs/themis.md: tables and plots of what was measured."""
+"""bench/results/themis.md: tables and plots of what was measured."""
 
 from __future__ import annotations
 
@@ -59,13 +59,8 @@ def write_page(folder: Path, docs: Path) -> None:
     images.mkdir(parents=True, exist_ok=True)
     parts = [OPENING, _main(folder, images), CONTENTION_TEXT, _contention(folder)]
     parts += [LYING, _lying(folder, images), FINDINGS]
-    (docs / "themis.md").write_text("\n".join(parts), encoding="utf-8")
-    tables = [AGAINST, _against(folder), MIX, _mix(folder, images), SWEEPS, _sweeps(folder), BESIDE]
-    write_result(
-        "themis",
-        "Themis and its rivals: further tables",
-        "\n".join(tables).replace("](img/", "](../../docs/img/"),
-    )
+    parts += [AGAINST, _against(folder), MIX, _mix(folder, images), SWEEPS, _sweeps(folder), BESIDE]
+    write_result("themis", "Themis and its rivals", "\n".join(parts))
 
 
 def _mean(cases: Iterable[Case], folder: Path, value: Value) -> float | None:

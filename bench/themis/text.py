@@ -1,10 +1,8 @@
-"""The words around the tables of docs/themis.md."""
+"""The words around the tables of bench/results/themis.md."""
 
 from __future__ import annotations
 
-OPENING = """# Themis and its rivals, measured
-
-Written by `python -m bench.themis`: the experiments of section 6 of the Themis paper (NSDI 2020) in
+OPENING = """The experiments of section 6 of the Themis paper (NSDI 2020) in
 our simulator. The policies are described in [policies.md](policies.md).
 
 All policies run on 64 GPUs of one type (8 servers of 2, 12 of 4, the paper's testbed), with rounds
@@ -125,9 +123,6 @@ the effort of the auction's solver (one turn, prices instead of exact payments a
 UNSERVED, the filter and leases were not tuned.
 
 What 500 jobs on 512 GPUs cost is in [simulator.md](simulator.md).
-
-Draw by draw, mixtures, f and leases, and PCS' Themis:
-[bench/results/themis.md](../bench/results/themis.md).
 """
 
 BESIDE = """## Beside another implementation

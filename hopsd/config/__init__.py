@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hopsd.config.load import DEFAULT_PATH, load, parse
 from hopsd.config.schema import (
+    ApiConfig,
     Config,
     DaemonConfig,
     DatabaseConfig,
+    HealthConfig,
     KnowledgeConfig,
     LogFormat,
     LogLevel,
@@ -21,9 +23,11 @@ from hopsd.config.schema import (
 
 __all__ = [
     "DEFAULT_PATH",
+    "ApiConfig",
     "Config",
     "DaemonConfig",
     "DatabaseConfig",
+    "HealthConfig",
     "KnowledgeConfig",
     "LogFormat",
     "LogLevel",

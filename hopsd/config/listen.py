@@ -1,4 +1,4 @@
-"""Addresses where a server may listen without a password: only on this machine."""
+"""Addresses where a server may listen: without a password only on this machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ class ListenAddress(str):
     def __new__(cls, text: str) -> Self:
         if text and not text.startswith("/"):
             host, port = _host_and_port(text)
-            if not ip_address(host).is_loopback or not 0 < port < 65536:
+            if not cls._accepts(host) or not 0 < port < 65536:
                 raise ValueError(text)
         return super().__new__(cls, text)
+
+    @classmethod
+    def _accepts(cls, host: str) -> bool:
+        return ip_address(host).is_loopback
 
     @property
     def path(self) -> Path | None:
@@ -32,6 +36,25 @@ class ListenAddress(str):
     def host_and_port(self) -> tuple[str, int]:
         """Of an address with a port, the host without brackets."""
         return _host_and_port(self)
+
+
+class NetworkAddress(ListenAddress):
+    """An IP address of this machine with a port, 0.0.0.0 and [::] for all; empty: do not listen.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        if text.startswith("/"):
+            raise ValueError(text)
+        return super().__new__(cls, text)
+
+    @classmethod
+    def _accepts(cls, host: str) -> bool:
+        return bool(ip_address(host))
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

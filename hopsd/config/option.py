@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from hopsd.config.listen import ListenAddress
+from hopsd.config.listen import ListenAddress, NetworkAddress
 from hopsd.config.policy_name import PolicyName
 from hopsd.policies.registry import POLICIES
 
@@ -158,6 +158,7 @@ _KIND_TEXT = {
     Path: "an absolute path",
     tuple: "a list of strings",
     ListenAddress: "an absolute path, or a loopback address and a port as in 127.0.0.1:9817",
+    NetworkAddress: "an IP address of this machine and a port, as in 0.0.0.0:6822",
     PolicyName: f"one of {', '.join(POLICIES)}, or a policy of an installed package (docs/api.md)",
 }
 

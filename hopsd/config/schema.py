@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hopsd.config.listen import ListenAddress
+from hopsd.config.listen import ListenAddress, NetworkAddress
 from hopsd.config.option import option
 from hopsd.config.policy_name import PolicyName
 from hopsd.core.queue.profile_runs import ProfilingSettings
@@ -63,6 +63,13 @@ class DaemonConfig:
         30.0,
         "How often hopsd reads the cluster and plans for free GPUs.",
         minimum=1,
+        maximum=_DAY,
+    )
+    wake_seconds: float = option(
+        2.0,
+        "How often hopsd asks slurmctld's counters (sdiag) whether a job was submitted while GPUs"
+        " are idle, or ended while jobs wait; then it plans at once. 0: not.",
+        minimum=0,
         maximum=_DAY,
     )
     round_seconds: float = option(
@@ -386,6 +393,20 @@ class MetricsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthConfig:
+    """What hops does about nodes that break jobs: docs/health.md."""
+
+    drain: bool = option(
+        False,
+        "Drain nodes that break jobs: where more runs failed than by chance, of two workloads or"
+        " more. Each node at most once in 30 days.",
+    )
+    drain_nodes_max: int = option(
+        1, "No node is drained while so many that break jobs take no work.", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class WebConfig:
     """The web page: docs/web.md."""
 
@@ -400,6 +421,18 @@ class WebConfig:
         "On a socket: the header in which a reverse proxy passes the logged-in user. Without it,"
         " readers see only what a user without jobs may see.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConfig:
+    """hopsctl on other hosts, and programs: docs/rest.md."""
+
+    listen: NetworkAddress = option(
+        NetworkAddress(""),
+        "Where hopsd answers other hosts, whose users it knows by MUNGE: an IP address and a port;"
+        " empty: off. Needs hops[web].",
+    )
+    munge_socket: str = option("", "munged's socket; empty: libmunge's default.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +453,9 @@ class Config:
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
     profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
     web: WebConfig = field(default_factory=WebConfig)
+    api: ApiConfig = field(default_factory=ApiConfig)
     throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(
         default_factory=dict
     )
@@ -443,5 +478,7 @@ SECTIONS: Mapping[str, type] = {
     "knowledge": KnowledgeConfig,
     "profiling": ProfilingConfig,
     "metrics": MetricsConfig,
+    "health": HealthConfig,
     "web": WebConfig,
+    "api": ApiConfig,
 }

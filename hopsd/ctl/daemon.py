@@ -5,32 +5,31 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from hopsd import __version__
+from hopsd.ctl.address import Address, AddressType, default_address
 from hopsd.ctl.terminal import advice, complain
 from hopsd.errors import InputError, RefusedError, UnreachableError
+from hopsd.rest.client import Server, ask_server
 
 EXIT_UNREACHABLE = 4
-
-DEFAULT_SOCKET = Path("/run/hops/hopsd.sock")
-SOCKET_VARIABLE = "HOPS_SOCKET"
 
 socket_option = click.option(
     "--socket",
     "path",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_SOCKET,
-    envvar=SOCKET_VARIABLE,
-    show_default=True,
-    help="The daemon's local socket; also from HOPS_SOCKET.",
+    type=AddressType(),
+    default=default_address,
+    show_default="/run/hops/hopsd.sock",
+    metavar="ADDRESS",
+    help="hopsd's socket, or HOST:PORT; also from HOPS_SOCKET or HOPS_SERVER, or on other hosts"
+    " /etc/hops/hopsctl.toml.",
 )
 
 
-def ask_daemon(path: Path, command: str, **arguments: Any) -> Any:
+def ask_daemon(path: Address, command: str, **arguments: Any) -> Any:
     """The daemon's answer; ends with exit code 4 where no daemon answers."""
     try:
         return ask(path, command, **arguments)
@@ -50,14 +49,16 @@ class Answer(dict[str, Any]):
         )
 
 
-def ask(path: Path, command: str, timeout_seconds: float = 30.0, **arguments: Any) -> Any:
+def ask(path: Address, command: str, timeout_seconds: float = 30.0, **arguments: Any) -> Any:
     """Send one request and return its ``data``.
 
     Raises:
-        UnreachableError: nobody listens at ``path``.
+        UnreachableError: nobody listens at ``path``, a socket or a server on another host.
         InputError, RefusedError: with hopsd's message. RefusedError also later, if a key is read
             that the answer lacks.
     """
+    if isinstance(path, Server):
+        return ask_server(path, command, arguments, timeout_seconds, Answer)
     line = json.dumps({"command": command, **arguments}).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:

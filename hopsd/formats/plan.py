@@ -21,6 +21,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "window": list(plan.window),
         "adjusted": list(plan.adjusted),
         "fragments": plan.fragments,
+        "rack_fragments": plan.rack_fragments,
         "seconds": {stage: round(seconds, 6) for stage, seconds in plan.seconds.items()},
         "configurations": plan.configurations,
         "waiting": [

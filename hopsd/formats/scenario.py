@@ -30,11 +30,12 @@ def read_cluster(document: str) -> Cluster:
 
 
 def _server(item: Item) -> Server:
-    fields = item.fields("name gpu_type gpus")
+    fields = item.fields("name gpu_type gpus", "switches")
     return Server(
         NodeName(fields["name"].text()),
         GpuType(fields["gpu_type"].text()),
         fields["gpus"].whole(minimum=1),
+        fields["switches"].or_none(_switches) or (),
     )
 
 
@@ -52,19 +53,24 @@ def read_workload(document: str, cluster: Cluster) -> Workload:
     Raises:
         FormatError: the message starts with the path of what is wrong.
     """
-    top = parse(document).fields("throughput jobs", "server_factor")
+    top = parse(document).fields("throughput jobs", "server_factor across")
     throughput = {
         WorkloadName(name): _tables(value, cluster) for name, value in top["throughput"].entries()
     }
     items = top["jobs"].items()
     jobs = [_job(item, throughput) for item in items]
     unique([(j.id, item) for j, item in zip(jobs, items, strict=True)], "job")
+    no_across: dict[WorkloadName, Mapping[int, float]] = {}
     no_factors: dict[WorkloadName, Mapping[NodeName, float]] = {}
     factors = top.get("server_factor", _factors, no_factors)
     for name in factors:
         if name not in throughput:
             raise FormatError(f"server_factor.{name}: there is no workload {name!r} in throughput")
-    return Workload(throughput, tuple(jobs), factors)
+    across = top.get("across", _across, no_across)
+    for name in across:
+        if name not in throughput:
+            raise FormatError(f"across.{name}: there is no workload {name!r} in throughput")
+    return Workload(throughput, tuple(jobs), factors, across)
 
 
 def _tables(item: Item, cluster: Cluster) -> dict[GpuType, ThroughputTable]:
@@ -83,9 +89,18 @@ def _factors(item: Item) -> dict[WorkloadName, Mapping[NodeName, float]]:
     return {WorkloadName(name): read_server_factor(value) for name, value in item.entries()}
 
 
+def _across(item: Item) -> dict[WorkloadName, Mapping[int, float]]:
+    return {WorkloadName(name): value.rates_by_count() for name, value in item.entries()}
+
+
+def _switches(item: Item) -> tuple[str, ...]:
+    return tuple(switch.text() for switch in item.items())
+
+
 def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
     fields = item.fields(
-        "id user submit workload samples reqs", "batch_size preemptible cpu app restart_seconds"
+        "id user submit workload samples reqs",
+        "batch_size preemptible cpu app restart_seconds segment max_switches per_node",
     )
     workload = WorkloadName(fields["workload"].text())
     if workload not in throughput:
@@ -104,4 +119,7 @@ def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
         app=app,
         phase=phase,
         restart_seconds=fields["restart_seconds"].or_none(at_least_zero),
+        segment=fields["segment"].or_none(lambda count: count.whole(minimum=1)),
+        max_switches=fields["max_switches"].or_none(lambda count: count.whole(minimum=1)),
+        per_node=fields["per_node"].or_none(lambda count: count.whole(minimum=1)),
     )

@@ -11,7 +11,6 @@ from hopsd.formats.item import (
     Item,
     at_least_zero,
     flag,
-    number,
     parse,
     positive,
     unique,
@@ -30,7 +29,8 @@ _JOB = "id user submit wait age priority reqs preemptible running sensitivity th
 _JOB_MAY_HAVE = (
     "samples state restart_seconds time_limit_seconds server_factor app running_since"
     " nodes shape per_node exclusive cores_per_gpu memory_mb_per_gpu memory_mb_per_node"
-    " max_nodes max_per_node min_gpus segment max_switches across share qos_weight tier gives_way"
+    " max_nodes max_per_node min_gpus segment spread_segments consolidate_segments max_switches"
+    " across share qos_weight tier gives_way"
 )
 _SETTINGS = (
     "lambda sigma gap time_limit priority policy paper_exact seed filter_share lease_seconds"
@@ -52,7 +52,7 @@ def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
     unique([(j.id, i) for j, i in zip(jobs, top["jobs"].items(), strict=True)], "job")
     _check_idle(nodes, jobs)
     snapshot = Snapshot(
-        number(top["now"]),
+        within(bounds.MOMENT)(top["now"]),
         _round(top["round"]),
         tuple(nodes),
         tuple(jobs),
@@ -63,7 +63,9 @@ def read_snapshot(document: str) -> tuple[Snapshot, PlanSettings]:
 
 def _round(item: Item) -> RoundInfo:
     fields = item.fields("first seconds")
-    return RoundInfo(first=fields["first"].flag(), seconds=positive(fields["seconds"]))
+    return RoundInfo(
+        first=fields["first"].flag(), seconds=within(bounds.RUN_SECONDS)(fields["seconds"])
+    )
 
 
 def _node(item: Item) -> Node:
@@ -101,23 +103,23 @@ def _job(item: Item, nodes: frozenset[NodeName]) -> Job:
     job = Job(
         id=JobId(fields["id"].text()),
         user=UserName(fields["user"].text()),
-        submit=number(fields["submit"]),
+        submit=within(bounds.MOMENT)(fields["submit"]),
         wait_seconds=within(bounds.DURATION)(fields["wait"]),
         reqs=read_requirements(fields["reqs"]),
         throughput=read_tables(fields["throughput"]),
         age_seconds=fields["age"].or_none(within(bounds.RUN_SECONDS)),
-        priority=fields["priority"].or_none(number),
+        priority=fields["priority"].or_none(within(bounds.PRIORITY)),
         samples=fields["samples"].or_none(within(bounds.SAMPLES)),
         state=fields.get("state", lambda state: state.choice(JobState), JobState.WAITING),
         restart_seconds=fields.get("restart_seconds", within(bounds.DURATION), 0.0),
         time_limit_seconds=fields["time_limit_seconds"].or_none(within(bounds.RUN_SECONDS)),
         preemptible=fields["preemptible"].flag(),
         running=_running(fields["running"], nodes),
-        sensitivity=fields["sensitivity"].or_none(positive),
+        sensitivity=fields["sensitivity"].or_none(within(bounds.RATE)),
         server_factor=fields.get("server_factor", read_server_factor, {}),
         app=app,
         phase=phase,
-        running_since=fields["running_since"].or_none(number),
+        running_since=fields["running_since"].or_none(within(bounds.MOMENT)),
         rules=_rules(fields),
         across=fields["across"].or_none(Item.rates_by_count) or {},
         share=fields.get("share", _factor, 1.0),
@@ -146,6 +148,8 @@ def _rules(fields: Fields) -> Rules:
         min_gpus=fields.get("min_gpus", _counts_by_type, ()),
         segment=fields["segment"].or_none(lambda count: count.whole(minimum=1)),
         max_switches=fields["max_switches"].or_none(lambda count: count.whole(minimum=1)),
+        spread_segments=fields.get("spread_segments", flag, False),
+        consolidate_segments=fields.get("consolidate_segments", flag, False),
     )
 
 

@@ -131,6 +131,7 @@ def _judge(node: NodeName, ends: Sequence[_End], launches: _Tally, programs: _Ta
     """The node with its probability, not yet corrected."""
     chances = np.ones(1)
     failures, judged, expected = 0, 0, 0.0
+    workloads: set[WorkloadName] = set()
     for everywhere in (launches, programs):
         here = _Tally(everywhere.kind, ends)
         runs, failed = everywhere.runs - here.runs, everywhere.failed - here.failed
@@ -148,9 +149,10 @@ def _judge(node: NodeName, ends: Sequence[_End], launches: _Tally, programs: _Ta
             b = prior_runs * (1.0 - prior) + runs[key] - failed[key]
             chances = np.convolve(chances, _beta_binomial(count, a, b))
             judged += here.failed[key]
+            workloads |= {key[0]} if here.failed[key] else set()
             failures += here.failed[key] + here.repeats[key]
             expected += (count + here.repeats[key]) * a / (a + b)
-    return Lemon(node, failures, expected, float(min(1.0, chances[judged:].sum())))
+    return Lemon(node, failures, expected, float(min(1.0, chances[judged:].sum())), len(workloads))
 
 
 def _beta_binomial(runs: int, a: float, b: float) -> NDArray[np.float64]:

@@ -86,13 +86,15 @@ class SlowNode:
 class Lemon:
     """A node that breaks jobs: its failures, and how many these workloads have elsewhere.
 
-    ``p``: probability that any node would have as many by chance, corrected for their number.
+    ``workloads``: how many of them failed there. ``p``: probability that any node would have as
+    many by chance, corrected for their number.
     """
 
     node: NodeName
     failures: int
     expected: float
     p: float
+    workloads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

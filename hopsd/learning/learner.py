@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hopsd.core.report.rank import Rank
 from hopsd.core.submission.workload import workload_of
+from hopsd.learning.background import BackgroundReader
 from hopsd.learning.fits import Fits
-from hopsd.learning.reader import Collected, Refused, ReportReader
+from hopsd.learning.reader import Collected, Refused
 from hopsd.model.ids import JobId
 from hopsd.model.isolation import describe_error, find_failing_items
 from hopsd.model.reading import Reading
@@ -19,30 +21,37 @@ MAX_EVENTS = 20
 
 
 class Learner:
-    """Learns from reports; keeps state between scans. ``refused`` counts refused reports."""
+    """Learns from reports; keeps state between scans. ``refused`` counts refused reports;
+    ``ranks`` and ``steps``: those of :class:`Collected` at the last scan.
+    """
 
     def __init__(self, store: History, folder: Path) -> None:
         self._store = store
         self._fits = Fits(store)
-        self._reports = ReportReader(folder)
+        self._reports = BackgroundReader(folder)
         self.refused = 0
+        self.ranks: tuple[Rank, ...] = ()
+        self.steps: Mapping[JobId, int] = {}
 
     def use_folder(self, folder: Path) -> None:
         """Switch to the folder of a new configuration."""
         self._reports.close()
-        self._reports = ReportReader(folder)
+        self._reports = BackgroundReader(folder)
 
     def learn(self, reading: Reading, half_life_seconds: float) -> str:
         """Learn speeds, phases of iterations and progress of the jobs in ``reading``.
 
-        Returns why the reports could not be read, "" if they could.
+        Returns why the reports could not be read, "" if they could. Where a scan takes longer than
+        a tick waits, a later call learns from it.
+
         A report that makes a step raise is set aside and recorded as an event; learning from the
         other jobs continues.
 
         Raises:
             StoreUnavailableError: the next scan reads the same reports again.
         """
-        collected = self._reports.collect(reading)
+        reading, collected = self._reports.collect(reading)
+        self.ranks, self.steps = collected.ranks, collected.steps
         _, speeds = find_failing_items(collected.records, self._store.add_throughput)
         _, phases = find_failing_items(collected.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)

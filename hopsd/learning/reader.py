@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hopsd.core.report.rank import Rank
 from hopsd.core.report.rates import Counters, Process, counters_of, process_of, speeds
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import (
@@ -32,7 +33,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, host_of
 from hopsd.model.isolation import describe_error
 from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
-from hopsd.model.reading import JobReading, Reading
+from hopsd.model.reading import JobReading, Reading, SlurmState, reused
 
 MAX_FILES_PER_JOB = 4096
 
@@ -64,7 +65,8 @@ class Collected:
     ``programs``: hash of the training script, from the newest run that reported it. ``saved``:
     whether a training job was seen to save. ``communication_timed``: whether a job's ranks report
     communication times. ``shortages``: GPU types whose memory was too small. ``unread``: why the
-    folder could not be read, if so.
+    folder could not be read, if so. ``ranks``: of running trainings of which a rank says that it
+    stands still, the last words of all ranks. ``steps``: that the present runs have done.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -78,6 +80,8 @@ class Collected:
     samples_planned: Mapping[JobId, float | None] = field(default_factory=dict)
     unread: str = ""
     communication_timed: Mapping[JobId, bool] = field(default_factory=dict)
+    ranks: tuple[Rank, ...] = ()
+    steps: Mapping[JobId, int] = field(default_factory=dict)
 
 
 class _Budget:
@@ -107,7 +111,9 @@ class ReportReader:
         self._spool = Spool(directory)
         self._fresh: set[str] = set()
         self._reports_read: dict[str, tuple[Stamp, Report]] = {}
+        self._heard: dict[str, float] = {}
         self._counters: dict[Run, dict[Process, Counters]] = {}
+        self._identities: dict[JobId, tuple[float, int]] = {}
         self._allocations: dict[Run, Allocation] = {}
         self._resume: dict[int, str] = {}
         self._finished_files: list[str] = []
@@ -143,6 +149,7 @@ class ReportReader:
         self._reports_read = {
             name: self._reports_read[name] for result in by_job.values() for name in result
         }
+        self._heard = {name: at for name, at in self._heard.items() if name in self._reports_read}
         self._finished_files = [
             name for job, reports in by_job.items() if jobs[job].state.finished for name in reports
         ]
@@ -158,11 +165,24 @@ class ReportReader:
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
         """Note where runs are: we may read a report of a run after the job has moved."""
         for job in jobs.values():
+            first = (job.submit, job.restarts)
+            if reused(job, *self._identities.get(job.id, first)):
+                self._forget(job.id)
+            self._identities[job.id] = first
             if job.allocation:
                 self._allocations[job.id, job.restarts] = job.allocation
+        self._identities = {job: i for job, i in self._identities.items() if job in jobs}
         self._allocations = {run: a for run, a in self._allocations.items() if run[0] in jobs}
         self._counters = {
             run: counters for run, counters in self._counters.items() if run[0] in jobs
+        }
+
+    def _forget(self, job: JobId) -> None:
+        """Slurm gave the number to another job."""
+        self._allocations = {run: a for run, a in self._allocations.items() if run[0] != job}
+        self._counters = {run: c for run, c in self._counters.items() if run[0] != job}
+        self._reports_read = {
+            name: read for name, read in self._reports_read.items() if read[1].job != job
         }
 
     def _valid_reports(
@@ -224,9 +244,11 @@ class ReportReader:
             if not budget.grants(job.uid, name, status.st_size):
                 return cached[1] if cached else None
             report = parse_report(self._spool.read_owned(name, job.uid), name, now)
+            self._check_owner(report, job)
             # An array task's report has its job number, not its id.
             cached = (stamp, replace(report, job=job.id))
             self._fresh.add(name)
+            self._heard[name] = now
         allocation = self._allocations.get((job.id, cached[1].run))
         if allocation is not None:
             # A report knows Slurm's name of the node.
@@ -237,6 +259,12 @@ class ReportReader:
             cached = (stamp, replace(cached[1], node=names[host]))
         self._reports_read[name] = cached
         return cached[1]
+
+    def _check_owner(self, report: Report, job: JobReading) -> None:
+        """Refuse what an earlier job with this number left: Slurm gives one twice after a loss."""
+        runs = job.state is SlurmState.RUNNING and report.run == job.restarts
+        if runs and report.at < job.start - bounds.CLOCK_SKEW_SECONDS:
+            raise FormatError("at: before the job's start; it is of an earlier job of this number")
 
     def _results_of_job(
         self,
@@ -279,7 +307,30 @@ class ReportReader:
             shortages=tuple(self._shortages(reports.values(), job, reading, programs)),
             samples_planned=samples_planned(reports.values(), jobs),
             communication_timed=communication_timed(reports.values()),
+            ranks=tuple(self._ranks(job, reports)),
+            steps={job.id: sum(r.iterations for r in reports.values() if r.run == job.restarts)},
         )
+
+    def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
+        """The last words of the present run's ranks, if one says that it stands still."""
+        present = {name: r for name, r in reports.items() if r.run == job.restarts}
+        stands_still = any(r.pause is not None and r.pause.stalled for r in present.values())
+        if job.state is not SlurmState.RUNNING or not stands_still:
+            return
+        for name, report in present.items():
+            (_, written, _), _ = self._reports_read[name]
+            yield Rank(
+                report.job,
+                report.node,
+                report.rank,
+                report.world,
+                report.pid,
+                report.program,
+                report.final,
+                report.pause,
+                heard=self._heard.get(name, 0.0),
+                written=written / 1e9,
+            )
 
     def _shortages(
         self,
@@ -308,6 +359,7 @@ class ReportReader:
         programs: Mapping[Run, str],
     ) -> Iterator[ThroughputRecord]:
         types = {node.name: node.gpu_type for node in reading.nodes}
+        leaf = {node.name: node.leaf for node in reading.nodes}
         runs: dict[Run, list[Report]] = defaultdict(list)
         for report in reports:
             runs[report.job, report.run].append(report)
@@ -337,6 +389,7 @@ class ReportReader:
                         at=min(reading.now, max(report.at for report in run_speeds.reports)),
                         user=jobs[run[0]].user,
                         batch=run_speeds.batch,
+                        leaves=len({leaf.get(name, "") for name in allocation.nodes}),
                     )
 
 
@@ -355,6 +408,8 @@ def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str
         {job: samples for part in parts for job, samples in part.samples_planned.items()},
         unread,
         {job: is_timed for part in parts for job, is_timed in part.communication_timed.items()},
+        tuple(rank for part in parts for rank in part.ranks),
+        {job: steps for part in parts for job, steps in part.steps.items()},
     )
 
 

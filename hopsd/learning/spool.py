@@ -53,6 +53,16 @@ class Spool:
         unremovable = [name for name in orphans[:MAX_JUDGED] if not self._is_settled(name, now)]
         return sorted(self._report_names), unremovable, unread
 
+    def names(self, prefix: str, most: int) -> list[str]:
+        """The names with this prefix, in order of rank, among the first ``most`` of the folder.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        with os.scandir(self.folder) as entries:
+            found = [e.name for e in islice(entries, most) if e.name.startswith(prefix)]
+        return sorted(filter(FILE_NAME.fullmatch, found), key=_rank)
+
     def close(self) -> None:
         """Close the descriptor of an unfinished listing."""
         self._close()
@@ -136,6 +146,11 @@ def _read_limited(descriptor: int) -> bytes:
     while len(data) <= MAX_BYTES and (part := os.read(descriptor, MAX_BYTES + 1 - len(data))):
         data += part
     return data
+
+
+def _rank(name: str) -> int:
+    found = FILE_NAME.fullmatch(name)
+    return int(found[4]) if found else 0
 
 
 def _is_report_of(name: str, jobs: Collection[JobId]) -> bool:

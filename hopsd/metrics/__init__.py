@@ -10,7 +10,7 @@ import structlog
 from hopsd.config import Config
 from hopsd.errors import HopsError
 from hopsd.round.result import RoundResult
-from hopsd.serve.http import Bounds, LocalHttp
+from hopsd.serve.http import Bounds, HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Metrics:
 
     def __init__(self, config: Config) -> None:
         """Listen at ``metrics.listen``, if that is set."""
-        self._server: LocalHttp | None = None
+        self._server: HttpServer | None = None
         listen = config.metrics.listen
         if not listen:
             return
@@ -44,7 +44,7 @@ class Metrics:
             return
         self._figures = Figures()
         try:
-            self._server = LocalHttp(
+            self._server = HttpServer(
                 listen, make_wsgi_app(self._figures.registry), SCRAPES, "metrics"
             )
         except HopsError as refused:

@@ -236,6 +236,14 @@ def _cluster(document: Mapping[str, Any]) -> Iterator[Metric]:
     )
     yield _by("hops_nodes", "Nodes that take work, and others.", ["state"], nodes)
     yield _one("hops_running_jobs", "hops jobs that run.", len(document["running"]))
+    slow = [node for node in document["nodes"] if node.get("slow")]
+    lemons = [node for node in document["nodes"] if node.get("breaks_jobs")]
+    yield _one("hops_slow_nodes", "Nodes that are slower than their type.", len(slow))
+    yield _one("hops_nodes_breaking_jobs", "Nodes on which too many runs fail.", len(lemons))
+    hung = [row for row in document["running"] if row.get("hung")]
+    idle = [row for row in document["running"] if row.get("idle")]
+    yield _one("hops_hung_jobs", "hops jobs whose training hangs.", len(hung))
+    yield _one("hops_idle_jobs", "hops jobs that hold GPUs and do nothing.", len(idle))
     waiting: Counts[tuple[str, ...]] = Counts({(code.value,): 0 for code in ReasonCode})
     waiting.update((row["code"] or "slurm",) for row in document["waiting"])
     yield _by(
@@ -264,6 +272,11 @@ def _plan(document: Mapping[str, Any], result: RoundResult) -> Iterator[Metric]:
     )
     yield _one("hops_plan_configurations", "Placements that were weighed.", plan.configurations)
     yield _one("hops_fragmented_gpus", "GPUs left idle while jobs wait.", plan.fragments)
+    yield _one(
+        "hops_rack_fragmented_gpus",
+        "Whole racks' worth of idle GPUs on racks of use to no waiting rack-bound job.",
+        plan.rack_fragments,
+    )
     yield _one(
         "hops_fitting_jobs",
         "Jobs that wait for GPUs although idle ones would hold them.",

@@ -21,14 +21,17 @@ class Asked:
     ``VRAM:12G,nvme:1``. ``disk_mb``: from ``--tmp``, per node. ``nodes``: from ``--nodelist``,
     None: any. ``signal``: the one the script wants before it is stopped, "": the site's; sent to
     its steps only if ``signal_steps``, else to its shell, ``signal_seconds`` ahead. ``traps``: the
-    signals that the script handles, None: unknown. ``ranks``: started on each node whatever the job
+    signals that the script handles, None: unknown; ``ends``: those of them by which it may end as
+    if it were done. ``ranks``: started on each node whatever the job
     gets there, None: one per GPU.
     ``switches``: the most leaf switches that its nodes may be on, None: any number;
     ``switches_seconds``: how long it would wait for that, None: for ever. ``segment``: how many
-    nodes at a time are to be on one leaf switch or block, None: any. ``starts``: what the
-    script starts its training by, where that matters to measuring it
+    nodes at a time are to be on one leaf switch or block, None: any; ``spread_segments``: each on
+    one of its own; ``consolidate_segments``: all below one switch or aggregated block.
+    ``starts``: what the script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
-    "submits" jobs, "requeues" the job, "counts" its restarts.
+    "submits" jobs, "requeues" the job, "counts" its restarts; "resubmits": submits a job when it is
+    stopped.
     """
 
     shape: ShapeRule | None = None
@@ -49,12 +52,27 @@ class Asked:
     signal_steps: bool = False
     signal_seconds: int | None = None
     traps: frozenset[str] | None = None
+    ends: frozenset[str] = frozenset()
     ranks: int | None = None
     switches: int | None = None
     switches_seconds: int | None = None
     segment: int | None = None
+    spread_segments: bool = False
+    consolidate_segments: bool = False
     starts: frozenset[str] = frozenset()
     repeats: frozenset[str] = frozenset()
+
+    @property
+    def survived(self) -> frozenset[str] | None:
+        """The signals that its shell answers without ending the job as done; None: unknown."""
+        return None if self.traps is None else self.traps - self.ends
+
+    @property
+    def warned(self) -> bool:
+        """Whether the job is sent a signal before it is moved, by which it can save."""
+        if (self.signal and self.signal_steps) or self.survived is None:
+            return True
+        return self.signal in self.survived if self.signal else bool(self.survived)
 
     def tasks(self, gpus: int) -> int:
         """The number of tasks on a node where the job has ``gpus`` GPUs."""

@@ -77,6 +77,12 @@ PARAMETERS = Bound(0, 1e14)
 EPOCH = Bound(0, 1e11)
 """A point in time, in seconds since the epoch: until the year 5138."""
 
+MOMENT = Bound(-1e11, 1e11)
+"""A point in time of a file or a simulation, which may count from anywhere."""
+
+PRIORITY = Bound(-1e15, 1e15)
+"""As a file gives it."""
+
 DURATION = Bound(0, 1e10)
 """Seconds: 317 years."""
 

@@ -33,13 +33,13 @@ def cpu_nodes(reading: Reading) -> tuple[NodeName, ...]:
     return tuple(node.name for node in reading.nodes if is_cpu(node.gpu_type))
 
 
-def cores_of(node: NodeReading, kept: int) -> int:
-    """Cores per CPU device of a node that keeps ``kept`` cores for others: an equal part of the
-    rest.
+def cores_of(node: NodeReading, reserved_cores: int) -> int:
+    """Cores per CPU device of a node that keeps ``reserved_cores`` cores for others: an equal part
+    of the rest.
 
     Slurm gives whole cores, so it is a multiple of their hardware threads.
     """
-    threads = max(1, (node.cores - kept * node.threads) // node.gpus)
+    threads = max(1, (node.cores - reserved_cores * node.threads) // node.gpus)
     return max(node.threads, threads - threads % node.threads)
 
 

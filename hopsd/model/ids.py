@@ -95,11 +95,11 @@ class Tasks:
         return list(islice(self, count))
 
     def without_first(self, count: int) -> Tasks:
-        left = []
+        remaining = []
         for part in self.ranges:
-            left.append(part[count:])
+            remaining.append(part[count:])
             count = max(0, count - len(part))
-        return Tasks(tuple(filter(None, left)))
+        return Tasks(tuple(filter(None, remaining)))
 
     def __str__(self) -> str:
         return ",".join(map(_text, self.ranges))
@@ -108,8 +108,8 @@ class Tasks:
 NO_TASKS = Tasks()
 
 
-def _groups(found: Iterable[re.Match[str]]) -> Iterator[tuple[str, str | None, str | None]]:
-    return ((match[1], match[2], match[3]) for match in found)
+def _groups(ranges: Iterable[re.Match[str]]) -> Iterator[tuple[str, str | None, str | None]]:
+    return ((match[1], match[2], match[3]) for match in ranges)
 
 
 def _text(part: range) -> str:

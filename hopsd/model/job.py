@@ -126,9 +126,9 @@ class Job:
 
     def factor_on(self, node: NodeName, gpus: int, nodes: int) -> float:
         """A server's speed relative to its type, for ``gpus`` GPUs on ``nodes`` servers."""
-        own = self.server_factor_at.get((gpus, nodes))
-        if own is not None and node in own:
-            return own[node]
+        shape_factor = self.server_factor_at.get((gpus, nodes))
+        if shape_factor is not None and node in shape_factor:
+            return shape_factor[node]
         return self.server_factor.get(node, 1.0)
 
 

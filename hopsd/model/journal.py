@@ -84,6 +84,7 @@ class PlanSummary:
     seconds: float
     placed: int
     waiting: int
+    rack_fragments: int = 0
 
     @classmethod
     def of(cls, plan: Plan, made: float, *, first: bool) -> PlanSummary:
@@ -99,6 +100,7 @@ class PlanSummary:
             plan.seconds.get("total", 0.0),
             len(plan.placements),
             len(plan.waiting),
+            plan.rack_fragments,
         )
 
 

@@ -19,7 +19,7 @@ class ThroughputRecord:
     ``node``: where it was measured; ``gpus`` and ``nodes`` describe the whole allocation. One
     record per report; every record of a server also counts for its GPU type. ``user``: the owner of
     the job, "" in records from before this was stored. ``batch``: samples of an iteration per GPU,
-    0 if unknown.
+    0 if unknown. ``leaves``: on how many leaf switches, blocks or racks its nodes were.
     """
 
     workload: WorkloadName
@@ -31,6 +31,7 @@ class ThroughputRecord:
     at: float
     user: UserName = NOBODY
     batch: float = 0.0
+    leaves: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +116,16 @@ class Theory:
 class Bandwidth:
     """The calibrated bandwidths of a GPU type, in parameters per second (eq. 2).
 
-    ``b_link`` between the GPUs of one server, ``b_net`` between servers. ``at``: epoch
-    seconds of the measurement, 0 where the configuration gives it.
+    ``b_link`` between the GPUs of one server, ``b_net`` between servers, ``b_across`` between
+    servers of different leaf switches, 0: unknown. ``at``: epoch seconds of the measurement, 0
+    where the configuration gives it.
     """
 
     gpu_type: GpuType
     b_link: float
     b_net: float
     at: float = 0.0
+    b_across: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +164,13 @@ class Knowledge:
     """Everything known about workloads' speed and run time.
 
     ``tables``: the operator's, from the configuration; they override everything else.
-    ``server_factor`` belongs to them: it multiplies the per-GPU throughput on a server.
+    ``server_factor`` belongs to them: it multiplies the per-GPU throughput on a server, ``across``
+    that on so many leaf switches.
     ``records``: what jobs reported.
 
     ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
+
+    ``ended_by_signal``: users' workloads of which a job ended in the grace of hops' own signal.
 
     ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
     types, ``implied``: of others, as measured shapes imply it. ``shortages``: types whose memory
@@ -174,8 +180,10 @@ class Knowledge:
 
     tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] = field(default_factory=dict)
     server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] = field(default_factory=dict)
+    across: Mapping[WorkloadName, Mapping[int, float]] = field(default_factory=dict)
     records: tuple[ThroughputRecord, ...] = ()
     runs: tuple[PastRun, ...] = ()
+    ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
     theory: tuple[Theory, ...] = ()
     bandwidth: tuple[Bandwidth, ...] = ()
     implied: tuple[Bandwidth, ...] = ()

@@ -125,7 +125,8 @@ class Plan:
 
     ``objective``: eq. 11 over the chosen configurations; ``upper_bound``: a proven one;
     ``window``: the service window in queue order; ``adjusted``: the jobs that the sensitivity
-    adjustment added to it. ``fragments``: GPUs left idle while jobs wait.
+    adjustment added to it. ``fragments``: GPUs left idle while jobs wait; ``rack_fragments``: whole
+    racks' worth of idle GPUs on racks where no waiting rack-bound job could use them.
     """
 
     placements: Mapping[JobId, Allocation]
@@ -140,3 +141,4 @@ class Plan:
     configurations: int = 0
     waiting: Mapping[JobId, Reason] = field(default_factory=dict)
     jobs: Mapping[JobId, JobNumbers] = field(default_factory=dict)
+    rack_fragments: int = 0

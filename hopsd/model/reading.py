@@ -58,14 +58,17 @@ RELEASED_MARK = "#hops-released"
 """Marks a job that was given back to plain Slurm: its owner may change it again."""
 
 
+MOVED_MARK = "#hops-moved"
+"""``#hops-moved=n0:2,n4:4``: where hops stopped the job to start it where it is now."""
+
 PARTITIONS_MARK = "#hops-partitions"
 """``#hops-partitions=a,b>b``: a job that asks for a and b was placed on nodes of b alone."""
 
 
 def split_marks(comment: str) -> tuple[str, str]:
     """Split a comment into the user's own text and hopsd's marks, separated by blanks."""
-    own, mark, rest = comment.partition(MARK)
-    return own, (mark + rest).strip()
+    user_comment, mark, marks = comment.partition(MARK)
+    return user_comment, (mark + marks).strip()
 
 
 def with_marks(comment: str, marks: str) -> str:
@@ -82,8 +85,8 @@ def ended_in_profile(state: SlurmState, marks: str, *, requeue: bool) -> bool:
     Exit code 0 is no exception: a script may swallow the error of a training that needs more than
     one GPU (``train.py | tee log``), and must still get the GPUs that it asked for.
     """
-    ended = state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.TIMEOUT)
-    return ended and requeue and is_profile(marks)
+    state_ended = state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.TIMEOUT)
+    return state_ended and requeue and is_profile(marks)
 
 
 NO_ARRAY = JobId("")
@@ -99,6 +102,16 @@ class Hold(StrEnum):
     NONE = "none"
     HOPS = "hops"
     USER = "user"
+
+
+class SeveralBlocks(StrEnum):
+    """On which named nodes in several blocks of topology/block Slurm starts a job. ``ANY``: it has
+    no such plugin; ``EVEN``: with equally many GPUs on each; ``NONE``.
+    """
+
+    ANY = "any"
+    EVEN = "even"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +151,11 @@ class NodeReading:
     completing_seconds: float = 0.0
 
     @property
+    def leaf(self) -> str:
+        """Its leaf switch, block or rack; nodes without one are together on the leaf ""."""
+        return self.switches[-1] if self.switches else ""
+
+    @property
     def completing(self) -> bool:
         """Whether an ended job cleans up there, as in a long Epilog: Slurm reports its GPUs as
         free, and starts no job on the node (22.05).
@@ -155,10 +173,11 @@ class JobReading:
     """A job with a ``hops:`` comment. ``submit`` is Slurm's, which a requeue resets.
 
     ``allocation``: as Slurm reports it, never as planned; ``gpu_indices``: by node, if the port
-    knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``dependency``: an
-    unmet dependency holds the job back; ``stranded``: it can never be met, because of how the
-    other jobs ended. ``per_job_gpus``: it has nodes or cores, and asks for GPUs in total (as uneven
-    placements do). ``marks``: hopsd's own (see ``MARK``), which ``comment`` does not contain.
+    knows them. ``begin``: the earliest start that Slurm allows, 0: at once. ``requeued_held``: it
+    waits as ``scontrol requeuehold`` left it. ``dependency``: an unmet dependency holds the job
+    back; ``stranded``: it can never be met, because of how the other jobs ended. ``per_job_gpus``:
+    it has nodes or cores, and asks for GPUs in total (as uneven placements do). ``marks``: hopsd's
+    own (see ``MARK``), which ``comment`` does not contain.
     ``script``: hash of the batch script and its arguments, empty if it has none or none is needed,
     None: not read yet.
     ``awaited``: another job depends on the end of this one. ``asked``: its sbatch options;
@@ -184,6 +203,7 @@ class JobReading:
     dependency: bool = False
     stranded: bool = False
     begin: float = 0.0
+    requeued_held: bool = False
     start: float = 0.0
     end: float = 0.0
     time_limit_seconds: float | None = None
@@ -230,6 +250,16 @@ class JobReading:
         return RELEASED_MARK in self.marks.split()
 
     @property
+    def requested_node_mb(self) -> int | None:
+        """Megabytes that ``--mem`` asks for of each node, None: nothing, or all that there is.
+
+        After a placement Slurm's figure of a job without ``--mem`` is what hops asked for.
+        """
+        asked = self.asked
+        others = asked.whole_memory or asked.default_memory or asked.memory_mb_per_gpu is not None
+        return None if others or asked == NOTHING_ASKED else self.memory_mb_per_node
+
+    @property
     def profiling(self) -> bool:
         """Whether its current or last run is a profile run."""
         return is_profile(self.marks)
@@ -247,6 +277,31 @@ class JobReading:
     def ended_in_profile(self) -> bool:
         """Whether it ended in a profile run, which is no end of the job, whatever Slurm says."""
         return ended_in_profile(self.state, self.marks, requeue=self.requeue)
+
+
+def reused(job: JobReading, submit: float, restarts: int) -> bool:
+    """Whether ``job`` is another than the one that had its id, ``submit`` time and ``restarts``.
+
+    A job that was never requeued still has its first submit time.
+    """
+    return job.restarts < restarts or (job.restarts == 0 and job.submit != submit)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveTimes:
+    """When a training saves, as its processes report it.
+
+    ``saving``: a save is under way; ``at``: when the last whole one had ended, by the node's
+    clock (epoch), 0: none was seen; ``every``: seconds between the last two, None: unknown.
+    """
+
+    saving: bool = False
+    at: float = 0.0
+    every: float | None = None
+
+    def ends_by(self, now: float, seconds: float) -> bool:
+        """Whether a save is under way, or expected to end in the next ``seconds``."""
+        return self.saving or (self.every is not None and self.at + self.every <= now + seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +329,7 @@ class Reading:
     ``others``: running jobs that hops does not manage; ``site``: what accounts, QOS and partitions
     allow. ``partition_memory``: partitions with their own defaults. ``licences``: those that hops
     jobs request. ``problems``: servers that do not answer, and what is unknown meanwhile.
+    ``several_blocks``: what Slurm allows over several blocks.
     """
 
     now: float
@@ -286,6 +342,7 @@ class Reading:
     partition_memory: Mapping[str, SiteMemory] = field(default_factory=dict)
     licences: Mapping[str, Licence] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    several_blocks: SeveralBlocks = SeveralBlocks.ANY
 
     def memory_of(self, job: JobReading) -> SiteMemory:
         """The memory defaults of the job's first partition."""

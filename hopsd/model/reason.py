@@ -35,25 +35,25 @@ def count_of(number: float, things: str) -> str:
 
     Of a phrase, such as ``GPU minutes to run``, the first word that ends in s is the plural.
     """
-    shown = f"{number:.12g}" if isinstance(number, float) else str(number)
-    return f"{shown} {_PLURAL_END.sub('', things, count=1) if number == 1 else things}"
+    number_text = f"{number:.12g}" if isinstance(number, float) else str(number)
+    return f"{number_text} {_PLURAL_END.sub('', things, count=1) if number == 1 else things}"
 
 
 def duration(seconds: float | None) -> str:
     """Such as `2h05m`, `3m20s`, `12s`."""
     if seconds is None:
         return "-"
-    minutes, rest = divmod(int(max(0.0, seconds)), 60)
+    minutes, seconds_part = divmod(int(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+    return f"{minutes}m{seconds_part:02}s" if minutes else f"{seconds_part}s"
 
 
-def clock(when: float | None) -> str:
+def clock(timestamp: float | None) -> str:
     """Local time of day, with the date if it is not today."""
-    if when is None:
+    if timestamp is None:
         return "-"
-    local = datetime.fromtimestamp(when, UTC).astimezone()
+    local = datetime.fromtimestamp(timestamp, UTC).astimezone()
     today = local.date() == datetime.now(UTC).astimezone().date()
     return local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")

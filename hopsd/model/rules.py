@@ -31,8 +31,10 @@ class Rules:
     ``max_nodes``: the most servers; ``max_per_node``: the most GPUs on each; None: no bound.
     ``min_gpus``: the fewest GPUs in all on a type, where not 1: with fewer it ran out of memory.
     ``segment``: servers come in groups of exactly so many, each group on one leaf switch; fewer
-    servers than one group are all on one leaf. ``max_switches``: the most leaves. With either, the
-    servers need not be neighbours.
+    servers than one group are all on one leaf. ``spread_segments``: each group on a leaf of its
+    own; ``consolidate_segments``: all groups below one switch of the lowest level that has one with
+    as many servers. ``max_switches``: the most leaves. With segments or it, the servers need not be
+    neighbours.
     On each node a placement takes ``cores_per_gpu`` times its GPUs there, rounded up to whole
     cores, and ``memory_mb_per_gpu`` times its GPUs there plus ``memory_mb_per_node``.
 
@@ -52,13 +54,15 @@ class Rules:
     min_gpus: tuple[tuple[GpuType, int], ...] = ()
     segment: int | None = None
     max_switches: int | None = None
+    spread_segments: bool = False
+    consolidate_segments: bool = False
 
     def __post_init__(self) -> None:
         if self.per_node is not None and (self.shape is not ShapeRule.EVEN or self.per_node < 1):
             raise ValueError(f"per_node={self.per_node} with shape {self.shape.value}")
-        for most in (self.max_nodes, self.max_per_node):
-            if most is not None and most < 1:
-                raise ValueError(f"at most {most} servers, or GPUs on each")
+        for limit in (self.max_nodes, self.max_per_node):
+            if limit is not None and limit < 1:
+                raise ValueError(f"at most {limit} servers, or GPUs on each")
         for count in (self.segment, self.max_switches):
             if count is not None and count < 1:
                 raise ValueError(f"segments of {count} servers, or at most {count} leaf switches")
@@ -74,7 +78,7 @@ class Rules:
 
     def enough(self, gpu_type: GpuType, gpus: int) -> bool:
         """Whether ``gpus`` GPUs of a type have the memory that the job needs."""
-        return all(gpus >= least for name, least in self.min_gpus if name == gpu_type)
+        return all(gpus >= min_count for name, min_count in self.min_gpus if name == gpu_type)
 
     def cores(self, gpus: int) -> int:
         """The cores that ``gpus`` GPUs on a node take; exact for the decimal number as written."""

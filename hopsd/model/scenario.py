@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
+from hopsd.model.rules import ShapeRule
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server with ``gpus`` GPUs of one type."""
+    """A server with ``gpus`` GPUs of one type; ``switches`` above it, as in :class:`Node`."""
 
     name: NodeName
     gpu_type: GpuType
     gpus: int
+    switches: tuple[str, ...] = ()
+
+    @property
+    def leaf(self) -> str:
+        """Its leaf switch, block or rack; servers without one are together on the leaf ""."""
+        return self.switches[-1] if self.switches else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ class WorkloadJob:
     ``cpu``: it may also run on CPUs. ``app``, ``phase``: as in a comment; jobs of a phase wait
     until those of earlier phases have ended. ``time_limit_seconds``: None: not known.
     ``restart_seconds``: what each start but the first takes; None: as the settings say.
+    ``segment``, ``max_switches``: as in :class:`hopsd.model.rules.Rules`; with either, all its
+    servers give equally many GPUs, ``per_node`` if given.
     """
 
     id: JobId
@@ -66,12 +76,30 @@ class WorkloadJob:
     phase: int = 0
     time_limit_seconds: float | None = None
     restart_seconds: float | None = None
+    segment: int | None = None
+    max_switches: int | None = None
+    per_node: int | None = None
+
+    @property
+    def asked(self) -> Asked:
+        """What its options ask for."""
+        if self.segment is None and self.max_switches is None and self.per_node is None:
+            return NOTHING_ASKED
+        return Asked(
+            shape=ShapeRule.EVEN,
+            per_node=self.per_node,
+            switches=self.max_switches,
+            segment=self.segment,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``throughput`` by workload name and GPU type; ``server_factor`` by workload and server."""
+    """``throughput`` by workload name and GPU type; ``server_factor`` by workload and server;
+    ``across`` by workload: factors by number of leaf switches.
+    """
 
     throughput: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]
     jobs: tuple[WorkloadJob, ...]
     server_factor: Mapping[WorkloadName, Mapping[NodeName, float]] = field(default_factory=dict)
+    across: Mapping[WorkloadName, Mapping[int, float]] = field(default_factory=dict)

@@ -53,8 +53,8 @@ class Step:
 class OutcomeStatus(StrEnum):
     """``UNCHANGED``: nothing had to be changed in Slurm. ``GONE``: the job has ended meanwhile.
     ``PUT_OFF``: a start that was not tried, since those before it took long, or that Slurm did not
-    look at; the job is held. ``UNDER_WAY``: not over yet; later ticks carry it on and report its
-    outcome.
+    look at, or refused only for now; the job is held. ``UNDER_WAY``: not over yet; later ticks
+    carry it on and report its outcome.
     """
 
     DONE = "done"

@@ -32,7 +32,7 @@ def plans_apart(
         start_new_session=True,  # a solver's own processes end with it
     ) as process:
         try:
-            said, wrong = process.communicate(pickle.dumps((settings, tuple(snapshots))), seconds)
+            output, wrong = process.communicate(pickle.dumps((settings, tuple(snapshots))), seconds)
         except subprocess.TimeoutExpired:
             raise HopsError(f"not planned within {seconds:g} s") from None
         finally:
@@ -41,7 +41,7 @@ def plans_apart(
     if process.returncode != 0:
         last = wrong.decode(errors="replace").strip().rpartition("\n")[2]
         raise HopsError(f"planning failed: {last or f'status {process.returncode}'}")
-    plans: tuple[Plan, ...] = pickle.loads(said)  # noqa: S301 - from our own process
+    plans: tuple[Plan, ...] = pickle.loads(output)  # noqa: S301 - from our own process
     return plans
 
 
@@ -50,7 +50,7 @@ def main() -> None:
     os.nice(NICENESS)
     settings, snapshots = pickle.load(sys.stdin.buffer)  # noqa: S301 - from hopsd alone
     policy = get(settings.policy)
-    pickle.dump(tuple(policy(each, settings) for each in snapshots), sys.stdout.buffer)
+    pickle.dump(tuple(policy(snapshot, settings) for snapshot in snapshots), sys.stdout.buffer)
 
 
 if __name__ == "__main__":

@@ -38,56 +38,59 @@ class ByTier(Wrapper):
             settings, time_limit_seconds=settings.time_limit_seconds / len(tiers)
         )
         plans: list[Plan] = []
-        given: dict[JobId, Allocation] = {}
+        placements: dict[JobId, Allocation] = {}
         for tier in reversed(tiers):
-            plans.append(self._policy(_of_tier(snapshot, tier, given), tier_settings))
-            given |= plans[-1].placements
+            plans.append(self._policy(_of_tier(snapshot, tier, placements), tier_settings))
+            placements |= plans[-1].placements
         return _joined(plans)
 
 
-def _of_tier(snapshot: Snapshot, tier: int, given: Mapping[JobId, Allocation]) -> Snapshot:
-    """The snapshot as jobs of ``tier`` see it; ``given``: what higher tiers got."""
+def _of_tier(snapshot: Snapshot, tier: int, placements: Mapping[JobId, Allocation]) -> Snapshot:
+    """The snapshot as jobs of ``tier`` see it; ``placements``: what higher tiers got."""
     first = snapshot.round.first
     jobs: list[Job] = []
-    freed: list[tuple[Job, Allocation]] = []
-    taken: list[tuple[Job, Allocation]] = []
+    lower_tier: list[tuple[Job, Allocation]] = []
+    higher_tier: list[tuple[Job, Allocation]] = []
     for job in snapshot.jobs:
         if job.tier == tier or not competes(job, first=first):
             jobs.append(job)
         elif job.tier > tier:
-            freed.append((job, job.running))
-            if job.id in given:
-                taken.append((job, given[job.id]))
-                jobs.append(replace(job, running=given[job.id], preemptible=False))
+            lower_tier.append((job, job.running))
+            if job.id in placements:
+                higher_tier.append((job, placements[job.id]))
+                jobs.append(replace(job, running=placements[job.id], preemptible=False))
         elif job.running and not job.gives_way:
             jobs.append(replace(job, preemptible=False))
         else:
-            freed.append((job, job.running))
-    nodes = _changed(snapshot.nodes, freed, 1)
-    return replace(snapshot, nodes=_changed(nodes, taken, -1), jobs=tuple(jobs))
+            lower_tier.append((job, job.running))
+    nodes = _changed(snapshot.nodes, lower_tier, 1)
+    return replace(snapshot, nodes=_changed(nodes, higher_tier, -1), jobs=tuple(jobs))
 
 
 def _changed(
-    nodes: Sequence[Node], held: Sequence[tuple[Job, Allocation]], sign: int
+    nodes: Sequence[Node], allocations: Sequence[tuple[Job, Allocation]], sign: int
 ) -> tuple[Node, ...]:
-    """The nodes with what ``held`` takes of them idle (1), or taken (-1)."""
-    on: dict[NodeName, list[tuple[Job, int]]] = defaultdict(list)
-    for job, allocation in held:
+    """The nodes with what ``allocations`` takes of them idle (1), or taken (-1)."""
+    jobs_by_node: dict[NodeName, list[tuple[Job, int]]] = defaultdict(list)
+    for job, allocation in allocations:
         for name, gpus in allocation:
-            on[name].append((job, gpus))
-    return tuple(_node(node, on[node.name], sign) if node.name in on else node for node in nodes)
+            jobs_by_node[name].append((job, gpus))
+    return tuple(
+        _node(node, jobs_by_node[node.name], sign) if node.name in jobs_by_node else node
+        for node in nodes
+    )
 
 
-def _node(node: Node, held: Sequence[tuple[Job, int]], sign: int) -> Node:
-    gpus = sum(count for _, count in held)
+def _node(node: Node, jobs: Sequence[tuple[Job, int]], sign: int) -> Node:
+    gpus = sum(count for _, count in jobs)
     node = replace(node, idle=node.idle + sign * gpus)
     if node.cores is not None:
         idle = node.cores if node.idle_cores is None else node.idle_cores
-        idle += sign * sum(job.rules.cores(count) for job, count in held)
+        idle += sign * sum(job.rules.cores(count) for job, count in jobs)
         node = replace(node, idle_cores=max(0, min(idle, node.cores)))
     if node.memory_mb is not None:
         free = node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb
-        free += sign * float(sum(job.rules.memory_mb(count) for job, count in held))
+        free += sign * float(sum(job.rules.memory_mb(count) for job, count in jobs))
         node = replace(node, idle_memory_mb=max(0.0, min(free, node.memory_mb)))
     return node
 
@@ -97,8 +100,8 @@ def _joined(plans: Sequence[Plan]) -> Plan:
     bound = sum(plan.upper_bound for plan in plans)
     seconds: dict[str, float] = defaultdict(float)
     for plan in plans:
-        for stage, spent in plan.seconds.items():
-            seconds[stage] += spent
+        for stage, stage_seconds in plan.seconds.items():
+            seconds[stage] += stage_seconds
     return Plan(
         placements={j: a for plan in plans for j, a in plan.placements.items()},
         objective=objective,

@@ -12,7 +12,7 @@ from hopsd.core.placement.allowances import allowances
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import form_of, in_one, spread
 from hopsd.core.placement.factors import Factors
-from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
+from hopsd.core.placement.rack_sets import NO_LEVELS, LeafServers, Levels, leaf_numbers
 from hopsd.core.queue.competing import available_resources, staying_jobs
 from hopsd.core.speed.throughput import configuration_throughput, per_gpu
 from hopsd.model.allocation import Allocation
@@ -51,9 +51,9 @@ class Servers:
 
     def copy(self) -> Servers:
         """A copy, to try placements on."""
-        other = copy(self)
-        other.idle = dict(self.idle)
-        return other
+        duplicate = copy(self)
+        duplicate.idle = dict(self.idle)
+        return duplicate
 
     def within(self, allocation: Allocation) -> Servers:
         """The same servers with only the GPUs of ``allocation`` idle."""
@@ -86,13 +86,13 @@ class Servers:
 
     def _runs_by_rules(self, job: Job, gpu_type: GpuType, gpus: int) -> bool:
         could_take = self._could_take(job, self._whole)
-        most = [could_take(node) for node in self._by_type[gpu_type]]
-        if in_one(job.rules, gpus) and max(most) >= gpus:
+        node_limits = [could_take(node) for node in self._by_type[gpu_type]]
+        if in_one(job.rules, gpus) and max(node_limits) >= gpus:
             return True
-        able = bool(job.throughput[gpu_type].distributed)
+        can_spread = bool(job.throughput[gpu_type].distributed)
         if job.rules.rack_bound:
-            return able and self._on_racks(job, gpu_type, gpus, most) is not None
-        return able and parts_of(most, gpus, job.rules) is not None
+            return can_spread and self._on_racks(job, gpu_type, gpus, node_limits) is not None
+        return can_spread and parts_of(node_limits, gpus, job.rules) is not None
 
     def rate_on(self, job: Job, gpu_type: GpuType, gpus: int) -> float:
         """Samples per second on an idle cluster, in the tightest placement that the type allows."""
@@ -116,8 +116,8 @@ class Servers:
         for gpus in job.reqs:
             if gpus not in runs:
                 runs[gpus] = any(self.runs_on(job, t, gpus) for t in self._by_type)
-        able = [gpus for gpus in job.reqs if runs[gpus]]
-        return median_low(able) if able else None
+        runnable_counts = [gpus for gpus in job.reqs if runs[gpus]]
+        return median_low(runnable_counts) if runnable_counts else None
 
     def _could_take(
         self, job: Job, available: AvailableResources | None = None
@@ -184,9 +184,9 @@ class Servers:
             shapes = [self._together(job, gpu_type, gpus)] if in_one(job.rules, gpus) else []
             if split or gpus > self._most_in_one(job, gpu_type, gpus):
                 shapes.append(self._spread(job, gpu_type, gpus))
-            for found in shapes:
-                if found is not None and (best is None or found[:2] > best[:2]):
-                    best = found
+            for shape in shapes:
+                if shape is not None and (best is None or shape[:2] > best[:2]):
+                    best = shape
         return best[2] if best else None
 
     def _most_in_one(self, job: Job, gpu_type: GpuType, gpus: int) -> int:
@@ -203,17 +203,17 @@ class Servers:
     ) -> tuple[float, int, Allocation] | None:
         could_take, differ = self._could_take(job), bool(job.server_factor or job.server_factor_at)
         best: tuple[float, int] | None = None
-        where = None
+        node_name = None
         for node in self._by_type[gpu_type]:
             idle = self.idle[node.name]
             if could_take(node) >= gpus:
                 key = (job.factor_on(node.name, gpus, 1) if differ else 1.0, gpus - idle)
                 if best is None or key > best:
-                    best, where = key, node.name
-        if best is None or where is None:
+                    best, node_name = key, node.name
+        if best is None or node_name is None:
             return None
         rate = per_gpu(job.throughput[gpu_type], gpus, 1) * best[0]
-        return (rate, best[1], Allocation(((where, gpus),))) if rate > 0 else None
+        return (rate, best[1], Allocation(((node_name, gpus),))) if rate > 0 else None
 
     def _spread(
         self, job: Job, gpu_type: GpuType, gpus: int
@@ -224,8 +224,8 @@ class Servers:
             return None
         could_take = self._could_take(job)
         if job.rules.rack_bound:
-            most = [could_take(node) for node in self._by_type[gpu_type]]
-            bound = self._on_racks(job, gpu_type, gpus, most)
+            node_limits = [could_take(node) for node in self._by_type[gpu_type]]
+            bound = self._on_racks(job, gpu_type, gpus, node_limits)
             return None if bound is None else (bound[0], -gpus, bound[1])
         nodes = sorted(self._by_type[gpu_type], key=lambda n: -could_take(n))
         counts = parts_of([could_take(node) for node in nodes], gpus, job.rules)
@@ -237,16 +237,18 @@ class Servers:
         return (rate, -gpus, Allocation.of(parts)) if rate > 0 else None
 
     def _on_racks(
-        self, job: Job, gpu_type: GpuType, gpus: int, most: Sequence[int]
+        self, job: Job, gpu_type: GpuType, gpus: int, node_limits: Sequence[int]
     ) -> tuple[float, Allocation] | None:
         """The fastest of the listed sets of servers that keep to the job's racks, and its speed.
 
-        ``most``: what the job could take of each server of the type.
+        ``node_limits``: what the job could take of each server of the type.
         """
         nodes = self._by_type[gpu_type]
         numbers = np.array([self._at[node.name] for node in nodes])
-        there = LeafServers(numbers, np.array(most, dtype=np.int64), self._leaf[numbers])
-        shapes = spread(there, gpus, form_of(job.rules)).shapes
+        idle = np.array(node_limits, dtype=np.int64)
+        levels = Levels.of(nodes) if job.rules.consolidate_segments else NO_LEVELS
+        leaf_servers = LeafServers(numbers, idle, self._leaf[numbers], levels)
+        shapes = spread(leaf_servers, gpus, form_of(job.rules)).shapes
         if not len(shapes):
             return None
         count = shapes.servers.shape[1]
@@ -255,29 +257,29 @@ class Servers:
         best = int(np.argmax(factor))
         parts = zip(shapes.servers[best].tolist(), shapes.gpus[best].tolist(), strict=True)
         rate = per_gpu(job.throughput[gpu_type], gpus, count) * float(factor[best])
-        found = Allocation.of({self._nodes[server].name: given for server, given in parts})
-        return (rate, found) if rate > 0 else None
+        allocation = Allocation.of({self._nodes[server].name: given for server, given in parts})
+        return (rate, allocation) if rate > 0 else None
 
 
-def parts_of(most: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
+def parts_of(node_limits: Sequence[int], gpus: int, rules: Rules) -> list[int] | None:
     """Split ``gpus`` over the fewest servers, at least two, the emptiest first; None: no split.
 
-    ``most``: how many the job could take of each server. ``rules`` may forbid any split.
+    ``node_limits``: how many the job could take of each server. ``rules`` may forbid any split.
     """
-    most = sorted(most, reverse=True)
+    node_limits = sorted(node_limits, reverse=True)
     if rules.shape is ShapeRule.NODE:
         return None
-    most = most[: rules.max_nodes]
+    node_limits = node_limits[: rules.max_nodes]
     if rules.shape is ShapeRule.EVEN:
-        for count in range(2, min(gpus, len(most)) + 1):
-            each = gpus // count
-            fits = gpus % count == 0 and most[count - 1] >= each
-            if fits and rules.per_node in (None, each):
-                return [each] * count
+        for count in range(2, min(gpus, len(node_limits)) + 1):
+            gpus_per_node = gpus // count
+            fits = gpus % count == 0 and node_limits[count - 1] >= gpus_per_node
+            if fits and rules.per_node in (None, gpus_per_node):
+                return [gpus_per_node] * count
         return None
     parts: list[int] = []
     missing = gpus
-    for gpus_free in most:
+    for gpus_free in node_limits:
         if not missing or not gpus_free:
             break
         parts.append(min(missing, gpus_free))

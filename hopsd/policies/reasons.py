@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hopsd.core.placement.pools import Pools
 from hopsd.core.queue.service_window import BlockingLimit
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import JobId
-from hopsd.model.job import Job, JobState
+from hopsd.model.job import Job, JobState, Node
 from hopsd.model.reason import Reason, ReasonCode, count_of
 
 NOT_QUEUED = {
@@ -37,30 +38,30 @@ def nowhere(job: Job, pools: Pools) -> Reason:
         return Reason(ReasonCode.NO_CONFIGURATION, text)
     limits = []
     for pool in usable:
-        allowed = job.rules.nodes
-        sizes = [n.gpus for n in pool.nodes if allowed is None or n.name in allowed]
+        allowed_nodes = job.rules.nodes
+        sizes = [n.gpus for n in pool.nodes if allowed_nodes is None or n.name in allowed_nodes]
         limit = f"{pool.gpu_type} has {max(sizes, default=0)} in one server"
         if job.throughput[pool.gpu_type].distributed:
             limit += f" and {sum(sizes)} in all"
         if len(sizes) < len(pool.nodes):
             limit += f" ({len(sizes)} of {len(pool.nodes)} servers are open to it)"
         limits.append(limit)
-    asked = count_of(min(job.reqs), "GPUs")
-    text = f"asks for {asked} or more, even when all are idle {', '.join(limits)}"
+    requested = count_of(min(job.reqs), "GPUs")
+    text = f"asks for {requested} or more, even when all are idle {', '.join(limits)}"
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
 def outside_window(
-    position: int, priority: float, window: int, asked: int, gpus: int, reach: int = 1
+    position: int, priority: float, window: int, requested_gpus: int, gpus: int, reach: int = 1
 ) -> Reason:
     """The job is outside the service window.
 
-    ``position`` in the queue counts from 1; ``asked``: GPUs that the ``window`` jobs need;
+    ``position`` in the queue counts from 1; ``requested_gpus``: GPUs that the ``window`` jobs need;
     ``reach``: how many times all ``gpus`` they may need.
     """
     text = (
         f"number {position} in the queue with priority {priority:.4g}: the first {window}"
-        f" jobs ask for {asked} GPUs at least, the cluster has {gpus}"
+        f" jobs ask for {requested_gpus} GPUs at least, the cluster has {gpus}"
     )
     if reach > 1:
         text += f", and a plan looks at the jobs for {reach} times as many"
@@ -70,16 +71,20 @@ def outside_window(
 def over_limit(job: Job, blocked: BlockingLimit) -> Reason:
     """A site limit leaves too little for the job."""
     allowance, limit = blocked.allowance, blocked.allowance.limit
-    held = [job for job in blocked.jobs_ahead if job.running]
-    running = [*allowance.kept, *(other.id for other in held)]
-    waiting = [other.id for other in blocked.jobs_ahead if not other.running]
+    running_jobs = [job for job in blocked.jobs_ahead if job.running]
+    running = [*allowance.kept, *(job_ahead.id for job_ahead in running_jobs)]
+    waiting = [job_ahead.id for job_ahead in blocked.jobs_ahead if not job_ahead.running]
     uses = []
     if limit.gpus is not None:
-        used = allowance.kept_gpus + sum(limit.taken(o.id, o.running.gpus) for o in held)
-        asked = sum(limit.taken(o.id, min(o.reqs)) for o in blocked.jobs_ahead if not o.running)
+        used_amount = allowance.kept_gpus + sum(
+            limit.taken(o.id, o.running.gpus) for o in running_jobs
+        )
+        requested_amount = sum(
+            limit.taken(o.id, min(o.reqs)) for o in blocked.jobs_ahead if not o.running
+        )
         shares = (
-            (used / limit.scale, "in use by", running),
-            (asked / limit.scale, "asked for by", waiting),
+            (used_amount / limit.scale, "in use by", running),
+            (requested_amount / limit.scale, "asked for by", waiting),
         )
         uses.append(_shares(count_of(limit.gpus / limit.scale, limit.unit), *shares))
     if limit.count is not None:
@@ -95,34 +100,55 @@ def over_limit(job: Job, blocked: BlockingLimit) -> Reason:
 _NAMED_MAX = 5
 
 
-def _shares(most: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
+def _shares(limit_text: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
     """Such as `2 of 2 GPUs in use by 17, 21`, without shares that no job has."""
     parts = [
-        f"{amount:.12g} of {most} {words} {_named(jobs)}" for amount, words, jobs in shares if jobs
+        f"{amount:.12g} of {limit_text} {words} {_named(jobs)}"
+        for amount, words, jobs in shares
+        if jobs
     ]
-    return "; ".join(parts) or f"{most} at most"
+    return "; ".join(parts) or f"{limit_text} at most"
 
 
 def _named(jobs: Sequence[JobId]) -> str:
     """Such as `17, 21`; of many the first ones."""
-    more = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
-    return f"{', '.join(jobs[:_NAMED_MAX])}{more}"
+    rest_text = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
+    return f"{', '.join(jobs[:_NAMED_MAX])}{rest_text}"
 
 
-def nothing_fits(job: Job, idle: Sequence[int]) -> Reason:
+def nothing_fits(job: Job, idle: Sequence[tuple[Node, int]]) -> Reason:
     """The job has no configuration on what is ``idle`` on each node."""
+    allowed = [(node, count) for node, count in idle if _may_use(job, node)]
+    kinds = [_device(node) for node, _ in allowed]
+    devices = " or ".join(sorted({*kinds}, reverse=True)) or "GPUs"
+    free = [count for _, count in allowed]
     text = (
-        f"no placement of {sizes(job)} GPUs for it: {sum(idle)} are idle,"
-        f" at most {max(idle, default=0)} on one node"
+        f"no placement of {sizes(job)} {devices} for it: {sum(free)} are idle on nodes that it may"
+        f" use, at most {max(free, default=0)} on one node"
     )
+    others = Counter({"GPUs": 0, "CPUs": 0})
+    for node, count in idle:
+        if not _may_use(job, node):
+            others[_device(node)] += count
+    more = " and ".join(f"{count} {device}" for device, count in others.items() if count)
+    text += f"; {more} are idle on nodes that it may not use" if more else ""
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
-def lost(job: Job, configurations: int, priority: float, placed: int) -> Reason:
+def _may_use(job: Job, node: Node) -> bool:
+    allowed = job.rules.nodes
+    return node.gpu_type in job.throughput and (allowed is None or node.name in allowed)
+
+
+def _device(node: Node) -> str:
+    return "CPUs" if is_cpu(node.gpu_type) else "GPUs"
+
+
+def lost(job: Job, configurations: int, priority: float, placement_count: int) -> Reason:
     """Other jobs got the GPUs of the job's configurations."""
     text = (
-        f"its priority is {priority:.4g}, and what the {placed} jobs placed got was worth more"
-        f" than any of its configurations ({configurations}, of {sizes(job)} GPUs)"
+        f"its priority is {priority:.4g}, and what the {placement_count} jobs placed got was"
+        f" worth more than any of its configurations ({configurations}, of {sizes(job)} GPUs)"
     )
     return Reason(ReasonCode.LOST_TO_OTHERS, text)
 

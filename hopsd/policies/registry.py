@@ -13,6 +13,7 @@ from typing import cast
 from hopsd.errors import InputError
 from hopsd.policies.by_tier import ByTier
 from hopsd.policies.protocol import Policy
+from hopsd.policies.rack_fragments import RackFragments
 from hopsd.policies.staggered import Staggered
 from hopsd.policies.within_rules import WithinRules
 
@@ -49,8 +50,10 @@ def names() -> list[str]:
 
 def installed() -> dict[str, EntryPoint]:
     """Policies of other packages. None of them replaces one of ours or a rival."""
-    taken = POLICIES.keys() | rivals().keys()
-    return {name: point for name, point in _entry_points(GROUP).items() if name not in taken}
+    reserved_names = POLICIES.keys() | rivals().keys()
+    return {
+        name: point for name, point in _entry_points(GROUP).items() if name not in reserved_names
+    }
 
 
 def rivals() -> dict[str, EntryPoint]:
@@ -90,6 +93,6 @@ def get(name: str) -> Policy:
 
 def complete(policy: Policy) -> Policy:
     """``policy`` by partitions' tiers, its plans kept within accounts' and scripts' rules, its
-    starts in an order that Slurm may change.
+    starts in an order that Slurm may change; they tell their fragments of racks.
     """
-    return Staggered(WithinRules(ByTier(policy)))
+    return RackFragments(Staggered(WithinRules(ByTier(policy))))

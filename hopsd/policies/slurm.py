@@ -59,17 +59,17 @@ class Backfill:
             key=lambda j: (-self._factor(j), j.submit, job_order(j.id)),
         )
         needs = {job.id: servers.rigid(job) for job in queue}
-        started = _starting(snapshot, servers.idle, queue[:TESTED_JOBS_MAX], needs)
+        starts = _starting(snapshot, servers.idle, queue[:TESTED_JOBS_MAX], needs)
         waiting = {
             job.id: _NOWHERE if needs[job.id] is None else _LATER
             for job in queue
-            if job.id not in started
+            if job.id not in starts
         }
-        left = servers.left - sum(allocation.gpus for allocation in started.values())
+        idle_gpus = servers.left - sum(allocation.gpus for allocation in starts.values())
         return Plan(
-            placements=placements | started,
+            placements=placements | starts,
             window=tuple(job.id for job in queue),
-            fragments=left if waiting else 0,
+            fragments=idle_gpus if waiting else 0,
             waiting=waiting,
         )
 
@@ -110,19 +110,19 @@ def _starting(
         seconds = times.by_type(job, gpus) if free else {}
         return any(snapshot.now + seconds[t] <= end for t, end in free.items() if t in seconds)
 
-    hopeful = list(range(len(tasks)))
-    started = {}
+    candidates = list(range(len(tasks)))
+    starts = {}
     for i, (job, gpus) in enumerate(tasks):
-        while hopeful and not could_start(*tasks[hopeful[-1]]):
-            hopeful.pop()
-        if not hopeful or hopeful[-1] < i:
+        while candidates and not could_start(*tasks[candidates[-1]]):
+            candidates.pop()
+        if not candidates or candidates[-1] < i:
             break
-        found = table.soonest(gpus, times.by_type(job, gpus))
-        if found is not None:
-            table.reserve(found)
-            if found.start == snapshot.now:
-                started[job.id] = found.allocation
-    return started
+        place = table.soonest(gpus, times.by_type(job, gpus))
+        if place is not None:
+            table.reserve(place)
+            if place.start == snapshot.now:
+                starts[job.id] = place.allocation
+    return starts
 
 
 class _RunTimes:
@@ -135,22 +135,22 @@ class _RunTimes:
         for node in nodes:
             self._names.setdefault(node.gpu_type, []).append(node.name)
             sizes.setdefault(node.gpu_type, []).append(node.gpus)
-        self._held = {t: list(accumulate(sorted(own)[::-1])) for t, own in sizes.items()}
+        self._held = {t: list(accumulate(sorted(rates)[::-1])) for t, rates in sizes.items()}
         """By type: the GPUs of its largest server, of its two largest ones, and so on."""
         self._rates: dict[object, dict[GpuType, float]] = {}
         self._slowest: dict[tuple[int, GpuType], float] = {}
 
     def gains(self, snapshot: Snapshot) -> dict[NodeName, list[Gain]]:
         """When running jobs release their GPUs: after now, even if their time is over."""
-        found: dict[NodeName, list[Gain]] = {}
-        soon = nextafter(snapshot.now, inf)
+        gains_by_node: dict[NodeName, list[Gain]] = {}
+        next_instant = nextafter(snapshot.now, inf)
         for job in snapshot.jobs:
             if job.running:
                 rate = configuration_throughput(job, job.running, self._types)
-                end = max(soon, snapshot.now + _left(job, rate))
+                end = max(next_instant, snapshot.now + _left(job, rate))
                 for node, gpus in job.running:
-                    found.setdefault(node, []).append((end, gpus))
-        return found
+                    gains_by_node.setdefault(node, []).append((end, gpus))
+        return gains_by_node
 
     def by_type(self, job: Job, gpus: int) -> dict[GpuType, float]:
         """Run times on the slowest servers of each type that can hold the job: a safe estimate,
@@ -165,9 +165,9 @@ class _RunTimes:
     def _rate(self, job: Job, gpus: int, gpu_type: GpuType) -> float | None:
         """Samples per second; None where the type cannot hold the job."""
         table = job.throughput.get(gpu_type)
-        held = self._held[gpu_type]
-        servers = bisect_left(held, gpus) + 1
-        if table is None or gpus > held[-1] or (servers > 1 and not table.distributed):
+        rates = self._held[gpu_type]
+        servers = bisect_left(rates, gpus) + 1
+        if table is None or gpus > rates[-1] or (servers > 1 and not table.distributed):
             return None
         if not job.rules.enough(gpu_type, gpus):
             return None

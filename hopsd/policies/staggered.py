@@ -30,24 +30,31 @@ class Staggered(Wrapper):
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         plan = self._policy(snapshot, settings)
-        used = [_Used(limit, plan, snapshot) for limit in _contested(plan, snapshot)]
-        if not used:
+        limit_states = [_Used(limit, plan, snapshot) for limit in _contested(plan, snapshot)]
+        if not limit_states:
             return plan
         jobs = {job.id: job for job in snapshot.jobs}
         # The queue has overdue jobs as they should be, not as they are.
-        ahead = sorted(queue(snapshot, settings).jobs, key=lambda job: -job.tier)
-        order = [jobs[job.id] for job in ahead]
+        queue_order = sorted(queue(snapshot, settings).jobs, key=lambda job: -job.tier)
+        order = [jobs[job.id] for job in queue_order]
         late: dict[JobId, Reason] = {}
         for job in order:
             place = plan.placements.get(job.id)
             if job.running or not place:
                 continue
-            full = next((one for one in used if not one.leaves(job, place.gpus)), None)
+            full = next(
+                (
+                    limit_state
+                    for limit_state in limit_states
+                    if not limit_state.leaves(job, place.gpus)
+                ),
+                None,
+            )
             if full is not None:
                 late[job.id] = _next_plan(job, full.limit)
                 continue
-            for one in used:
-                one.add(job, place)
+            for limit_state in limit_states:
+                limit_state.add(job, place)
         return _without(late, plan, snapshot, order) if late else plan
 
 
@@ -56,8 +63,8 @@ def _contested(plan: Plan, snapshot: Snapshot) -> list[Limit]:
     if not any(limit.exempt for limit in snapshot.limits):
         return []
     running = {job.id: job.running.gpus for job in snapshot.jobs}
-    more = {job for job, place in plan.placements.items() if place.gpus > running[job]}
-    return [limit for limit in snapshot.limits if not limit.exempt.isdisjoint(more)]
+    growing_jobs = {job for job, place in plan.placements.items() if place.gpus > running[job]}
+    return [limit for limit in snapshot.limits if not limit.exempt.isdisjoint(growing_jobs)]
 
 
 class _Used:
@@ -85,11 +92,11 @@ class _Used:
 
     def leaves(self, job: Job, gpus: int) -> bool:
         """Whether the waiting job may start beside the others."""
-        limit, taken = self.limit, self.limit.taken(job.id, gpus)
+        limit, amount = self.limit, self.limit.taken(job.id, gpus)
         bound = job.id in limit.jobs or (job.id in limit.exempt and self._starts)
-        if not bound or (not taken and limit.count is None):
+        if not bound or (not amount and limit.count is None):
             return True
-        return self._most.leaves(self._gpus + taken, self._count + 1)
+        return self._most.leaves(self._gpus + amount, self._count + 1)
 
 
 def _next_plan(job: Job, limit: Limit) -> Reason:
@@ -104,18 +111,18 @@ def _without(
     late: Mapping[JobId, Reason], plan: Plan, snapshot: Snapshot, order: Sequence[Job]
 ) -> Plan:
     """``plan`` without the starts of ``late``; who runs on their GPUs stays."""
-    given = {job: place for job, place in plan.placements.items() if job not in late}
+    placements = {job: place for job, place in plan.placements.items() if job not in late}
     ledger, first = ledger_of(snapshot), snapshot.round.first
     for job in snapshot.jobs:
-        if job.id in given and competes(job, first=first):
-            ledger.take(job, given[job.id])
-    stopped = (job for job in order if job.running and job.id not in given)
-    stays = grant_in_order(ledger, ((job, job.running) for job in stopped))
+        if job.id in placements and competes(job, first=first):
+            ledger.take(job, placements[job.id])
+    stopping_jobs = (job for job in order if job.running and job.id not in placements)
+    stays = grant_in_order(ledger, ((job, job.running) for job in stopping_jobs))
     waiting = {job: reason for job, reason in plan.waiting.items() if job not in stays}
     put_off = sum(plan.placements[job].gpus for job in late)
     return replace(
         plan,
-        placements={**given, **stays},
+        placements={**placements, **stays},
         waiting={**waiting, **late},
         fragments=max(0, plan.fragments + put_off - sum(a.gpus for a in stays.values())),
     )

@@ -69,9 +69,9 @@ class Timetable:
         """
         best: Place | None = None
         for gpu_type, long in seconds.items():
-            found = self._groups[gpu_type].soonest(gpus, long, best.start if best else inf)
-            if found is not None and (best is None or found.rank < best.rank):
-                best = found
+            place = self._groups[gpu_type].soonest(gpus, long, best.start if best else inf)
+            if place is not None and (best is None or place.rank < best.rank):
+                best = place
         return best
 
     def reserve(self, place: Place) -> None:
@@ -105,16 +105,16 @@ class _Server:
     def windows(self, gpus: int) -> list[tuple[float, float]]:
         """The maximal intervals in which so many GPUs are free throughout."""
         if gpus not in self._windows:
-            found, begin = [], None
+            windows_found, begin = [], None
             for time, free in zip(self._times, self._free, strict=True):
                 if free >= gpus:
                     begin = time if begin is None else begin
                 elif begin is not None:
-                    found.append((begin, time))
+                    windows_found.append((begin, time))
                     begin = None
             if begin is not None:
-                found.append((begin, inf))
-            self._windows[gpus] = found
+                windows_found.append((begin, inf))
+            self._windows[gpus] = windows_found
         return self._windows[gpus]
 
     def holds(self, gpus: int, start: float, end: float) -> bool:
@@ -173,35 +173,35 @@ class _Group:
         return (self._on_one if gpus <= self._size else self._on_many)(gpus, seconds, before)
 
     def _on_one(self, gpus: int, seconds: float, before: float) -> Place | None:
-        start, free, where = before, self._size + 1, None
+        start, free, server_name = before, self._size + 1, None
         for server in self._servers:
             for begin, end in server.windows(gpus):
                 if begin > start:
                     break
                 if begin + seconds <= end:
-                    left = server.free_at(begin)
-                    if begin < start or left < free:
-                        start, free, where = begin, left, server.name
+                    free_after = server.free_at(begin)
+                    if begin < start or free_after < free:
+                        start, free, server_name = begin, free_after, server.name
                     break
-        if where is None:
+        if server_name is None:
             return None
-        return Place((start, False, free), start + seconds, Allocation(((where, gpus),)))
+        return Place((start, False, free), start + seconds, Allocation(((server_name, gpus),)))
 
     def _on_many(self, gpus: int, seconds: float, before: float) -> Place | None:
-        count, rest = divmod(gpus, self._size)
-        whole = [
+        count, last_gpus = divmod(gpus, self._size)
+        full_windows = [
             (begin, end, server)
             for server in self._largest_first
             for begin, end in server.windows(server.gpus)
             if begin + seconds <= end
         ]
-        begins = sorted(begin for begin, _, _ in whole)[count - 1 :]
+        begins = sorted(begin for begin, _, _ in full_windows)[count - 1 :]
         if not begins or begins[0] > before:
             return None
-        for part in (rest,) if self._alike else range(1, self._size):
+        for part in (last_gpus,) if self._alike else range(1, self._size):
             begins += self._begins(part, seconds, begins[0]) if part else []
         for start in sorted(set(begins)):
-            if parts := self._parts(gpus, whole, start, start + seconds):
+            if parts := self._parts(gpus, full_windows, start, start + seconds):
                 return Place((start, True, 0), start + seconds, Allocation.of(parts))
         return None
 
@@ -215,11 +215,11 @@ class _Group:
         ]
 
     def _parts(
-        self, gpus: int, whole: Iterable[Window], start: float, end: float
+        self, gpus: int, full_windows: Iterable[Window], start: float, end: float
     ) -> dict[NodeName, int]:
         """GPUs by server; none if there is no room from ``start`` to ``end``."""
         parts: dict[NodeName, int] = {}
-        for begin, stop, server in whole:
+        for begin, stop, server in full_windows:
             if begin <= start and end <= stop and server.gpus <= gpus:
                 parts[server.name] = server.gpus
                 gpus -= server.gpus
@@ -227,7 +227,7 @@ class _Group:
             return parts
         if gpus > self._size:
             return {}
-        able = [s for s in self._servers if s.name not in parts and s.holds(gpus, start, end)]
-        if not able:
+        candidates = [s for s in self._servers if s.name not in parts and s.holds(gpus, start, end)]
+        if not candidates:
             return {}
-        return parts | {min(able, key=lambda server: server.free_at(start)).name: gpus}
+        return parts | {min(candidates, key=lambda server: server.free_at(start)).name: gpus}

@@ -43,36 +43,40 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     """``plan`` without forbidden placements; a job that loses its place gets another or waits."""
     first = snapshot.round.first
     jobs = {job.id: job for job in snapshot.jobs}
-    still = {j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)}
-    given = {j: a for j, a in plan.placements.items() if j not in still}
+    pinned = {j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)}
+    given = {j: a for j, a in plan.placements.items() if j not in pinned}
     rank = {job: i for i, job in enumerate((*plan.window, *plan.adjusted))}
     order = sorted(given, key=lambda j: (given[j] != jobs[j].running, rank.get(j, len(rank)), j))
     ledger = ledger_of(snapshot)
-    kept = grant_in_order(ledger, ((jobs[job], given[job]) for job in order))
-    if len(kept) == len(given):
+    granted = grant_in_order(ledger, ((jobs[job], given[job]) for job in order))
+    if len(granted) == len(given):
         return plan
     for job in order:
-        if job not in kept and (found := _elsewhere(jobs[job], given[job], ledger, snapshot)):
-            ledger.take(jobs[job], found)
-            kept[job] = found
-    placements = {j: kept.get(j, a) for j, a in plan.placements.items() if j in kept or j in still}
-    lost = {j: _BROKEN for j in given if j not in kept}
-    idle = sum(a.gpus - (kept[j].gpus if j in kept else 0) for j, a in given.items())
+        if job not in granted and (
+            alternative := _elsewhere(jobs[job], given[job], ledger, snapshot)
+        ):
+            ledger.take(jobs[job], alternative)
+            granted[job] = alternative
+    placements = {
+        j: granted.get(j, a) for j, a in plan.placements.items() if j in granted or j in pinned
+    }
+    reasons = {j: _BROKEN for j in given if j not in granted}
+    idle = sum(a.gpus - (granted[j].gpus if j in granted else 0) for j, a in given.items())
     return replace(
         plan,
         placements=placements,
-        waiting={**plan.waiting, **lost},
+        waiting={**plan.waiting, **reasons},
         fragments=plan.fragments + idle,
     )
 
 
 def _elsewhere(
-    job: Job, wanted: Allocation, ledger: Ledger, snapshot: Snapshot
+    job: Job, preferred: Allocation, ledger: Ledger, snapshot: Snapshot
 ) -> Allocation | None:
     """The fastest place that is left for as many GPUs as the policy wanted, or else for fewer."""
     servers = Servers(snapshot, ledger.left())
-    for gpus in sorted((r for r in job.reqs if r <= wanted.gpus), reverse=True):
-        found = servers.fastest(job, gpus)
-        if found is not None and ledger.may(job, found):
-            return found
+    for gpus in sorted((r for r in job.reqs if r <= preferred.gpus), reverse=True):
+        alternative = servers.fastest(job, gpus)
+        if alternative is not None and ledger.may(job, alternative):
+            return alternative
     return None

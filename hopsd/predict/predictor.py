@@ -95,7 +95,7 @@ class Predictor:
 
     def start_of(self, of: Situation, job: JobId, *, keep: bool = True) -> Prediction | None:
         """When a job that waits will start; None: nothing is known. ``keep``: to learn from it."""
-        self.calibration.begin()
+        self.calibration.begin(of.now)
         at = of.ids.index(job)
         if not of.competes[at]:
             return None
@@ -104,18 +104,19 @@ class Predictor:
 
     def all_of(self, of: Situation) -> list[Prediction]:
         """Starts of the waiting jobs, ends of the running ones, where something is known."""
-        self.calibration.begin()
+        self.calibration.begin(of.now)
         if not of.ids:
             return []
         starts, ends = self._played(of, None)
-        found = []
-        for at in range(len(of.ids)):
+        found: dict[int, Prediction | None] = {}
+        order = np.random.default_rng((self.seed, self._calls, 1)).permutation(len(of.ids))
+        for at in order.tolist():  # calibration keeps the first of each class: any of them
             if of.held[at] > 0.0:
                 if of.sources[at] is not Source.NOTHING:
-                    found.append(self._prediction(of, at, Kind.END, ends[:, at]))
+                    found[at] = self._prediction(of, at, Kind.END, ends[:, at])
             elif of.competes[at]:
-                found.append(self._prediction(of, at, Kind.START, starts[:, at]))
-        return [prediction for prediction in found if prediction is not None]
+                found[at] = self._prediction(of, at, Kind.START, starts[:, at])
+        return [each for _, each in sorted(found.items()) if each is not None]
 
     def happened(self, job: JobId, kind: Kind, when: float) -> None:
         """What was predicted came true."""
@@ -129,7 +130,14 @@ class Predictor:
         """The job is gone without what was predicted, as one that was cancelled."""
         self._used.pop(job, None)
         for kind in Kind:
-            self._open.pop((job, kind), None)
+            for said in self._open.pop((job, kind), ()):
+                self.calibration.forget(said)
+
+    def _keep(self, key: Class, said: Said, job: JobId) -> None:
+        """To learn from."""
+        earlier = self._open[job, said.kind]
+        if self.calibration.say(key, said, earlier[-1].at if earlier else None):
+            earlier.append(said)
 
     def _played(self, of: Situation, only: int | None) -> tuple[Floats, Floats]:
         self._calls += 1
@@ -168,12 +176,11 @@ class Predictor:
         expected = unscale(ends[1])
         least = max(LEAST_SECONDS, LEAST_SHARE * expected if kind is Kind.START else 0.0)
         first = max(0.0, min(unscale(ends[0]), expected - least))
-        last = max(unscale(ends[2]), expected + least)
+        last = max(min(unscale(ends[2]), HORIZON_SECONDS), expected + least)
         said = Said(kind, of.now, centre, scale(first), scale(last))
         job = of.ids[at]
         if keep:
-            self.calibration.say(key, said)
-            self._open[job, kind].append(said)
+            self._keep(key, said, job)
         return Prediction(
             of.now,
             job,

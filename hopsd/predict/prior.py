@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from hopsd.predict.calibration import Class
+from hopsd.predict.calibration import Class, kaplan_meier
 from hopsd.predict.traits import Traits
 
 FILE = "prior.json"
-POINTS = 15
+POINTS = 25
 """Quantiles that stand for the residuals of a class."""
 
 FEWEST = 20
@@ -50,22 +51,30 @@ def _read() -> dict[str, dict[Class, list[float]]]:
     }
 
 
-def learnt(
-    said: Iterable[tuple[Traits, Class, float]],
-) -> dict[str, dict[str, list[float]]]:
-    """The contents of ``prior.json`` from the residuals of classes."""
-    by_class: dict[str, dict[Class, list[float]]] = {}
-    for traits, of, residual in said:
-        for depth in range(len(of), 1, -1):
-            own = by_class.setdefault(family_of(traits), {})
-            own.setdefault(of[:depth], []).append(residual)
-    shares = (np.arange(POINTS) + 0.5) / POINTS
-    found: dict[str, Any] = {
-        family: {
-            "/".join(key): [round(q, 3) for q in np.quantile(values, shares).tolist()]
-            for key, values in sorted(classes.items())
-            if len(values) >= FEWEST
-        }
-        for family, classes in sorted(by_class.items())
-    }
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Of one prediction; ``weight``: how much it counts."""
+
+    traits: Traits
+    of_class: Class
+    value: float
+    weight: float = 1.0
+
+
+def learnt(residuals: Iterable[Residual]) -> dict[str, dict[str, list[float]]]:
+    """The contents of ``prior.json``, for the families that occur."""
+    by_class: dict[str, dict[Class, list[tuple[float, float]]]] = {}
+    for each in residuals:
+        classes = by_class.setdefault(family_of(each.traits), {})
+        for depth in range(len(each.of_class), 1, -1):
+            classes.setdefault(each.of_class[:depth], []).append((each.value, each.weight))
+    shares = tuple(((np.arange(POINTS) + 0.5) / POINTS).tolist())
+    found: dict[str, Any] = {}
+    for family, classes in sorted(by_class.items()):
+        found[family] = {}
+        for key, pairs in sorted(classes.items()):
+            if len(pairs) >= FEWEST:
+                values, weights = np.array(pairs).T
+                points = kaplan_meier(values, weights, np.ones(len(values)), shares)
+                found[family]["/".join(key)] = [round(point, 3) for point in points]
     return found

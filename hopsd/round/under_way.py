@@ -12,6 +12,7 @@ from math import ceil, inf
 from hopsd.core.queue.history import OCCUPYING, is_another
 from hopsd.core.queue.profile_runs import unstarted
 from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
@@ -53,14 +54,24 @@ def resume(port: Port, store: Store) -> None:
     interrupted; not what Slurm gave the same number meanwhile.
     """
     stored = store.transitions()
-    if not stored and not port.under_way:
-        return
     records = store.jobs()
     reading = port.read()
     others = {
         job.id for job in reading.jobs if job.id in records and is_another(job, records[job.id])
     }
-    port.resume([one for one in stored if one.step.job not in others])
+    last = store.last_plan()
+    planned = {step.job for step in last.steps} if last is not None else set()
+    requeued = [
+        job.id
+        for job in reading.jobs
+        if job.requeued_held and (job.id in planned or _was_requeued(job, records.get(job.id)))
+    ]
+    port.resume([one for one in stored if one.step.job not in others], requeued)
+
+
+def _was_requeued(job: JobReading, record: JobRecord | None) -> bool:
+    """Whether hops saw the requeue: a person's would have the mark of a hold by now."""
+    return record is None or record.restarts >= job.restarts
 
 
 def read_settled(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, ...]]:

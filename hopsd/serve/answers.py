@@ -183,14 +183,15 @@ class QueryService:
         hidden = who.hides(Private.USAGE, Private.NODES)
         day = HOUR if until - since <= HOURLY_SECONDS else DAY_SECONDS
         restart = self.config.knowledge.assumed_restart_seconds
+        shadow = self.document["port"] == SHADOW
         return {
             "since": since,
             "until": until,
             "user": user,
-            "shadow": self.document["port"] == SHADOW,
+            "shadow": shadow,
             "use": None if hidden else [asdict(use) for use in store.gpu_use(since, until, day)],
             "ranges": list(RATIOS),
-            **store.figures(since, until, restart, user),
+            **store.figures(since, until, restart, user, shadow=shadow),
         }
 
     def diary(self, who: Viewer, asked: Mapping[str, Any], store: PostgresStore) -> Document:

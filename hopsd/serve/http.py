@@ -1,4 +1,4 @@
-"""Serves a WSGI application on this machine: each user has some connections, for some seconds."""
+"""Serves a WSGI application: each user or host has some connections, for some seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
 CALLER = "hops.caller"
-"""Where an application finds the uid of who asks, as far as the kernel knows it."""
+"""Where an application finds the uid of who asks if the kernel knows it, else the host."""
+TARGET = "hops.target"
+"""Where an application finds what was asked for as the client wrote it: path and query."""
 
 log = structlog.get_logger()
 
@@ -30,16 +32,18 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """A user's connections at a time, and all users'. After ``seconds`` one is cut, whether it says
-    nothing or is being answered.
+    nothing or is being answered; after ``silence_seconds``, if these are fewer, one that says
+    nothing.
     """
 
     per_user: int
     in_all: int
     seconds: float
+    silence_seconds: float | None = None
 
 
-class LocalHttp:
-    """QueryService requests until closed."""
+class HttpServer:
+    """Answers requests until closed."""
 
     def __init__(
         self, address: ListenAddress, app: WSGIApplication, bounds: Bounds, section: str
@@ -81,6 +85,7 @@ class _Server(BoundedThreads, WSGIServer):
     def __init__(self, address: Any, bounds: Bounds, section: str) -> None:
         self.per_user, self.in_all = bounds.per_user, bounds.in_all
         self.seconds = bounds.seconds
+        self.silence_seconds = bounds.silence_seconds or bounds.seconds
         self._section = section
         super().__init__(address, _Handler)
 
@@ -135,10 +140,11 @@ class _Handler(WSGIRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.connection.settimeout(self.server.seconds)
+        self.connection.settimeout(self.server.silence_seconds)
 
     def get_environ(self) -> dict[str, Any]:
-        return {**super().get_environ(), CALLER: self.server.caller(self.connection)}
+        caller = self.server.caller(self.connection)
+        return {**super().get_environ(), CALLER: caller, TARGET: self.path}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """A request every some seconds is no news."""

@@ -1,4 +1,4 @@
-"""Who calls a server on this machine, and how much of it one user may have at a time."""
+"""Who calls a server, and how much of it one user or host may have at a time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -60,14 +61,22 @@ def _end(address: Any) -> str:
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 
 
-def trusted(uid: int) -> bool:
+def _caller(connection: socket.socket, address: Any) -> int | str:
+    """The uid at the other end, or the address of another host."""
+    uid = peer_uid(connection)
+    local = connection.family == socket.AF_UNIX or ip_address(address[0]).is_loopback
+    return uid if local or uid != UNKNOWN else str(address[0])
+
+
+def trusted(uid: int | str) -> bool:
     """root and hopsd's account."""
     return uid in (0, os.getuid())
 
 
 class BoundedThreads(ThreadingMixIn):
-    """A thread for each connection. Every user has at most ``per_user`` at a time, all of them
-    ``in_all``; root and hopsd's account are let in beyond that. Who comes beyond is turned away.
+    """A thread for each connection. Every user of this machine, and every other host, has at most
+    ``per_user`` at a time, all of them ``in_all``; root and hopsd's account are let in beyond that.
+    Who comes beyond is turned away.
     """
 
     daemon_threads = True
@@ -77,17 +86,17 @@ class BoundedThreads(ThreadingMixIn):
     in_all: int
 
     def __init__(self, *arguments: Any) -> None:
-        self._connections: Counter[int] = Counter()
-        self._callers: dict[Any, int] = {}
+        self._connections: Counter[int | str] = Counter()
+        self._callers: dict[Any, int | str] = {}
         self._entering = threading.Lock()
         super().__init__(*arguments)
 
-    def caller(self, request: Any) -> int:
-        """The uid at the other end of a connection that was let in."""
+    def caller(self, request: Any) -> int | str:
+        """Who is at the other end of a connection that was let in: a uid, or another host."""
         return self._callers[request]
 
-    def verify_request(self, request: Any, _client_address: Any) -> bool:
-        uid = peer_uid(request)
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        uid = _caller(request, client_address)
         with self._entering:
             full = self._connections.total() >= self.in_all and not trusted(uid)
             free = not full and self._connections[uid] < self.per_user

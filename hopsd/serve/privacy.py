@@ -24,6 +24,7 @@ def viewer(uid: int, user: str, own_uid: int, privacy: Privacy, more: Iterable[P
 def status_for(who: Viewer, document: Document) -> Document:
     """The status document as ``who`` may see it; ``private`` in it names what is left out."""
     doc = {**document, "private": sorted(who.hidden)}
+    doc["running"] = [_without_code(who, row) for row in doc["running"]]
     if who.hides(Private.JOBS):
         doc = _own_jobs(who, doc)
     if who.hides(Private.NODES):
@@ -31,6 +32,15 @@ def status_for(who: Viewer, document: Document) -> Document:
     if who.hides(Private.USAGE):
         doc["raqlr"] = None
     return doc
+
+
+def _without_code(who: Viewer, row: Document) -> Document:
+    """A job's row without lines of its user's code, unless that is ``who``, or root."""
+    hung = row.get("hung")
+    if hung is None or who.uid in (0, row["uid"]):
+        return row
+    ranks = [{**rank, "line": "", "stacks": ""} for rank in hung["ranks"]]
+    return {**row, "hung": {**hung, "ranks": ranks}}
 
 
 def _own_jobs(who: Viewer, doc: Document) -> Document:

@@ -127,7 +127,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _answer(self) -> str:
         command, arguments = _parsed(_line(self.request, REQUEST_SECONDS))
-        uid = self.server.caller(self.request)
+        uid = int(self.server.caller(self.request))
         with self.server.turns.turn(uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(uid)):
             return json.dumps({"data": self.server.handler(Request(command, arguments, uid))})
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from hopsd import __version__
@@ -60,8 +61,13 @@ def document(
     seen: Observation | None,
     result: RoundResult | None,
     predictions: Predictions | None = None,
+    hung: Mapping[JobId, Document] = MappingProxyType({}),
+    idle: Mapping[JobId, str] = MappingProxyType({}),
 ) -> Document:
-    """Everything known at the end of a tick. ``result`` None: no round was run."""
+    """Everything known at the end of a tick. ``result`` None: no round was run. ``hung``: jobs
+    whose training hangs, with what `hopsd.service.hung_jobs` tells of each; ``idle``: a sentence of
+    each that does nothing.
+    """
     doc: Document = {
         "version": __version__,
         "mode": service.mode,
@@ -90,11 +96,31 @@ def document(
                 continue
             row = _row(job, seen, plans.get(job.id), result, undone)
             row["predicted"] = _predicted(job, predictions)
+            row["hung"] = hung.get(job.id) if job.state in OCCUPYING else None
+            row["idle"] = idle.get(job.id) if job.state in OCCUPYING else None
             if job.state is SlurmState.PENDING and row["reason"] is None:
                 row["reason"] = _left_to_slurm(row, service)
             doc["running" if job.state in OCCUPYING else "waiting"].append(row)
         doc["waiting"].sort(key=lambda row: -(row["priority"] or 0.0))
     return doc
+
+
+def with_health(doc: Document, slow: Mapping[str, str], lemons: Mapping[str, str]) -> Document:
+    """The document with what its nodes are like: a sentence on each that is ``slow``, or one of
+    the ``lemons`` that break jobs.
+    """
+    nodes = []
+    for node in doc["nodes"]:
+        texts = [text[node["name"]] for text in (slow, lemons) if node["name"] in text]
+        nodes.append(
+            {
+                **node,
+                "health": "; ".join(texts),
+                "slow": node["name"] in slow,
+                "breaks_jobs": node["name"] in lemons,
+            }
+        )
+    return {**doc, "nodes": nodes}
 
 
 def _predicted(job: JobReading, predictions: Predictions | None) -> Document | None:
@@ -122,6 +148,7 @@ def _round(result: RoundResult) -> Document:
         "upper_bound": plan.upper_bound,
         "gap": plan.gap,
         "fragments": plan.fragments,
+        "rack_fragments": plan.rack_fragments,
         "configurations": plan.configurations,
         "window": list(plan.window),
         "adjusted": list(plan.adjusted),
@@ -314,9 +341,14 @@ def sentence_of(result: RoundResult) -> str:
     text = (
         f"{kind} of {count_of(len(plan.window) + len(plan.adjusted), 'jobs')} in {seconds:.2f} s"
         f" ({plan.status}, gap {plan.gap:.2%}), {len(plan.waiting)} wait,"
-        f" {plan.fragments} fragments"
+        f" {plan.fragments} fragments{of_racks(plan.rack_fragments)}"
     )
     return f"{text}: {count_outcomes(result.outcomes)}" if result.outcomes else text
+
+
+def of_racks(rack_fragments: int) -> str:
+    """What is added to a number of fragments, "" if nothing."""
+    return f", {rack_fragments} of them of use to no rack-bound job" if rack_fragments else ""
 
 
 def count_outcomes(outcomes: Collection[StepOutcome]) -> str:

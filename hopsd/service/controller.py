@@ -17,6 +17,7 @@ from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, bac
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.profile_runs import run_summary
 from hopsd.core.queue.restarts import needless_restarts
+from hopsd.core.snapshot.build import with_racks
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
 from hopsd.learning.learner import Learner
@@ -38,16 +39,24 @@ from hopsd.round.settings import round_settings
 from hopsd.round.under_way import carry_on, read_settled, reasons
 from hopsd.round.window import RoundWindow
 from hopsd.serve import status
+from hopsd.serve.health import HealthService
 from hopsd.service import logs
 from hopsd.service.deadline import WithDeadline
 from hopsd.service.gpu_use import Meter
+from hopsd.service.hung_jobs import HungJobs
+from hopsd.service.idle_jobs import IdleJobs
+from hopsd.service.node_health import NodeHealth
 from hopsd.service.shadow_diary import Diary
+from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.port import Port
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
 
 log = structlog.get_logger()
 
+
+HEALTH_ASK_SECONDS = 30.0
+"""For so long Slurm may take to say how much processor time jobs use, or to drain a node."""
 
 UNSEEN_SECONDS = 900.0
 """What became of the GPUs in a longer time without a look, as while hopsd was off, is not known."""
@@ -125,6 +134,11 @@ class Controller:
         self._config = self._wanted = config
         self._policy = WithDeadline(get_policy(config.plan.policy))
         self._learner = Learner(store, config.knowledge.report_dir)
+        self._hung_jobs = HungJobs(store)
+        commands = SlurmCommands(HEALTH_ASK_SECONDS)
+        self._idle_jobs = IdleJobs(store, commands)
+        self.health = HealthService(store)
+        self._node_health = NodeHealth(store, self.health, commands)
         self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
         self.document = self._document("standby", "starting", None)
@@ -250,6 +264,9 @@ class Controller:
             return
         self._count_use(self._seen)
         now = self._seen.reading.now
+        acts = self._config.slurm.port is not PortName.SHADOW and not self._store.control().paused
+        health = replace(self._config.health, drain=self._config.health.drain and acts)
+        self._node_health.look(self.document["nodes"], health, now)
         if not 0.0 <= now - self._pruned < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
             self._store.save_predictions(self.outlook.state())
@@ -360,8 +377,14 @@ class Controller:
         if self._seen is None:
             return ""
         half_life = self._settings.snapshot.estimator.half_life_seconds
+        reading = self._seen.reading
         try:
-            return self._learner.learn(self._seen.reading, half_life)
+            reading = with_racks(reading, self._settings.snapshot.racks)
+            unread = self._learner.learn(reading, half_life)
+            self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
+            others = [job for job in reading.jobs if job.id not in self._hung_jobs.rows()]
+            self._idle_jobs.look(others, self._learner.steps, reading.now)
+            return unread
         except PASS_THROUGH_ERRORS:
             raise
         except Exception as defect:  # a round does not depend on what is learnt now
@@ -451,7 +474,9 @@ class Controller:
             needless_restarts=self._needless,
         )
         try:
-            return status.document(service, self._seen, self._result, self.outlook)
+            hung, idle = self._hung_jobs.rows(), self._idle_jobs.rows()
+            told = status.document(service, self._seen, self._result, self.outlook, hung, idle)
+            return status.with_health(told, self._node_health.slow, self._node_health.lemons)
         except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")
             return status.document(replace(service, error=describe_error(defect)), None, None)

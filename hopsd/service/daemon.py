@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from hopsd.config import Config, SlurmConfig, WebConfig, load
+from hopsd.config import ApiConfig, Config, SlurmConfig, WebConfig, load
 from hopsd.ctl.terminal import printable
 from hopsd.errors import (
     ConfigError,
@@ -30,18 +31,21 @@ from hopsd.errors import (
     StoreUnavailableError,
 )
 from hopsd.formats.health import health_json
+from hopsd.learning.save_reader import SaveReader
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.privacy import Private, Viewer
+from hopsd.rest.server import RestServer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
-from hopsd.serve.health import HealthService
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import LocalServer, Request
 from hopsd.serve.when import when
 from hopsd.service import logs
 from hopsd.service.controller import Controller
 from hopsd.service.signals import SignalInbox
+from hopsd.service.wake import Waker
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
+from hopsd.slurm.activity import read_activity
 from hopsd.slurm.ask import PrivacyReader, slurm_conf
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
@@ -96,7 +100,12 @@ class Daemon:
         commands = SlurmCommands(ASK_SECONDS)
         self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
-        port, why = choose_port(config.slurm, assure=leader.assure, answered=self._alive)
+        port, why = choose_port(
+            config.slurm,
+            assure=leader.assure,
+            answered=self._alive,
+            saves=SaveReader(lambda: self._config.knowledge.report_dir),
+        )
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store
 
@@ -107,7 +116,7 @@ class Daemon:
                 claim()  # else the first tick that reaches both does
             self._controller = Controller(config, port, why, store, leader, claim)
             self._answers = QueryService(self._controller, store, self._privacy, config)
-            self._health = HealthService(store)
+            self._waker = Waker(partial(read_activity, commands))
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
@@ -115,9 +124,11 @@ class Daemon:
             server = LocalServer(config.daemon.socket, self._answer, turns)
             self._metrics = Metrics(config)
             web = Web(config.web, self._answers, turns)
+            rest = RestServer(config.api, self._answer, turns)
             try:
                 self._loop()
             finally:
+                rest.close()
                 web.close()
                 self._metrics.close()
                 server.close()
@@ -129,6 +140,7 @@ class Daemon:
         scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(1)}, timezone=UTC)
         scheduler.add_listener(self._on_late, EVENT_JOB_MAX_INSTANCES)
         self._schedule(scheduler)
+        self._scheduler = scheduler
         scheduler.start()
         self._notify.notify("READY=1")
         watchdog = watchdog_seconds()
@@ -187,7 +199,8 @@ class Daemon:
         return not late and self._controller.failing < FAILING_TICKS
 
     def _tick(self) -> None:
-        sentence = self._controller.tick()
+        with self._waker.look():
+            sentence = self._controller.tick()
         if self._metrics is not None:
             told = self._controller
             self._metrics.after_tick(told.document, told.result, told.backing_off, self._config)
@@ -201,8 +214,13 @@ class Daemon:
         self._seen_alive = time.monotonic()
 
     def _carry_on(self) -> None:
-        """Do what is due for steps under way; one thread does this and the ticks."""
+        """Do what is due for steps under way, and see whether a tick is worth it before its time.
+        One thread does this and the ticks.
+        """
         self._controller.carry_on()
+        seconds = self._config.daemon.wake_seconds
+        if self._waker.due(seconds, self._controller.document):
+            self._scheduler.modify_job(TICK, next_run_time=datetime.now(UTC))
 
     def _on_late(self, event: JobSubmissionEvent) -> None:
         if event.job_id == TICK:
@@ -261,7 +279,7 @@ class Daemon:
     def _health_of_nodes(self, request: Request) -> Any:
         if self._viewer(request).hides(Private.NODES):
             raise HopsError("what nodes are like is private here: ask root or Slurm's operators")
-        return health_json(self._health.health(self._answers.document["nodes"]))
+        return health_json(self._controller.health.health(self._answers.document["nodes"]))
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)
@@ -311,6 +329,7 @@ RESTART_KEYS = (
     "database.dsn",
     "metrics.listen",
     *(f"web.{setting.name}" for setting in fields(WebConfig)),
+    *(f"api.{setting.name}" for setting in fields(ApiConfig)),
     *(f"slurm.{setting.name}" for setting in fields(SlurmConfig)),
 )
 """Settings that a reload does not change in a running daemon."""

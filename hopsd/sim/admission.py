@@ -30,19 +30,21 @@ def admitted(
     Raises:
         InputError: no job is left, or a job is impossible.
     """
-    known = {server.name for server in cluster.servers}
+    server_names = {server.name for server in cluster.servers}
     for name, factors in workload.server_factor.items():
-        unknown = sorted(set(factors) - known)
+        unknown = sorted(set(factors) - server_names)
         if unknown:
             raise InputError(f"server_factor.{name}: the cluster has no node {unknown[0]!r}")
     _check_comments(cluster, workload)
     refused = unplaceable(cluster, workload)
-    out = set(refused)
-    left = replace(workload, jobs=tuple(job for job in workload.jobs if job.id not in out))
-    if not left.jobs:
-        raise InputError("the workload has no job" + " that fits the cluster" * bool(out))
-    _check_times(cluster, left, _span(round_seconds))
-    return left, refused
+    refused_ids = set(refused)
+    admitted_workload = replace(
+        workload, jobs=tuple(job for job in workload.jobs if job.id not in refused_ids)
+    )
+    if not admitted_workload.jobs:
+        raise InputError("the workload has no job" + " that fits the cluster" * bool(refused_ids))
+    _check_times(cluster, admitted_workload, _span(round_seconds))
+    return admitted_workload, refused
 
 
 def horizon(workload: Workload, round_seconds: float) -> float:

@@ -46,8 +46,8 @@ def _down(failures: Sequence[Failure], now: float) -> set[NodeName | None]:
 
 def lost_gpus(cluster: Cluster, failures: Sequence[Failure], now: float) -> int:
     """GPUs of the servers that are down."""
-    down = _down(failures, now)
-    return sum(server.gpus for server in cluster.servers if server.name in down)
+    down_nodes = _down(failures, now)
+    return sum(server.gpus for server in cluster.servers if server.name in down_nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,11 @@ class VirtualCluster(InstantPort):
         self._usage = Usage(self.shares)
         for server in self.cluster.servers:
             self._nodes[server.name] = NodeReading(
-                server.name, server.gpu_type, server.gpus, cores=server.gpus
+                server.name,
+                server.gpu_type,
+                server.gpus,
+                cores=server.gpus,
+                switches=server.switches,
             )
             self._idle[server.name] = server.gpus
         for i, job in enumerate(self.workload.jobs):
@@ -313,6 +317,7 @@ class VirtualCluster(InstantPort):
             submit=spec.submit,
             hold=Hold.HOPS,
             dependency=self._early(spec),
+            asked=spec.asked,
         )
         self._jobs[spec.id] = _VirtualJob(spec, spec.samples, reading)
         self._users[spec.id] = spec.user
@@ -324,14 +329,14 @@ class VirtualCluster(InstantPort):
 
     def _place(self, job: _VirtualJob, target: Allocation) -> None:
         self._check(job, target)
-        before = self._before(job)
+        previous = self._before(job)
         for node, gpus in target:
             self._idle[node] -= gpus
         job.rate = self._speeds.rate(job.spec.workload, target)
-        if before.reading.allocation == target:
-            self._go_on(job, before)
+        if previous.reading.allocation == target:
+            self._go_on(job, previous)
         else:
-            self._start(job, before, target)
+            self._start(job, previous, target)
         job.version += 1
         end = job.trains_from + job.remaining / job.rate
         heapq.heappush(self._events, (end, _Kind.END, 0, job.spec.id, job.version))
@@ -341,9 +346,9 @@ class VirtualCluster(InstantPort):
             job.before = _Before(self.now, job.started, job.reading, job.trains_from, job.remaining)
         return job.before
 
-    def _start(self, job: _VirtualJob, before: _Before, target: Allocation) -> None:
+    def _start(self, job: _VirtualJob, previous: _Before, target: Allocation) -> None:
         settings = self.settings
-        overhead = settings.restart_of(job.spec) if before.started else settings.profiling_seconds
+        overhead = settings.restart_of(job.spec) if previous.started else settings.profiling_seconds
         job.trains_from = self.now + self.planning_seconds + overhead
         job.started = True
         job.reading = replace(
@@ -352,16 +357,16 @@ class VirtualCluster(InstantPort):
             hold=Hold.NONE,
             start=self.now,
             allocation=target,
-            restarts=before.reading.restarts + before.started,
+            restarts=previous.reading.restarts + previous.started,
         )
         self._note(job.spec.id, target)
 
-    def _go_on(self, job: _VirtualJob, before: _Before) -> None:
+    def _go_on(self, job: _VirtualJob, previous: _Before) -> None:
         """One plan took its GPUs, another of the same instant gives them back: it never left."""
-        job.trains_from, job.remaining = before.trains_from, before.remaining
-        job.reading = replace(before.reading, restarts=job.reading.restarts)
-        now = bisect_left(self.changes, self.now, key=lambda change: change.time)
-        self.changes[now:] = [c for c in self.changes[now:] if c.job != job.spec.id]
+        job.trains_from, job.remaining = previous.trains_from, previous.remaining
+        job.reading = replace(previous.reading, restarts=job.reading.restarts)
+        position = bisect_left(self.changes, self.now, key=lambda change: change.time)
+        self.changes[position:] = [c for c in self.changes[position:] if c.job != job.spec.id]
 
     def _check(self, job: _VirtualJob, target: Allocation) -> None:
         if target.gpus not in job.spec.reqs:
@@ -382,9 +387,9 @@ class VirtualCluster(InstantPort):
 
     def _leave(self, job: _VirtualJob) -> None:
         """Vacate because of a plan."""
-        before = self._before(job)
+        previous = self._before(job)
         self._vacate(job)
-        job.started = before.started
+        job.started = previous.started
 
     def _vacate(self, job: _VirtualJob, lost: float = 0.0) -> None:
         job.remaining = min(job.spec.samples, job.remaining - job.trained(self.now) + lost)
@@ -424,8 +429,8 @@ class VirtualCluster(InstantPort):
             hit = job.spec.id == failure.job or failure.server in job.reading.allocation.nodes
             if hit and job.rate:
                 trained = max(0.0, self.now - job.trains_from)
-                kept = trained % self.settings.checkpoint_seconds
-                self._vacate(job, lost=min(job.rate * kept, job.trained(self.now)))
+                unsaved_seconds = trained % self.settings.checkpoint_seconds
+                self._vacate(job, lost=min(job.rate * unsaved_seconds, job.trained(self.now)))
                 job.before = None
                 self._note(job.spec.id, Allocation())
 

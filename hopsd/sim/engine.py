@@ -198,9 +198,9 @@ class Simulation:
 
         def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
             began = perf_counter()
-            made = policy(snapshot, settings)
-            self.port.planning_seconds = made.seconds.get("total", perf_counter() - began)
-            return made
+            new_plan = policy(snapshot, settings)
+            self.port.planning_seconds = new_plan.seconds.get("total", perf_counter() - began)
+            return new_plan
 
         return plan
 
@@ -210,8 +210,8 @@ class Simulation:
         The expected ends of moved jobs do not count: with restarts longer than a round, a policy
         may move jobs for ever.
         """
-        moved = len(self.port.changes) > changes
-        to_come = self.port.news_to_come if moved else self.port.next_event is not None
+        any_change = len(self.port.changes) > changes
+        to_come = self.port.news_to_come if any_change else self.port.next_event is not None
         return to_come or self.port.trained > trained
 
     @property
@@ -246,13 +246,17 @@ class Simulation:
     def _next_look(self) -> float:
         """When the scheduler sees something to plan for; infinity: never again."""
         event, now = self.port.next_event, self.port.now
-        due = self._early_end()
-        if due <= now:
-            due = math.inf
+        next_time = self._early_end()
+        if next_time <= now:
+            next_time = math.inf
         if event is not None:
-            due = min(due, event)
+            next_time = min(next_time, event)
         tick = self._settings.refresh_seconds
-        return due if tick <= 0 or due == math.inf else max(due, math.ceil(due / tick) * tick)
+        return (
+            next_time
+            if tick <= 0 or next_time == math.inf
+            else max(next_time, math.ceil(next_time / tick) * tick)
+        )
 
     def _early_end(self) -> float:
         """When the round may end early, for idle GPUs or for jobs that have come; infinity: there
@@ -261,16 +265,18 @@ class Simulation:
         if not self._ends_early:
             return math.inf
         window, length = self._window, self._settings.round_seconds
-        at = window.may_end(length)
-        wastes = window.wastes(self.port.idle_gpus, self.port.gpus, max(at, self.port.now), length)
+        earliest = window.may_end(length)
+        wastes = window.wastes(
+            self.port.idle_gpus, self.port.gpus, max(earliest, self.port.now), length
+        )
         comes = any(job.submit > self._heard for job in self.port.waiting())
-        return at if wastes or comes else math.inf
+        return earliest if wastes or comes else math.inf
 
     def _note_window(self, window: RoundWindow) -> None:
         """Note the window after a plan. A job too long to end the round now stays too long."""
         now, self._window = self.port.now, window
-        asked = now >= window.may_end(self._settings.round_seconds)
-        self._heard = now if asked else max(self._heard, window.start)
+        is_due = now >= window.may_end(self._settings.round_seconds)
+        self._heard = now if is_due else max(self._heard, window.start)
 
     def _fill(self) -> None:
         """Further plans over idle GPUs until one places nothing."""
@@ -292,10 +298,10 @@ class Simulation:
 
     def _learn(self) -> None:
         """The speeds that jobs have reported since their last start, each shape's once a node."""
-        known = {
+        measured_shapes = {
             (r.workload, r.gpu_type, r.node, r.gpus, r.nodes) for r in self._store.known.records
         }
-        least = self._round.snapshot.estimator.min_records
+        min_records = self._round.snapshot.estimator.min_records
         for record in self.port.reports():
             if (
                 record.workload,
@@ -303,8 +309,8 @@ class Simulation:
                 record.node,
                 record.gpus,
                 record.nodes,
-            ) not in known:
-                self._store.add_throughput([record] * least)
+            ) not in measured_shapes:
+                self._store.add_throughput([record] * min_records)
 
     def _plan(self, window: RoundWindow | None) -> int:
         """Run one round of the daemon; returns how many steps it took."""

@@ -19,17 +19,21 @@ from hopsd.sim.speed import Speeds
 def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
     """One entry per job, in the workload's order."""
     nodes, jobs = _nodes(cluster), jobs_of(workload)
-    speeds, expected, able = Speeds(cluster, workload), ages(jobs, nodes), Able(pools_of(nodes))
+    speeds, expected_seconds, filter_ = (
+        Speeds(cluster, workload),
+        ages(jobs, nodes),
+        Able(pools_of(nodes)),
+    )
     facts = []
     for spec, job in zip(workload.jobs, jobs, strict=True):
-        age = expected[job.id]
+        age = expected_seconds[job.id]
         facts.append(
             JobFacts(
                 id=spec.id,
                 submit=spec.submit,
                 age=age,
                 gpu_seconds=age * sum(spec.reqs) / len(spec.reqs),
-                mean_gpu_seconds=_mean_gpu_seconds(job, spec.samples, able),
+                mean_gpu_seconds=_mean_gpu_seconds(job, spec.samples, filter_),
                 gpus_max=max(spec.reqs),
                 rate=partial(speeds.rate, spec.workload),
             )
@@ -37,17 +41,17 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
     return facts
 
 
-def _mean_gpu_seconds(job: Job, samples: float, able: Able) -> float:
+def _mean_gpu_seconds(job: Job, samples: float, filter_: Able) -> float:
     """Time on one GPU of the mean speed of all that the job could get; infinite if none."""
-    pools = list(able.pools(job))
+    pools = list(filter_.pools(job))
     speed = sum(pool.gpus * single_gpu(job, pool.gpu_type) for pool in pools)
     return samples * sum(pool.gpus for pool in pools) / speed if speed > 0.0 else inf
 
 
 def unplaceable(cluster: Cluster, workload: Workload) -> list[JobId]:
     """Jobs whose smallest requirement no idle server or group of servers can hold."""
-    able = Able(pools_of(_nodes(cluster)))
-    return [job.id for job in jobs_of(workload) if not able(job)]
+    filter_ = Able(pools_of(_nodes(cluster)))
+    return [job.id for job in jobs_of(workload) if not filter_(job)]
 
 
 def _nodes(cluster: Cluster) -> list[Node]:

@@ -47,12 +47,12 @@ def gantt(cluster: Cluster, changes: Sequence[Change], rounds: Sequence[RoundSta
 
 def _in_order(changes: Sequence[Change]) -> list[tuple[JobId, Hold, bool]]:
     """Stretches ordered by start, each with whether the job had run before."""
-    found = [
+    holds_by_node = [
         (job, hold, number > 0)
         for job, holds in holds_by_job(changes).items()
         for number, hold in enumerate(holds)
     ]
-    return sorted(found, key=lambda f: (f[1].start, f[1].end, f[0]))
+    return sorted(holds_by_node, key=lambda f: (f[1].start, f[1].end, f[0]))
 
 
 def _take(lanes: list[float], hold: Hold, gpus: int) -> list[int]:
@@ -64,12 +64,12 @@ def _take(lanes: list[float], hold: Hold, gpus: int) -> list[int]:
 
 
 def _bar(job: JobId, hold: Hold, top: float, start: float, scale: float, *, restarted: bool) -> str:
-    left = LEFT + (hold.start - start) * scale
+    x = LEFT + (hold.start - start) * scale
     width = max(0.4, (hold.end - hold.start) * scale)
     hue = crc32(job.encode()) % 360
-    edge = f'<rect x="{left:.1f}" y="{top}" width="1" height="{GPU_HEIGHT - 1}"/>'
+    edge = f'<rect x="{x:.1f}" y="{top}" width="1" height="{GPU_HEIGHT - 1}"/>'
     return (
-        f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{GPU_HEIGHT - 1}"'
+        f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{GPU_HEIGHT - 1}"'
         f' fill="hsl({hue} 55% 62%)"><title>job {escape(job)} on {escape(str(hold.allocation))},'
         f" {hold.start / 3600:.2f} h to {hold.end / 3600:.2f} h</title></rect>"
         + (edge if restarted else "")
@@ -85,16 +85,16 @@ def _strips(rounds: Sequence[RoundState], start: float, scale: float, end: float
     )
     for number, (label, colour, values) in enumerate(rows):
         base = (number + 1) * STRIP + 4
-        most = max(values, default=0) or 1
+        maximum = max(values, default=0) or 1
         parts.append(f'<text x="{LEFT - 6}" y="{base - 6}" text-anchor="end">{label}</text>')
         for i, value in enumerate(values):
-            left = LEFT + (max(rounds[i].time, start) - start) * scale
-            until = rounds[i + 1].time if i + 1 < len(rounds) else end
-            height = (STRIP - 6) * value / most
+            x = LEFT + (max(rounds[i].time, start) - start) * scale
+            end_time = rounds[i + 1].time if i + 1 < len(rounds) else end
+            height = (STRIP - 6) * value / maximum
             if value:
                 parts.append(
-                    f'<rect x="{left:.1f}" y="{base - height:.1f}" fill="{colour}"'
-                    f' width="{max(0.5, (until - rounds[i].time) * scale):.1f}"'
+                    f'<rect x="{x:.1f}" y="{base - height:.1f}" fill="{colour}"'
+                    f' width="{max(0.5, (end_time - rounds[i].time) * scale):.1f}"'
                     f' height="{height:.1f}"><title>{value}</title></rect>'
                 )
     return "".join(parts)
@@ -105,9 +105,9 @@ def _hours(start: float, end: float, scale: float, top: float) -> str:
     step = next((s for s in (0.1, 0.25, 0.5, 1, 2, 5, 10, 24, 48, 168) if hours / s <= 16), 720)
     parts = []
     for number in range(int(hours / step) + 1):
-        at = LEFT + number * step * 3600.0 * scale
+        x = LEFT + number * step * 3600.0 * scale
         parts.append(
-            f'<path d="M{at:.1f} {top}v5" stroke="#888"/>'
-            f'<text x="{at:.1f}" y="{top + 18}" text-anchor="middle">{number * step:g} h</text>'
+            f'<path d="M{x:.1f} {top}v5" stroke="#888"/>'
+            f'<text x="{x:.1f}" y="{top + 18}" text-anchor="middle">{number * step:g} h</text>'
         )
     return "".join(parts)

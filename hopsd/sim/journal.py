@@ -104,17 +104,17 @@ def _changes(snapshot: Snapshot, plan: Plan) -> dict[JobId, dict[NodeName, int]]
     """
     nowhere = Allocation()
     return {
-        job.id: placed.as_dict()
+        job.id: allocation.as_dict()
         for job in snapshot.jobs
-        if (placed := plan.placements.get(job.id, nowhere)) != job.running
+        if (allocation := plan.placements.get(job.id, nowhere)) != job.running
     }
 
 
 def _placements(snapshot: Snapshot, changes: dict[str, dict[str, int]]) -> dict[JobId, Allocation]:
     """The plan's, from its changes."""
-    placed = {job.id: job.running for job in snapshot.jobs}
-    placed |= {JobId(job): Allocation.of(there) for job, there in changes.items()}
-    return {job: there for job, there in placed.items() if there}
+    placements = {job.id: job.running for job in snapshot.jobs}
+    placements |= {JobId(job): Allocation.of(allocation) for job, allocation in changes.items()}
+    return {job: allocation for job, allocation in placements.items() if allocation}
 
 
 @contextmanager

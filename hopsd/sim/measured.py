@@ -87,30 +87,30 @@ def measured_workload(
     return generate(cluster, usable, kinds, MIX_512, jobs or JOBS, rate, seed)
 
 
-def _read_key(key: str, within: Item) -> tuple[WorkloadName, int, int]:
-    found = _KEY.fullmatch(key)
-    if found is None:
-        raise FormatError(f"{within.path}: {key!r} is no key such as \"('LM (batch size 5)', 2)\"")
-    return *named(found["model"]), int(found["gpus"])
+def _read_key(key: str, item: Item) -> tuple[WorkloadName, int, int]:
+    match = _KEY.fullmatch(key)
+    if match is None:
+        raise FormatError(f"{item.path}: {key!r} is no key such as \"('LM (batch size 5)', 2)\"")
+    return *named(match["model"]), int(match["gpus"])
 
 
 def named(model: str) -> tuple[WorkloadName, int]:
     """The workload and the batch size of a model as Gavel names it, ``LM (batch size 5)``."""
-    found = _MODEL.fullmatch(model)
-    if found is None:
+    match = _MODEL.fullmatch(model)
+    if match is None:
         raise FormatError(f"{model!r} names no model")
-    batch = int(found["batch"] or 1)
-    name = found["name"].replace(" ", "_") + (f"-{batch}" if found["batch"] else "")
+    batch = int(match["batch"] or 1)
+    name = match["name"].replace(" ", "_") + (f"-{batch}" if match["batch"] else "")
     return WorkloadName(name), batch
 
 
 def _alone(entry: Item) -> float:
-    for other, steps in entry.entries():
-        if other == "null":
+    for partner, steps in entry.entries():
+        if partner == "null":
             return steps.number(minimum=0.0)
     raise FormatError(f"{entry.path}.null: missing")
 
 
 def _table(measured: Mapping[str, Mapping[int, float]]) -> ThroughputTable:
-    apart = {n: rate for n, rate in measured.get("apart", {}).items() if n > 1}
-    return ThroughputTable(dict(sorted(measured["together"].items())), apart, "measured")
+    distributed = {n: rate for n, rate in measured.get("apart", {}).items() if n > 1}
+    return ThroughputTable(dict(sorted(measured["together"].items())), distributed, "measured")

@@ -129,18 +129,18 @@ def holds_by_job(changes: Sequence[Change]) -> dict[JobId, list[Hold]]:
     """
     merged: dict[JobId, list[Change]] = {}
     for change in changes:
-        own = merged.setdefault(change.job, [])
-        if own and own[-1].time == change.time and own[-1].placement:
-            own.pop()
-        if not own or own[-1].placement != change.placement:
-            own.append(change)
+        job_holds = merged.setdefault(change.job, [])
+        if job_holds and job_holds[-1].time == change.time and job_holds[-1].placement:
+            job_holds.pop()
+        if not job_holds or job_holds[-1].placement != change.placement:
+            job_holds.append(change)
     horizon = changes[-1].time if changes else 0.0
     holds: dict[JobId, list[Hold]] = {}
-    for job, own in merged.items():
-        ends = [c.time for c in own[1:]] + [horizon]
+    for job, job_holds in merged.items():
+        ends = [c.time for c in job_holds[1:]] + [horizon]
         holds[job] = [
             Hold(c.time, end, c.placement)
-            for c, end in zip(own, ends, strict=True)
+            for c, end in zip(job_holds, ends, strict=True)
             if c.placement and end >= c.time
         ]
     return holds
@@ -180,9 +180,9 @@ def _outcome(
     contention: _Contention,
     gpus: int,
 ) -> JobOutcome:
-    held = sum(h.end - h.start for h in holds)
-    until = horizon if end is None else end
-    wait = max(0.0, until - facts.submit - held)
+    held_seconds = sum(h.end - h.start for h in holds)
+    end_time = horizon if end is None else end
+    wait = max(0.0, end_time - facts.submit - held_seconds)
     share = None if end is None else fair_share(facts, end, contention, gpus)
     return JobOutcome(
         id=facts.id,
@@ -192,11 +192,11 @@ def _outcome(
         wait=wait,
         age=facts.age,
         latency_ratio=wait / facts.age,
-        ftf=None if share is None else (until - facts.submit) * share / facts.mean_gpu_seconds,
-        ftf_eq9=None if share is None else (until - facts.submit) * share / facts.gpu_seconds,
+        ftf=None if share is None else (end_time - facts.submit) * share / facts.mean_gpu_seconds,
+        ftf_eq9=None if share is None else (end_time - facts.submit) * share / facts.gpu_seconds,
         restarts=max(0, len(holds) - 1),
         gpu_seconds_held=sum((h.end - h.start) * h.allocation.gpus for h in holds),
-        seconds_held=held,
+        seconds_held=held_seconds,
     )
 
 
@@ -246,26 +246,26 @@ def round_states(
     facts = {job.id: job for job in jobs}
     finals = {change.job: i for i, change in enumerate(changes)}
     submits = np.sort(np.array([job.submit for job in jobs]))
-    placed: dict[JobId, tuple[int, float]] = {}
-    held, rate, ended, done = 0, 0.0, 0, 0
+    present: dict[JobId, tuple[int, float]] = {}
+    held_gpus, rate, ended_jobs, position = 0, 0.0, 0, 0
     states = []
     for time in times:
-        while done < len(changes) and changes[done].time <= time:
-            change = changes[done]
-            before = placed.pop(change.job, (0, 0.0))
-            after = (0, 0.0)
+        while position < len(changes) and changes[position].time <= time:
+            change = changes[position]
+            previous = present.pop(change.job, (0, 0.0))
+            following = (0, 0.0)
             if change.placement:
-                after = (change.placement.gpus, facts[change.job].rate(change.placement))
-                placed[change.job] = after
-            elif finals[change.job] == done and change.job not in unfinished:
-                ended += 1
-            held += after[0] - before[0]
-            rate += after[1] - before[1]
-            done += 1
-        queued = int(np.searchsorted(submits, time, side="right")) - ended - len(placed)
-        idle = gpus - held - lost(time)
+                following = (change.placement.gpus, facts[change.job].rate(change.placement))
+                present[change.job] = following
+            elif finals[change.job] == position and change.job not in unfinished:
+                ended_jobs += 1
+            held_gpus += following[0] - previous[0]
+            rate += following[1] - previous[1]
+            position += 1
+        queued = int(np.searchsorted(submits, time, side="right")) - ended_jobs - len(present)
+        idle = gpus - held_gpus - lost(time)
         fragments = idle if queued else 0
-        states.append(RoundState(time, queued, len(placed), idle, fragments, max(0.0, rate)))
+        states.append(RoundState(time, queued, len(present), idle, fragments, max(0.0, rate)))
     return states
 
 
@@ -283,7 +283,7 @@ def summarise(
     makespan = max(ends) - min(o.submit for o in outcomes) if ends else 0.0
     ratios = np.array([o.latency_ratio for o in outcomes])
     rhos = np.array([o.ftf for o in outcomes if o.ftf is not None])
-    held = sum(o.gpu_seconds_held for o in outcomes)
+    gpu_seconds = sum(o.gpu_seconds_held for o in outcomes)
     return Summary(
         makespan_h=makespan / 3600.0,
         avg_jct_h=_mean(jcts),
@@ -296,7 +296,7 @@ def summarise(
         max_ftf=float(rhos.max(initial=0.0)),
         max_ftf_eq9=max((o.ftf_eq9 for o in outcomes if o.ftf_eq9 is not None), default=0.0),
         unfair_share=_mean((rhos > 1.0 + ROUNDING).astype(float)),
-        gpu_utilisation=held / (gpus * makespan) if makespan > 0 else 0.0,
+        gpu_utilisation=gpu_seconds / (gpus * makespan) if makespan > 0 else 0.0,
         restarts=restarts,
         restarts_per_job_hour=restarts / hours if hours > 0 else 0.0,
         needless_restarts=needless,

@@ -172,9 +172,9 @@ def _requirements(rng: random.Random, hours: float) -> tuple[int, ...]:
 
 def mean_rate(tables: Mapping[GpuType, ThroughputTable], gpus: Mapping[GpuType, int]) -> float:
     """Samples per second of one GPU for which the hours on it are eq. 9's expectation."""
-    able = {t: n for t, n in gpus.items() if t in tables}
-    seconds_per_sample = sum(n / tables[t].aggregated[1] for t, n in able.items())
-    return sum(able.values()) / seconds_per_sample
+    usable_types = {t: n for t, n in gpus.items() if t in tables}
+    seconds_per_sample = sum(n / tables[t].aggregated[1] for t, n in usable_types.items())
+    return sum(usable_types.values()) / seconds_per_sample
 
 
 def server_factors(

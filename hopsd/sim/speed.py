@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from hopsd.core.speed.throughput import per_gpu
+from hopsd.core.speed.throughput import interpolate, per_gpu
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
@@ -29,6 +29,7 @@ class Speeds:
 
     def __init__(self, cluster: Cluster, workload: Workload) -> None:
         self._type = {server.name: server.gpu_type for server in cluster.servers}
+        self._leaf = {server.name: server.leaf for server in cluster.servers}
         self._workload = workload
         self._known: dict[tuple[WorkloadName, Allocation], float] = {}
         self._safe = _safe_names(tuple(workload.throughput))
@@ -47,15 +48,18 @@ class Speeds:
             self._per_gpu(tables, self._type[node], allocation) * factors.get(node, 1.0)
             for node in allocation.nodes
         ]
-        return min(per_gpu, default=0.0) * allocation.gpus
+        leaves = len({self._leaf[node] for node in allocation.nodes})
+        by_leaves = self._workload.across.get(workload)
+        across = interpolate(by_leaves, leaves) if by_leaves else 1.0
+        return min(per_gpu, default=0.0) * allocation.gpus * across
 
     def _per_gpu(
-        self, tables: Mapping[GpuType, ThroughputTable], gpu_type: GpuType, where: Allocation
+        self, tables: Mapping[GpuType, ThroughputTable], gpu_type: GpuType, allocation: Allocation
     ) -> float:
         table = tables.get(gpu_type)
         if table is None:
             return 0.0
-        return per_gpu(table, where.gpus, len(where.nodes))
+        return per_gpu(table, allocation.gpus, len(allocation.nodes))
 
     def safe_name(self, workload: WorkloadName) -> WorkloadName:
         """A name that a job's comment may carry."""
@@ -67,4 +71,5 @@ class Speeds:
             self._safe[name]: factor for name, factor in self._workload.server_factor.items()
         }
         tables = {self._safe[name]: t for name, t in self._workload.throughput.items()}
-        return Knowledge(tables=tables, server_factor=factors)
+        across = {self._safe[name]: of_leaves for name, of_leaves in self._workload.across.items()}
+        return Knowledge(tables=tables, server_factor=factors, across=across)

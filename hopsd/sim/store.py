@@ -37,10 +37,10 @@ class MemoryStore:
         return self._jobs
 
     def save_jobs(self, records: Iterable[JobRecord]) -> None:
-        saved = self._jobs | {record.id: record for record in records}
+        jobs = self._jobs | {record.id: record for record in records}
         if self.past_runs:
-            self._ended += [record for record in saved.values() if record.end is not None]
-        self._jobs = {job: record for job, record in saved.items() if record.end is None}
+            self._ended += [record for record in jobs.values() if record.end is not None]
+        self._jobs = {job: record for job, record in jobs.items() if record.end is None}
 
     def report(self, samples_done: Mapping[JobId, float]) -> None:
         """Record what running jobs report, and what their restarts cost."""

@@ -92,8 +92,8 @@ def result_of(
     """The figures of one policy's run."""
     facts, gpus = facts_of(cluster, workload), cluster.gpus
     outcomes = job_outcomes(run.changes, facts, gpus, run.unfinished)
-    lost = partial(lost_gpus, cluster, failures)
-    states = round_states(run.changes, facts, gpus, run.rounds, lost, run.unfinished)
+    lost_at = partial(lost_gpus, cluster, failures)
+    states = round_states(run.changes, facts, gpus, run.rounds, lost_at, run.unfinished)
     return Result(
         policy=name,
         changes=run.changes,
@@ -109,15 +109,15 @@ def result_of(
 def _first_plans(run: Run) -> tuple[PlanMade, ...]:
     """Each round's first plan; where none was made, an empty one that took no time."""
     first: dict[float, PlanMade] = {}
-    for made in run.plans:
-        first.setdefault(run.rounds[bisect_right(run.rounds, made.time) - 1], made)
+    for plan_made in run.plans:
+        first.setdefault(run.rounds[bisect_right(run.rounds, plan_made.time) - 1], plan_made)
     return tuple(first.get(start, PlanMade(start, 0.0, 0.0, 0)) for start in run.rounds)
 
 
 def figures(result: Result) -> dict[str, Any]:
     """The object that ``--json`` prints for one policy."""
-    seconds = np.array([made.seconds for made in result.first_plans])
-    gaps = np.array([made.gap for made in result.first_plans])
+    seconds = np.array([plan_made.seconds for plan_made in result.first_plans])
+    gaps = np.array([plan_made.gap for plan_made in result.first_plans])
     return {
         **asdict(result.summary),
         "solve_seconds": {"median": percentile(seconds, 50), "p99": percentile(seconds, 99)},
@@ -172,9 +172,9 @@ def _job_rows(result: Result) -> Iterable[Sequence[object]]:
 
 
 def _round_rows(result: Result) -> Iterable[Sequence[object]]:
-    for state, made in zip(result.rounds, result.first_plans, strict=True):
+    for state, plan_made in zip(result.rounds, result.first_plans, strict=True):
         yield (result.policy, state.time, state.queued, state.running, state.idle,
-               state.fragments, state.throughput, made.seconds, made.gap)  # fmt: skip
+               state.fragments, state.throughput, plan_made.seconds, plan_made.gap)  # fmt: skip
 
 
 def _prediction_rows(result: Result) -> Iterable[Sequence[object]]:

@@ -74,16 +74,16 @@ def chart(
 
 def distribution(title: str, label: str, values: Mapping[str, Sequence[float]]) -> str:
     """Cumulative distributions; logarithmic axis if values differ by a factor above 100."""
-    every = [v for some in values.values() for v in some]
+    every = [v for series in values.values() for v in series]
     high = max(every, default=1.0) or 1.0
     positive = sorted(v for v in every if v > 0) or [1.0]
     middle = positive[len(positive) // 10]
     log = high / max(middle, 1e-9) > 100
     x = Axis(label, max(middle / 3, high * 1e-6) if log else 0.0, high, log)
     lines = {
-        name: [(v, (i + 1) / len(some)) for i, v in enumerate(sorted(some))]
-        for name, some in values.items()
-        if some
+        name: [(v, (i + 1) / len(series)) for i, v in enumerate(sorted(series))]
+        for name, series in values.items()
+        if series
     }
     y = Axis("share of jobs", 0.0, 1.0)
     return chart(title, x, y, lines, steps=True, legend_below=True)
@@ -104,13 +104,17 @@ def _frame(title: str, x: Axis, y: Axis) -> str:
         ),
     ]
     for tick in x.ticks():
-        at = _x(x, tick)
-        parts.append(f'<path d="M{at:.1f} {bottom}v4" stroke="#888"/>')
-        parts.append(f'<text x="{at:.1f}" y="{bottom + 16}" text-anchor="middle">{tick:.6g}</text>')
+        position = _x(x, tick)
+        parts.append(f'<path d="M{position:.1f} {bottom}v4" stroke="#888"/>')
+        parts.append(
+            f'<text x="{position:.1f}" y="{bottom + 16}" text-anchor="middle">{tick:.6g}</text>'
+        )
     for tick in y.ticks():
-        at = _y(y, tick)
-        parts.append(f'<path d="M{LEFT} {at:.1f}H{right}" stroke="#e6e6e6"/>')
-        parts.append(f'<text x="{LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{tick:.6g}</text>')
+        position = _y(y, tick)
+        parts.append(f'<path d="M{LEFT} {position:.1f}H{right}" stroke="#e6e6e6"/>')
+        parts.append(
+            f'<text x="{LEFT - 5}" y="{position + 4:.1f}" text-anchor="end">{tick:.6g}</text>'
+        )
     return "".join(parts)
 
 
@@ -125,11 +129,11 @@ def _y(axis: Axis, value: float) -> float:
 def _path(x: Axis, y: Axis, points: Points, *, steps: bool) -> str:
     parts = []
     for number, (a, b) in enumerate(points):
-        at, up = f"{_x(x, a):.1f}", f"{_y(y, b):.1f}"
+        x_text, y_text = f"{_x(x, a):.1f}", f"{_y(y, b):.1f}"
         if number == 0:
-            parts.append(f"M{at} {up}")
+            parts.append(f"M{x_text} {y_text}")
         elif steps:
-            parts.append(f"H{at}V{up}")
+            parts.append(f"H{x_text}V{y_text}")
         else:
-            parts.append(f"L{at} {up}")
+            parts.append(f"L{x_text} {y_text}")
     return "".join(parts)

@@ -124,18 +124,18 @@ class LaneSimulation:
         submits = sorted({job.spec.submit for job in self._jobs})
         index = math.floor(submits[0] / length) if submits else 0
         now = index * length
-        left = list(self._jobs)
-        while left and now < self._settings.horizon:
+        unfinished = list(self._jobs)
+        while unfinished and now < self._settings.horizon:
             start, end = index * length, (index + 1) * length
             rounds += [start] if now == start else []
-            until = min([end, *(s for s in submits if s > now)])
-            present = [job for job in left if job.spec.submit <= now]
+            end_time = min([end, *(s for s in submits if s > now)])
+            present = [job for job in unfinished if job.spec.submit <= now]
             if present:
-                self._plan(present, now, until)
-            left = [job for job in left if job.left > 0.0]
+                self._plan(present, now, end_time)
+            unfinished = [job for job in unfinished if job.left > 0.0]
             if self._progress is not None:
-                self._progress(now, len(self._jobs) - len(left), len(self._jobs))
-            now, index = until, index + (until == end)
+                self._progress(now, len(self._jobs) - len(unfinished), len(self._jobs))
+            now, index = end_time, index + (end_time == end)
         changes = sorted(
             (change for job in self._jobs for change in _timeline(job)), key=lambda c: c.time
         )
@@ -143,21 +143,21 @@ class LaneSimulation:
             tuple(changes),
             tuple(rounds),
             tuple(self._plans),
-            len(self._jobs) - len(left),
-            frozenset(job.spec.id for job in left),
+            len(self._jobs) - len(unfinished),
+            frozenset(job.spec.id for job in unfinished),
             perf_counter() - began,
         )
 
     def _training(self, spec: WorkloadJob) -> _Training:
         if spec.phase or not spec.preemptible:
-            why = "waits for others of its app" if spec.phase else "may not be preempted"
-            raise InputError(f"job {spec.id} {why}: its tasks cannot take turns with others'")
+            reason = "waits for others of its app" if spec.phase else "may not be preempted"
+            raise InputError(f"job {spec.id} {reason}: its tasks cannot take turns with others'")
         tables = self._workload.throughput[spec.workload]
         gpus = sum(self._types[gpu.kind] in tables for gpu in self._gpus)
-        able = [k for k in spec.reqs if k <= gpus]
-        if not able:
+        feasible_counts = [k for k in spec.reqs if k <= gpus]
+        if not feasible_counts:
             raise InputError(f"job {spec.id} fits nowhere, even on an idle cluster")
-        scale = median_low(able)
+        scale = median_low(feasible_counts)
         if scale > 1 and not all(tables[t].distributed for t in self._types if t in tables):
             raise InputError(
                 f"job {spec.id} cannot train on several servers: its tasks cannot take turns"
@@ -174,20 +174,22 @@ class LaneSimulation:
         """Make a schedule, and carry out what of it begins before ``until``."""
         began = perf_counter()
         instance = self._instance(jobs, now)
-        made = schedule(instance, self._scheduler, INTERVALS)
-        total = made.weighted_completion(instance)
+        task_schedule = schedule(instance, self._scheduler, INTERVALS)
+        total = task_schedule.weighted_completion(instance)
         seconds = perf_counter() - began
-        begun = self._play(jobs, instance, made, now, until)
-        self._plans.append(PlanMade(now, seconds, 1.0 - made.lower_bound / total, begun))
+        begun_tasks = self._play(jobs, instance, task_schedule, now, until)
+        self._plans.append(
+            PlanMade(now, seconds, 1.0 - task_schedule.lower_bound / total, begun_tasks)
+        )
 
     def _instance(self, jobs: Sequence[_Training], now: float) -> Instance:
         """What is left of ``jobs``, in seconds from ``now``."""
-        left, scale = np.array([j.left for j in jobs]), np.array([j.scale for j in jobs])
+        remaining, scale = np.array([j.left for j in jobs]), np.array([j.scale for j in jobs])
         speeds = np.array([j.speeds for j in jobs])
-        pieces = left / (scale * speeds.max(axis=1) * TASK_SECONDS)
+        pieces = remaining / (scale * speeds.max(axis=1) * TASK_SECONDS)
         rounds = np.clip(np.ceil(pieces), 1, ROUNDS_MAX).astype(np.int64)
         with np.errstate(divide="ignore"):
-            train = (left / (scale * rounds))[:, None] / speeds
+            train = (remaining / (scale * rounds))[:, None] / speeds
         return Instance(
             arrival=np.array([max(0.0, j.synced - now) for j in jobs]),
             weight=np.ones(len(jobs)),
@@ -203,35 +205,35 @@ class LaneSimulation:
         self,
         jobs: Sequence[_Training],
         instance: Instance,
-        made: Schedule,
+        task_schedule: Schedule,
         now: float,
         until: float,
     ) -> int:
         """Have GPUs train their tasks in the schedule's order; returns how many rounds begin."""
         first, scale = instance.first_task.tolist(), instance.scale.tolist()
         owner, round_of = instance.job_of_task.tolist(), instance.round_of_task.tolist()
-        place = made.gpu.tolist()
+        place = task_schedule.gpu.tolist()
         rounds = instance.rounds.tolist()
         piece = [j.left / (k * r) for j, k, r in zip(jobs, scale, rounds, strict=True)]
         current: dict[int, _Round] = {}
-        begun, stopped = 0, set[int]()
-        for task in np.argsort(made.start, kind="stable").tolist():
+        begun_tasks, stopped_jobs = 0, set[int]()
+        for task in np.argsort(task_schedule.start, kind="stable").tolist():
             n, gpu = owner[task], self._gpus[place[task]]
             job, r = jobs[n], round_of[task]
-            if n in stopped:
+            if n in stopped_jobs:
                 continue
             if n not in current or r != current[n].number:
                 if max(now, job.synced, gpu.free) >= until:
-                    stopped.add(n)
+                    stopped_jobs.add(n)
                     continue
-                own = place[first[n] + r * scale[n] : first[n] + (r + 1) * scale[n]]
-                servers = len({self._gpus[m].server.name for m in own})
+                round_tasks = place[first[n] + r * scale[n] : first[n] + (r + 1) * scale[n]]
+                servers = len({self._gpus[m].server.name for m in round_tasks})
                 current[n] = _Round(r, piece[n], servers, job.synced, self._start_seconds(job))
                 last = r + 1 == rounds[n]
                 job.left = 0.0 if last else job.left - piece[n] * scale[n]
-                begun += 1
+                begun_tasks += 1
             self._train(job, gpu, current[n], now)
-        return begun
+        return begun_tasks
 
     def _train(self, job: _Training, gpu: _Gpu, task: _Round, now: float) -> None:
         """One task, not before ``now``, with what the change of job takes first."""
@@ -262,9 +264,9 @@ def _timeline(job: _Training) -> Iterator[Change]:
     for start, end, server in job.holds:
         moments.setdefault(start, Counter())[server] += 1
         moments.setdefault(end, Counter())[server] -= 1
-    held: Counter[NodeName] = Counter()
+    gpus_by_node: Counter[NodeName] = Counter()
     for moment in sorted(moments):
         change = moments[moment]
         if any(change.values()):
-            held.update(change)
-            yield Change(moment, job.spec.id, Allocation.of(held))
+            gpus_by_node.update(change)
+            yield Change(moment, job.spec.id, Allocation.of(gpus_by_node))

@@ -47,46 +47,48 @@ class Usage:
         """The factors in the form of a Slurm reading."""
         if not self._shares:
             return NO_RULES
-        found = {
+        rules_by_user = {
             ("", user, ""): Association("", user, share=factor)
             for user, factor in self.factors(now).items()
         }
-        return SiteRules(associations=found)
+        return SiteRules(associations=rules_by_user)
 
     def _count(self, now: float) -> None:
-        passed, self._at = now - self._at, now
-        if passed <= 0:
+        seconds, self._at = now - self._at, now
+        if seconds <= 0:
             return
         for user in self._used:
-            self._used[user] *= 0.5 ** (passed / HALF_LIFE_SECONDS)
+            self._used[user] *= 0.5 ** (seconds / HALF_LIFE_SECONDS)
         for user, gpus in self._held.values():
-            self._used[user] += gpus * passed
+            self._used[user] += gpus * seconds
 
 
 def gpu_seconds(
     changes: Sequence[Change], users: Mapping[JobId, UserName], start: float, end: float
 ) -> dict[UserName, float]:
     """What each user held between two times."""
-    held: dict[JobId, tuple[float, int]] = {}
-    found: dict[UserName, float] = dict.fromkeys(users.values(), 0.0)
+    holding: dict[JobId, tuple[float, int]] = {}
+    total_by_user: dict[UserName, float] = dict.fromkeys(users.values(), 0.0)
 
     def close(job: JobId, until: float) -> None:
-        since, gpus = held.pop(job, (end, 0))
-        found[users[job]] += gpus * max(0.0, min(until, end) - max(since, start))
+        since, gpus = holding.pop(job, (end, 0))
+        total_by_user[users[job]] += gpus * max(0.0, min(until, end) - max(since, start))
 
     for change in changes:
         close(change.job, change.time)
         if change.placement:
-            held[change.job] = change.time, change.placement.gpus
-    for job in list(held):
+            holding[change.job] = change.time, change.placement.gpus
+    for job in list(holding):
         close(job, end)
-    return found
+    return total_by_user
 
 
-def unmet(got: Mapping[UserName, float], shares: Mapping[UserName, float]) -> dict[UserName, float]:
+def unmet(
+    received: Mapping[UserName, float], shares: Mapping[UserName, float]
+) -> dict[UserName, float]:
     """How far each user's part of all use is from its share, relative to that share."""
-    total, whole = sum(got.values()), sum(shares.values())
+    total, share_total = sum(received.values()), sum(shares.values())
     return {
-        user: (got.get(user, 0.0) / total) / (share / whole) - 1.0 if total else -1.0
+        user: (received.get(user, 0.0) / total) / (share / share_total) - 1.0 if total else -1.0
         for user, share in shares.items()
     }

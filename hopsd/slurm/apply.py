@@ -20,13 +20,15 @@ from hopsd.model.reading import (
     JobReading,
     Reading,
     SlurmState,
+    reused,
     with_marks,
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
-from hopsd.slurm.steps.vacate import Vacating, died_of_warning, signal_of
-from hopsd.slurm.steps.wave import Result
+from hopsd.slurm.steps.requeues import Requeues
+from hopsd.slurm.steps.vacate import SaveWatch, Vacating, died_of_warning, signal_of
+from hopsd.slurm.steps.wave import Result, put_off
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
 _LEAVING = frozenset({StepKind.PREEMPT, StepKind.MOVE})
@@ -46,18 +48,23 @@ class SlurmPort:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        saves: SaveWatch = lambda job: None,  # noqa: ARG005
     ) -> None:
-        """``monotonic`` times the waiting; ``clock`` gives the times that are reported."""
+        """``monotonic`` times the waiting; ``clock`` gives the times that are reported. ``saves``:
+        when jobs save, to stop those that get no signal just after one.
+        """
         self._adapter = adapter
         self._clock = clock
         self._settings = settings or ApplySettings()
         self._watch = Watch(adapter, self._settings.poll_seconds, clock, monotonic, sleep)
-        self._vacating = Vacating(adapter, self._watch, self._settings)
-        self._placer = Placer(adapter, self._watch, self._settings, self._not_ready)
+        self._requeues = Requeues(adapter)
+        self._vacating = Vacating(adapter, self._watch, self._settings, self._requeues, saves)
+        self._placer = Placer(adapter, self._watch, self._settings, self._not_ready, self._requeues)
         self._steps: dict[JobId, Step] = {}
         self._begun: dict[JobId, float] = {}
         self._vacated: dict[JobId, float] = {}
         self._completing: dict[NodeName, float] = {}
+        self._begun_as: dict[JobId, JobReading] = {}
         self._seen: Reading | None = None  # None once anything was asked since
 
     @property
@@ -70,6 +77,7 @@ class SlurmPort:
 
     def read(self) -> Reading:
         reading = self._adapter.read()
+        reading = replace(reading, jobs=self._requeues.settle(reading.jobs))
         ticks = self._watch.ticks()
         since = {n.name: self._completing.get(n.name, ticks) for n in reading.nodes if n.completing}
         self._completing = since
@@ -106,13 +114,15 @@ class SlurmPort:
         steps = SignalScope.STEPS
         self._vacating.let_go_on(j for j, warning in warned if warning and warning.scope is steps)
 
-    def resume(self, transitions: Sequence[Transition]) -> None:
+    def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
+        self._requeues.resume({*requeued, *(one.step.job for one in transitions)})
         jobs = self._watch.jobs() if transitions else {}
         self._vacating.resume((one for one in transitions if one.phase.on_nodes), jobs)
         self._placer.resume(one for one in transitions if not one.phase.on_nodes)
         ticks = self._watch.ticks()
         self._steps = {one.step.job: one.step for one in transitions}
         self._begun = dict.fromkeys(self._steps, ticks)
+        self._begun_as = {job: jobs[job] for job in self._steps if job in jobs}
         self._vacated = {t.step.job: t.vacated for t in transitions if t.vacated is not None}
 
     def _apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
@@ -133,6 +143,7 @@ class SlurmPort:
         todo = [step for step in fresh if step.job not in results]
         self._steps |= {step.job: step for step in todo}
         self._begun |= {step.job: ticks for step in fresh}
+        self._begun_as |= {step.job: jobs[step.job] for step in todo}
         for step in fresh:
             self._vacated.pop(step.job, None)
         self._placer.enqueue([s for s in todo if s.kind is StepKind.START], RELEASING_SECONDS)
@@ -203,6 +214,7 @@ class SlurmPort:
 
     def _carry_on(self, jobs: Jobs, reading: Reading | None, stop: float) -> dict[JobId, Result]:
         """One pass over what is under way, by ``jobs``, just read."""
+        jobs = {job: read for job, read in jobs.items() if not self._is_another(read)}
         results: dict[JobId, Result] = {}
         if self._vacating.jobs:
             gone = self._vacating.carry_on(jobs)
@@ -215,12 +227,19 @@ class SlurmPort:
         results |= self._placer.settle(jobs, defer=bool(self._vacating.jobs))
         return results | self._placer.release(reading, self._vacating.nodes, stop)
 
+    def _is_another(self, job: JobReading) -> bool:
+        """Whether Slurm, which lost its state, gave the number of a job under way to another."""
+        begun = self._begun_as.get(job.id)
+        if begun is None or job.state is SlurmState.COMPLETING:  # a requeue is half done
+            return False
+        return reused(job, begun.submit, begun.restarts)
+
     def _after_vacating(self, vacated: Mapping[JobId, Step], jobs: Jobs) -> dict[JobId, Result]:
         """Hold those that have left, and queue those that go elsewhere."""
         results: dict[JobId, Result] = {}
         at = self._watch.now()
         for job_id, step in vacated.items():
-            job = jobs[job_id]
+            job = self._requeues.settle_one(jobs[job_id])
             self._vacated[job_id] = at
             if step.kind is StepKind.REQUEUE:
                 results[job_id] = self._put_back(job)
@@ -244,10 +263,12 @@ class SlurmPort:
         for job in {**(steps or {}), **results}:
             result = results.get(job, Result(OutcomeStatus.UNDER_WAY))
             step = (steps or {}).get(job) or self._steps[job]
+            if step.target and result.status is OutcomeStatus.FAILED and _passes(result.error):
+                result = put_off(step.target, result.error)
             seconds = ticks - self._begun.get(job, ticks)
             outcomes.append(_outcome(step, result, seconds, self._vacated.get(job)))
             if result.status is not OutcomeStatus.UNDER_WAY:
-                for known in (self._steps, self._begun, self._vacated):
+                for known in (self._steps, self._begun, self._begun_as, self._vacated):
                     known.pop(job, None)
         return outcomes
 
@@ -268,6 +289,8 @@ class SlurmPort:
 
     def _not_ready(self, job: JobReading) -> Result | None:
         """None where the job may be placed: it is held, also where its start is put off."""
+        if self._is_another(job):
+            return _gone(None)
         if job.state is not SlurmState.PENDING:
             return _failed(job, f"already {job.state_text} on {job.allocation}")
         blocked = self._blocked(job)
@@ -307,7 +330,7 @@ class SlurmPort:
         ours = job.requeue and died_of_warning(job, self._settings)
         if not (job.ended_in_profile or ours):
             return _gone(job) if job.state.finished else _failed(job, f"it is {job.state_text}")
-        return self._asked(job, lambda: self._adapter.requeue_hold(job.id, ended=True))
+        return self._asked(job, lambda: self._requeues.ask(job.id, ended=True))
 
     def _give_back(self, step: Step, job: JobReading) -> Result:
         """A job that its user holds stays held, as in plain Slurm: without the mark."""
@@ -340,6 +363,13 @@ class SlurmPort:
         with refusals(errors, job.id):
             request()
         return _failed(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)
+
+
+def _passes(refusal: str) -> bool:
+    """Whether Slurm refuses only for now: it changes no job that slurmdbd has not heard of, as for
+    as long as that hangs (22.05: ESLURM_JOB_SETTING_DB_INX).
+    """
+    return "the DB index is being set" in refusal
 
 
 def _gone(job: JobReading | None) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -15,7 +15,7 @@ from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName
-from hopsd.model.reading import Reading
+from hopsd.model.reading import NodeReading, Reading
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.steps.wave import usable_gpus
 
@@ -37,8 +37,22 @@ class Site:
     limit_minutes: int = 10
 
 
-def shapes(reading: Reading, gpu_type: GpuType) -> tuple[list[Allocation], list[Allocation]]:
-    """The shapes to measure of a type, within one server and between two, idle nodes first.
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The shapes to measure of a type: within one server, between two of one leaf switch (of any,
+    where no leaf has two), and between two of different leaves.
+    """
+
+    link: list[Allocation]
+    net: list[Allocation]
+    across: list[Allocation]
+
+    def __iter__(self) -> Iterator[tuple[str, list[Allocation]]]:
+        return iter((("link", self.link), ("net", self.net), ("across", self.across)))
+
+
+def shapes(reading: Reading, gpu_type: GpuType) -> Shapes:
+    """The shapes to measure of a type, on idle nodes if there are any.
 
     Nodes that have other types, too, are left out.
     """
@@ -47,13 +61,28 @@ def shapes(reading: Reading, gpu_type: GpuType) -> tuple[list[Allocation], list[
         (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.mixed),
         key=lambda node: (-free.get(node.name, 0), -node.gpus),
     )
-    within, between = [], []
+    within, between, across = [], [], []
     if nodes and nodes[0].gpus > 1:
         counts = sorted({2, nodes[0].gpus})
         within = [Allocation.of({nodes[0].name: count}) for count in counts]
-    if len(nodes) > 1:
-        between = [Allocation.of({node.name: 1 for node in nodes[:2]})]
-    return within, between
+    near, far = _pairs(nodes)
+    if near or far:
+        between = [Allocation.of({node.name: 1 for node in near or far})]
+    if near and far:
+        across = [Allocation.of({node.name: 1 for node in far})]
+    return Shapes(within, between, across)
+
+
+def _pairs(nodes: Sequence[NodeReading]) -> tuple[list[NodeReading], list[NodeReading]]:
+    """The first two nodes of one leaf switch, and two of different ones; empty: there are none."""
+    first: dict[str, NodeReading] = {}
+    near: list[NodeReading] = []
+    for node in nodes:
+        if node.leaf in first and not near:
+            near = [first[node.leaf], node]
+        first.setdefault(node.leaf, node)
+    far = list(first.values())[:2]
+    return near, far if len(far) == 2 else []
 
 
 def measure(

@@ -10,11 +10,13 @@ from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.slurm.adapter import Adapter, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.ask import slurm_conf
+from hopsd.slurm.clock import SlurmClock
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.fenced import FencedAdapter
 from hopsd.slurm.port import Port
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.shadow.port import ShadowPort
+from hopsd.slurm.steps.vacate import SaveWatch
 from hopsd.slurm.watch import ApplySettings
 
 Release = tuple[int, int]
@@ -32,11 +34,12 @@ def choose_port(
     *,
     assure: Callable[[], None] | None = None,
     answered: Callable[[], None] = lambda: None,
+    saves: SaveWatch = lambda job: None,  # noqa: ARG005
 ) -> tuple[Port, str]:
     """The port that ``config.port`` selects, and a sentence saying which it is and why.
 
     ``assure`` is called before each write to Slurm; what it raises ends the apply. ``answered`` is
-    called before it, too, and when Slurm has told its state.
+    called before it, too, and when Slurm has told its state. ``saves`` tells when jobs save.
 
     Raises:
         SlurmError: pyslurm is configured and does not fit; the message says why.
@@ -44,10 +47,12 @@ def choose_port(
     """
     commands = commands or SlurmCommands(config.command_timeout_seconds)
     release = site_release(commands)
-    adapter, why = _adapter(config, commands, release)
+    clock = SlurmClock(commands)
+    adapter, why = _adapter(config, commands, release, clock)
     if assure is not None:
         adapter = FencedAdapter(adapter, assure, answered)
-    port = SlurmPort(adapter, apply_settings(config, kill_wait(commands)))
+    settings = apply_settings(config, kill_wait(commands))
+    port = SlurmPort(adapter, settings, clock=clock, saves=saves)
     if config.port is PortName.SHADOW:
         return ShadowPort(port), f"shadow, as configured: reads through {why}, changes nothing"
     return port, why
@@ -90,28 +95,34 @@ def site_release(commands: SlurmCommands) -> Release:
     return int(found[1]), int(found[2])
 
 
-def _adapter(config: SlurmConfig, commands: SlurmCommands, release: Release) -> tuple[Adapter, str]:
+def _adapter(
+    config: SlurmConfig, commands: SlurmCommands, release: Release, clock: SlurmClock
+) -> tuple[Adapter, str]:
     shown = _shown(release)
     if config.port is PortName.SCONTROL:
-        return _scontrol(config, commands), f"scontrol, as configured, with Slurm {shown}"
+        return _scontrol(config, commands, clock), f"scontrol, as configured, with Slurm {shown}"
     try:
-        adapter = _pyslurm(config, commands, release)
+        adapter = _pyslurm(config, commands, release, clock)
     except SlurmUnavailableError:
         raise
     except SlurmError as error:
         if config.port is PortName.PYSLURM:
             raise
-        return _scontrol(config, commands), f"scontrol with Slurm {shown}: {error}"
+        return _scontrol(config, commands, clock), f"scontrol with Slurm {shown}: {error}"
     if config.port is PortName.PYSLURM:
         return adapter, f"pyslurm, as configured, with Slurm {shown}"
     return adapter, f"pyslurm: it fits Slurm {shown}"
 
 
-def _scontrol(config: SlurmConfig, commands: SlurmCommands) -> ScontrolAdapter:
-    return ScontrolAdapter(commands, partitions=config.partitions, shadow=_shadow(config))
+def _scontrol(config: SlurmConfig, commands: SlurmCommands, clock: SlurmClock) -> ScontrolAdapter:
+    return ScontrolAdapter(
+        commands, partitions=config.partitions, clock=clock, shadow=_shadow(config)
+    )
 
 
-def _pyslurm(config: SlurmConfig, commands: SlurmCommands, release: Release) -> Adapter:
+def _pyslurm(
+    config: SlurmConfig, commands: SlurmCommands, release: Release, clock: SlurmClock
+) -> Adapter:
     """An adapter whose library is built for the site's release.
 
     Raises:
@@ -126,7 +137,9 @@ def _pyslurm(config: SlurmConfig, commands: SlurmCommands, release: Release) -> 
         raise SlurmError(
             f"pyslurm is made for Slurm {_shown(made_for)}; accepted is {_shown(release)}"
         )
-    return PyslurmAdapter(commands, partitions=config.partitions, shadow=_shadow(config))
+    return PyslurmAdapter(
+        commands, partitions=config.partitions, clock=clock, shadow=_shadow(config)
+    )
 
 
 def _shadow(config: SlurmConfig) -> bool:

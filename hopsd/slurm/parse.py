@@ -9,7 +9,7 @@ since 22.05. What is glanced at between two readings has no text of users.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -52,6 +52,7 @@ UNREGISTERED = " (slurmd has not registered)"
 # slurmctld lets a requeued job begin when its old credential has expired: 120 s by default,
 # and a second (22.05, 24.11, 26.05). That is not the user's own begin time.
 _REQUEUE_DELAY_SECONDS = 125
+_CREDENTIAL_SECONDS = 119
 
 _PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _RUNNING = frozenset({"RUNNING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED"})
@@ -278,6 +279,7 @@ def job_reading(
         stranded=stranded(job.get("dependency"), mine, known),
         waits_for=dependency_text(job.get("dependency")),
         begin=_begin(job, state),
+        requeued_held=_requeued_held(job, words),
         start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
         end=(number(job.get("end_time")) or 0.0) if state.finished else 0.0,
         time_limit_seconds=minutes * 60 if minutes else None,
@@ -443,6 +445,21 @@ def _begin(job: Mapping[str, Any], state: SlurmState) -> float:
     return begin if state is SlurmState.PENDING and begin > submit and not requeued else 0.0
 
 
+def _requeued_held(job: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Whether it waits as `scontrol requeuehold` left it. SPECIAL_EXIT: RequeueExitHold, the
+    script's own wish to be started again.
+    """
+    delay = (number(job.get("eligible_time")) or 0.0) - (number(job.get("submit_time")) or 0.0)
+    return (
+        slurm_state(words) is SlurmState.PENDING
+        and "SPECIAL_EXIT" not in words
+        and number(job.get("priority")) == 0
+        and _reason(job) == "JobHeldUser"
+        and bool(number(job.get("restart_cnt")))
+        and _CREDENTIAL_SECONDS <= delay <= _REQUEUE_DELAY_SECONDS
+    )
+
+
 def _exit(value: Any) -> tuple[int, int]:
     """Exit code and signal, from a wait status (22.05) or ``{return_code, signal}``."""
     if isinstance(value, Mapping) and "return_code" in value:
@@ -455,21 +472,6 @@ def _exit(value: Any) -> tuple[int, int]:
 def records(text: str) -> list[Mapping[str, str]]:
     """The fields of each line of ``scontrol show -o``; of duplicate keys the first counts."""
     return [dict(reversed(_FIELD.findall(line))) for line in text.splitlines()]
-
-
-def node_switches(records: Iterable[Mapping[str, str]]) -> dict[NodeName, tuple[str, ...]]:
-    """The switches above each node, top down, of ``scontrol show topology``; empty where Slurm
-    knows none. Of topology/block the node's block alone.
-    """
-    above: dict[NodeName, list[tuple[int, str]]] = defaultdict(list)
-    for fields in records:
-        name, level = fields.get("SwitchName"), fields.get("Level", "")
-        if fields.get("BlockName"):
-            name, level = fields["BlockName"], "0"
-        if name and level.isdecimal():
-            for node in node_names(fields.get("Nodes", "")):
-                above[node].append((-int(level), name))
-    return {node: tuple(name for _, name in sorted(found)) for node, found in above.items()}
 
 
 def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -55,9 +55,10 @@ class Port(Protocol):
         their scripts.
         """
 
-    def resume(self, transitions: Sequence[Transition]) -> None:
+    def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
         """Take up these steps, in place of what this port has under way: another hopsd had begun
-        them, or this one was interrupted. Their next :meth:`carry_on` looks at what became of them.
+        them, or this one was interrupted. Their next :meth:`carry_on` looks at what became of
+        them. ``requeued``: other jobs that hops, not a person, requeued and holds.
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer; nothing is under way.
@@ -77,5 +78,5 @@ class InstantPort:
     def let_go_on(self, jobs: Collection[JobId]) -> None:
         """Do nothing: no job was warned."""
 
-    def resume(self, transitions: Sequence[Transition]) -> None:
+    def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
         """Take up nothing: what was under way is seen in the next reading."""

@@ -18,7 +18,7 @@ from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
-from hopsd.slurm.breaker import Breaker
+from hopsd.slurm.breaker import GuardedCommands
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn
@@ -36,7 +36,6 @@ from hopsd.slurm.parse import (
     job_allocation,
     known_jobs,
     node_readings,
-    node_switches,
     records,
     task_reading,
 )
@@ -60,6 +59,7 @@ from hopsd.slurm.site import (
     site_memory,
 )
 from hopsd.slurm.submit_line import SubmitLines, submit_lines
+from hopsd.slurm.topology import TopologyReader, within
 
 _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
@@ -92,7 +92,7 @@ class ScontrolAdapter:
         self._clock = clock
         self._shadow = shadow
         self._scripts = Scripts(self._commands)
-        self._slurmdbd = Breaker("slurmdbd", self._commands)
+        self._slurmdbd = GuardedCommands("slurmdbd", self._commands)
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}
@@ -104,7 +104,7 @@ class ScontrolAdapter:
         self._unheard_since: float | None = None
         self._known_release: Release | None = None
         self._known_config = ""
-        self._known_switches: Mapping[NodeName, tuple[str, ...]] | None = None
+        self._topologies = TopologyReader(self._commands, self._release, self._config)
         self._site_memory: SiteMemory | None = None
 
     def read(self) -> Reading:
@@ -127,6 +127,11 @@ class ScontrolAdapter:
         reserved, inside = reserved_from(reservations, now), reserved_now(reservations, now)
         jobs, memory = self._readings(answer, learn=self._session is None), self._memory()
         nodes = [replace(node, foreign_gpus=foreign.get(node.name, 0)) for node in nodes]
+        topology = self._topologies.of(
+            fields
+            for fields in partitions
+            if not self._partitions or fields.get("PartitionName") in self._partitions
+        )
         return Reading(
             now=now,
             nodes=tuple(
@@ -134,10 +139,10 @@ class ScontrolAdapter:
                     node,
                     reserved_from=reserved.get(host),
                     reservation=inside.get(host, node.reservation),
-                    switches=self._switches().get(host, ()),
+                    switches=topology.switches.get(host, ()),
                     by_type=node.mixed and self._release() < OTHER_TYPE_SINCE,
                 )
-                for node in with_idle_shares(nodes, free_gpus(nodes, jobs))
+                for node in with_idle_shares(within(topology, nodes), free_gpus(nodes, jobs))
                 for host in [host_of(node.name)]
             ),
             jobs=jobs,
@@ -149,6 +154,7 @@ class ScontrolAdapter:
             others=tuple(others),
             site=self._site.read(jobs),
             partition_memory=partition_memory(partitions, memory),
+            several_blocks=self._topologies.several_blocks(topology),
             licences=self._licences() if any(job.licences for job in jobs) else {},
         )
 
@@ -264,15 +270,6 @@ class ScontrolAdapter:
         if not self._known_config:
             self._known_config = self._commands.run("scontrol", "show", "config")
         return self._known_config
-
-    def _switches(self) -> Mapping[NodeName, tuple[str, ...]]:
-        """Asked once, as :meth:`_memory`."""
-        if self._known_switches is None:
-            self._known_switches = {}
-            if re.search(r"^TopologyPlugin\s*=\s*topology/(?:tree|block)", self._config(), re.M):
-                said = self._commands.run("scontrol", "show", "topology")
-                self._known_switches = node_switches(records(said))
-        return self._known_switches
 
     def _has_slurmdbd(self) -> bool:
         return "accounting_storage/slurmdbd" in self._config()

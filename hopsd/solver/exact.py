@@ -122,35 +122,38 @@ def _search(columns: list[list[_Column]], free: _Free) -> list[int] | None:
 
     None as soon as it is certain to take too many steps: the number of states only grows.
     """
-    steps, ahead = 0, sum(map(len, columns))
+    steps, remaining_columns = 0, sum(map(len, columns))
     states: dict[_Free, int] = {free: 0}
-    came: list[dict[_Free, tuple[_Free, int]]] = []
-    for own in columns:
-        if steps + len(states) * ahead > _STEPS_MAX:
+    origins: list[dict[_Free, tuple[_Free, int]]] = []
+    for job_columns in columns:
+        if steps + len(states) * remaining_columns > _STEPS_MAX:
             return None
-        steps, ahead = steps + len(states) * len(own), ahead - len(own)
-        after = dict(states)
+        steps, remaining_columns = (
+            steps + len(states) * len(job_columns),
+            remaining_columns - len(job_columns),
+        )
+        next_states = dict(states)
         origin = {state: (state, -1) for state in states}
         for state, value in states.items():
-            for gain, column, parts in own:
+            for gain, column, parts in job_columns:
                 if any(amount > state[row] for row, amount in parts):
                     continue
-                left = list(state)
+                free_rows = list(state)
                 for row, amount in parts:
-                    left[row] -= amount
-                key = tuple(left)
-                if value + gain > after.get(key, -1):
-                    after[key] = value + gain
+                    free_rows[row] -= amount
+                key = tuple(free_rows)
+                if value + gain > next_states.get(key, -1):
+                    next_states[key] = value + gain
                     origin[key] = (state, column)
-        states = after
-        came.append(origin)
-    return _trace(states, came)
+        states = next_states
+        origins.append(origin)
+    return _trace(states, origins)
 
 
-def _trace(states: dict[_Free, int], came: list[dict[_Free, tuple[_Free, int]]]) -> list[int]:
+def _trace(states: dict[_Free, int], origins: list[dict[_Free, tuple[_Free, int]]]) -> list[int]:
     state = max(states, key=lambda s: (states[s], -sum(s)))
     choice = []
-    for origin in reversed(came):
+    for origin in reversed(origins):
         state, column = origin[state]
         choice.append(column)
     return choice[::-1]

@@ -50,10 +50,10 @@ def choose(items: Items, gap: float, time_limit_seconds: float) -> Chosen:
         if cost - bound <= gap * abs(cost) + _ROUNDING:
             break
         search = _Search.below(cost - gap * abs(cost), items, relaxed, 2**number)
-        found, proven = search.run(width, give_up)
+        columns, proven = search.run(width, give_up)
         bound = max(bound, proven)
-        if found is not None:
-            best, cost = found, float(items.cost[found].sum())
+        if columns is not None:
+            best, cost = columns, float(items.cost[columns].sum())
         if monotonic() > give_up:
             break
     return Chosen(np.sort(best), cost, min(bound, cost))
@@ -62,18 +62,18 @@ def choose(items: Items, gap: float, time_limit_seconds: float) -> Chosen:
 def _relaxation(items: Items) -> Optimum:
     """The linear relaxation; its rows: the jobs, then the types. They imply x <= 1."""
     columns = np.arange(len(items.cost))
-    once = Constraints(items.job, columns, np.ones(len(columns)), np.ones(items.jobs))
+    one_per_job = Constraints(items.job, columns, np.ones(len(columns)), np.ones(items.jobs))
     capacity = Constraints(
         items.kind, columns, items.size.astype(np.float64), items.capacity.astype(np.float64)
     )
     relaxed = minimise(
-        items.cost, Constraints.stacked(once, capacity), np.full(len(columns), np.inf)
+        items.cost, Constraints.stacked(one_per_job, capacity), np.full(len(columns), np.inf)
     )
     if relaxed is None:
         raise SolverError("a capacity is below 0")
     # The LP is optimal up to a tolerance: its prices prove this much.
-    below = np.minimum(_reduced(items, relaxed), 0.0).sum()
-    return replace(relaxed, objective=relaxed.objective + float(below))
+    shortfall = np.minimum(_reduced(items, relaxed), 0.0).sum()
+    return replace(relaxed, objective=relaxed.objective + float(shortfall))
 
 
 def _reduced(items: Items, relaxed: Optimum) -> Floats:
@@ -118,10 +118,14 @@ class _Search:
         fits = items.size <= items.capacity[items.kind]
         useful = np.flatnonzero((reduced < reach) & fits)
         useful = useful[np.argsort(items.job[useful], kind="stable")]
-        own = np.split(useful, np.searchsorted(items.job[useful], np.arange(1, items.jobs)))
-        without = np.full(1, -1)
-        both = zip(own, of_job, strict=True)
-        columns = [np.append(without, c) if price < reach else c for c, price in both]
+        columns_by_job = np.split(
+            useful, np.searchsorted(items.job[useful], np.arange(1, items.jobs))
+        )
+        no_column = np.full(1, -1)
+        columns_and_prices = zip(columns_by_job, of_job, strict=True)
+        columns = [
+            np.append(no_column, c) if price < reach else c for c, price in columns_and_prices
+        ]
         columns.sort(key=len)
         return cls(items, limit, columns, bounds(items, columns, of_kind, relaxations))
 
@@ -132,55 +136,57 @@ class _Search:
         for step in range(len(self.columns)):
             if monotonic() > give_up:
                 return None, -np.inf
-            labels, parent, taken = self._step(labels, step, width)
-            trail.append((parent, taken))
+            labels, parent, column = self._step(labels, step, width)
+            trail.append((parent, column))
             if not len(parent):
                 return None, min(self.dropped, self.limit)
-        at = int(np.argmin(labels.cost))
-        proven = min(self.dropped, self.limit, float(labels.cost[at]))
-        return (_followed(trail, at) if labels.cost[at] < self.limit else None), proven
+        cheapest = int(np.argmin(labels.cost))
+        proven = min(self.dropped, self.limit, float(labels.cost[cheapest]))
+        return (_followed(trail, cheapest) if labels.cost[cheapest] < self.limit else None), proven
 
     def _step(self, labels: _Labels, step: int, width: int) -> tuple[_Labels, Ints, Ints]:
         """The labels after one more job, the label that each comes from and the column it took."""
         items, columns = self.items, self.columns[step]
-        able = [
+        parents = [
             np.arange(len(labels.cost)) if c < 0
             else np.flatnonzero(labels.left[:, items.kind[c]] >= items.size[c])
             for c in columns
         ]  # fmt: skip
-        parent = np.concatenate([np.zeros(0, dtype=np.int64), *able])
-        taken = np.repeat(columns, [len(a) for a in able])
-        left, cost = labels.left[parent], labels.cost[parent]
-        some = np.flatnonzero(taken >= 0)
-        column = taken[some]
-        left[some, items.kind[column]] -= items.size[column]
-        cost[some] += items.cost[column]
-        least, kept = np.full(len(cost), -np.inf), np.arange(len(cost))
+        parent = np.concatenate([np.zeros(0, dtype=np.int64), *parents])
+        taken_column = np.repeat(columns, [len(a) for a in parents])
+        free, cost = labels.left[parent], labels.cost[parent]
+        placing = np.flatnonzero(taken_column >= 0)
+        column = taken_column[placing]
+        free[placing, items.kind[column]] -= items.size[column]
+        cost[placing] += items.cost[column]
+        lower_bound, survivors = np.full(len(cost), -np.inf), np.arange(len(cost))
         for bound in self.bounds:
-            least[kept] = np.maximum(least[kept], bound.after(step, left[kept], cost[kept]))
-            kept = kept[least[kept] < self.limit]
-        kept = kept[_cheapest(left[kept], cost[kept], items.capacity)]
-        if len(kept) > width:
-            nearest = np.argpartition(least[kept], width)
-            self.dropped = min(self.dropped, float(least[kept[nearest[width]]]))
-            kept = kept[np.sort(nearest[:width])]
-        return _Labels(left[kept], cost[kept]), parent[kept], taken[kept]
+            lower_bound[survivors] = np.maximum(
+                lower_bound[survivors], bound.after(step, free[survivors], cost[survivors])
+            )
+            survivors = survivors[lower_bound[survivors] < self.limit]
+        survivors = survivors[_cheapest(free[survivors], cost[survivors], items.capacity)]
+        if len(survivors) > width:
+            nearest = np.argpartition(lower_bound[survivors], width)
+            self.dropped = min(self.dropped, float(lower_bound[survivors[nearest[width]]]))
+            survivors = survivors[np.sort(nearest[:width])]
+        return _Labels(free[survivors], cost[survivors]), parent[survivors], taken_column[survivors]
 
 
-def _cheapest(left: Ints, cost: Floats, capacity: Ints) -> Ints:
+def _cheapest(free: Ints, cost: Floats, capacity: Ints) -> Ints:
     """The cheapest of the labels that leave the same capacity."""
     # With many types the key would overflow: labels are compared themselves, equal ones may stay.
-    key = left @ np.cumprod(np.append(1, capacity[:-1] + 1))
+    key = free @ np.cumprod(np.append(1, capacity[:-1] + 1))
     order = np.lexsort((cost, key))
-    other = np.any(left[order[1:]] != left[order[:-1]], axis=1)
-    first: Ints = order[np.append(np.full(min(1, len(order)), fill_value=True), other)]
+    is_new = np.any(free[order[1:]] != free[order[:-1]], axis=1)
+    first: Ints = order[np.append(np.full(min(1, len(order)), fill_value=True), is_new)]
     return first
 
 
-def _followed(trail: list[tuple[Ints, Ints]], at: int) -> Ints:
-    """The columns that led to label ``at`` of the last step."""
+def _followed(trail: list[tuple[Ints, Ints]], label: int) -> Ints:
+    """The columns that led to label ``label`` of the last step."""
     columns = []
-    for parent, taken in reversed(trail):
-        columns.append(int(taken[at]))
-        at = int(parent[at])
+    for parent, column in reversed(trail):
+        columns.append(int(column[label]))
+        label = int(parent[label])
     return np.array([c for c in columns if c >= 0], dtype=np.int64)

@@ -84,8 +84,8 @@ def solve_large(
     ends = _ends(program, parts)
     with ExitStack() as children:
         # It starts and imports while prices are found: in vain if these meet the gap.
-        ahead = turns != 0 and ends is _Ends.SHARED and len(program.value) > _WHOLE_MAX
-        cutting = children.enter_context(Tightening(program)) if ahead else None
+        start_early = turns != 0 and ends is _Ends.SHARED and len(program.value) > _WHOLE_MAX
+        cutting = children.enter_context(Tightening(program)) if start_early else None
         choice, bound, prices = _at_prices(program, parts, ends, task, start)
         if len(program.value) <= _WHOLE_MAX and not _enough(program, choice, bound, task):
             choice, bound = _prove(program, choice, prices, task)
@@ -94,9 +94,9 @@ def solve_large(
         for step in _steps(program, ends, plan, prices, value(choice), task, turns, cutting):
             if _enough(program, choice, bound, task):
                 break
-            found = step(program, parts, prices, value(choice), task)
-            tight = min(tight, found.prices, key=lambda known: known.bound)
-            choice, bound = _better(program, choice, found.choice), min(bound, tight.bound)
+            step_result = step(program, parts, prices, value(choice), task)
+            tight = min(tight, step_result.prices, key=lambda known: known.bound)
+            choice, bound = _better(program, choice, step_result.choice), min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
         choice = _passes(program, choice, prices, bound, task)
     return _close(program, choice, prices, tight, bound, task, turns)
@@ -150,11 +150,11 @@ def _by_prices(program: Program, prices: Prices, start: Ints | None, task: Task)
     """The greedy choice at the prices, which keeps what hardly loses of ``start``."""
     if start is None:
         return greedy_by_prices(program, prices)
-    held, there = start.copy(), np.flatnonzero(start >= 0)
-    columns = start[there]
+    kept_choice, running_jobs = start.copy(), np.flatnonzero(start >= 0)
+    columns = start[running_jobs]
     stays = prices.loss(program, columns) <= _STAYS * task.gap * program.value[columns]
-    held[there[~stays]] = -1
-    return greedy_by_prices(program, prices, held)
+    kept_choice[running_jobs[~stays]] = -1
+    return greedy_by_prices(program, prices, kept_choice)
 
 
 _Step = Callable[[Program, ColumnGroups, Prices, float, Task], Tightened]
@@ -208,10 +208,10 @@ def _start_and_cuts(
     best = Tightened(prices)
     with cutting or Tightening(program) as child:
         rounds = child.rounds(prices, value, task.gap, _share_of(task, _CUTS))
-        for found in chain((start(program, parts, prices, value, task),), rounds):
-            choices = [c for c in (best.choice, found.choice) if c is not None]
+        for round_result in chain((start(program, parts, prices, value, task),), rounds):
+            choices = [c for c in (best.choice, round_result.choice) if c is not None]
             best = Tightened(
-                min(best.prices, found.prices, key=lambda known: known.bound),
+                min(best.prices, round_result.prices, key=lambda known: known.bound),
                 max(choices, key=program.scaled_objective, default=None),
             )
             if best.choice is not None and _enough(program, best.choice, best.prices.bound, task):
@@ -223,8 +223,8 @@ def _cuts(program: Program, _: ColumnGroups, prices: Prices, value: float, task:
     return tighten(program, prices, value, task.gap, _share_of(task, _CUTS))
 
 
-def _better(program: Program, choice: Ints, other: Ints | None) -> Ints:
-    return choice if other is None else max(choice, other, key=program.scaled_objective)
+def _better(program: Program, choice: Ints, candidate: Ints | None) -> Ints:
+    return choice if candidate is None else max(choice, candidate, key=program.scaled_objective)
 
 
 def _close(
@@ -244,15 +244,17 @@ def _close(
     for turn in count() if turns is None else range(turns):
         if _enough(program, choice, bound, task):
             break
-        grown = min(turn, _TURNS - 1)
+        widening = min(turn, _TURNS - 1)
         target = program.scaled_objective(choice) / (1 - task.gap)
-        cases = bound_by_branching(program, prices, target, task.give_up, _CASES * 4**grown)
+        cases = bound_by_branching(program, prices, target, task.give_up, _CASES * 4**widening)
         stuck = task.solver.failed and cases >= bound
         bound = min(bound, cases)
         if stuck or _enough(program, choice, bound, task):
             break
         nodes = NODES << 2 * turn if turn + 1 < _TURNS else None
-        choice, proven = _prove(program, choice, tight, task, Reach(QUICK.columns << grown, nodes))
+        choice, proven = _prove(
+            program, choice, tight, task, Reach(QUICK.columns << widening, nodes)
+        )
         bound = min(bound, proven)
         choice = _passes(program, choice, prices, bound, task, turn + 1)
     return choice, bound
@@ -260,13 +262,13 @@ def _close(
 
 def _share_of(task: Task, share: float) -> float:
     """When a ``share`` of the time left will be over, in monotonic seconds."""
-    now = monotonic()
-    return now + share * (task.give_up - now)
+    current_time = monotonic()
+    return current_time + share * (task.give_up - current_time)
 
 
 def _enough(program: Program, choice: Ints, bound: float, task: Task) -> bool:
-    met = program.scaled_objective(choice) >= _enough_for(bound, task)
-    return met or task.late
+    target_met = program.scaled_objective(choice) >= _enough_for(bound, task)
+    return target_met or task.late
 
 
 def _enough_for(bound: float, task: Task) -> float:

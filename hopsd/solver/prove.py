@@ -53,8 +53,8 @@ def prove(
         return choice, prices.bound
     columns = np.union1d(useful, choice[choice >= 0])
     start = np.isin(columns, choice).astype(np.float64)
-    whole = model(program, columns, program.capacity)
-    answer = solver(whole, start, gap, give_up - monotonic(), reach.nodes)
+    all_columns = model(program, columns, program.capacity)
+    answer = solver(all_columns, start, gap, give_up - monotonic(), reach.nodes)
     unit = float(program.value[columns].max())
     found = _choice(program, chosen_columns(columns, answer))
     if found is not None and program.scaled_objective(found) > value:

@@ -48,12 +48,12 @@ def solve(
     part, columns = drop_oversized(program)
     if columns is not None:
         if start is not None:
-            at = np.minimum(np.searchsorted(columns, start), len(columns) - 1)
-            start = np.where((start >= 0) & (columns[at] == start), at, -1)
-        found = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver, start=start)
-        held = found.choice >= 0
-        found.choice[held] = columns[found.choice[held]]
-        return found
+            position = np.minimum(np.searchsorted(columns, start), len(columns) - 1)
+            start = np.where((start >= 0) & (columns[position] == start), position, -1)
+        solution = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver, start=start)
+        is_placed = solution.choice >= 0
+        solution.choice[is_placed] = columns[solution.choice[is_placed]]
+        return solution
     began = monotonic()
     give_up = began + SEARCH_SHARE * seconds
     if not len(program.value):
@@ -63,10 +63,10 @@ def solve(
         return Solution(exact, program.scaled_objective(exact), PlanStatus.OPTIMAL)
     checked = CheckedSolver(solver or backend())
     task = Task(gap, give_up, checked, seed)
-    whole = replace(task, give_up=began + SEARCH_SHARE * _WHOLE_SHARE * seconds)
+    whole_task = replace(task, give_up=began + SEARCH_SHARE * _WHOLE_SHARE * seconds)
     start = program.configurations.present if start is None else start
     running = start if program.feasible(start) else None
-    choice, bound = solve_large(program, whole, running, turns)
+    choice, bound = solve_large(program, whole_task, running, turns)
     choice = fill_idle(program, improve_light_jobs(program, choice, task, turns))
     objective = program.scaled_objective(choice)
     if checked.failed:

@@ -99,8 +99,8 @@ class Tightening:
         seconds = give_up - monotonic()
         if self._child is None or seconds <= 0:
             return iter(())
-        told = monotonic() + _TOLD_SHARE * seconds
-        self._child.ask((self._program, prices, value, gap, told))
+        child_deadline = monotonic() + _TOLD_SHARE * seconds
+        self._child.ask((self._program, prices, value, gap, child_deadline))
         return _known(self._program, prices, self._child.answers(give_up))
 
     def __enter__(self) -> Self:
@@ -123,12 +123,14 @@ def _read(program: Program, prices: Prices, record: bytes) -> Tightened:
     Raises:
         ValueError: it is none; EOFError, BadZipFile and KeyError mean the same.
     """
-    with np.load(BytesIO(record), allow_pickle=False) as given:
-        own = ColumnCosts(given["columns"], given["cost"])
-        found = prices_of_items(program, given["item"], float(given["capacity"]), own)
-        choice = given["choice"]
+    with np.load(BytesIO(record), allow_pickle=False) as arrays:
+        column_costs = ColumnCosts(arrays["columns"], arrays["cost"])
+        prices_found = prices_of_items(
+            program, arrays["item"], float(arrays["capacity"]), column_costs
+        )
+        choice = arrays["choice"]
     feasible = choice.shape == program.weight.shape and program.feasible(choice)
-    best = min(prices, found, key=lambda known: known.bound)
+    best = min(prices, prices_found, key=lambda known: known.bound)
     return Tightened(best, choice if feasible else None)
 
 

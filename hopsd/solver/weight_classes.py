@@ -39,32 +39,34 @@ def improve_light_jobs(
         if task.late:
             break
         heavy_only = np.where(light, -1, choice)
-        left = program.capacity - program.taken(heavy_only)
-        part, columns = restrict(program, light, left)
+        capacity = program.capacity - program.taken(heavy_only)
+        part, columns = restrict(program, light, capacity)
         if not len(columns):
             break
-        own = np.where(light, choice, -1)
-        held = own >= 0
-        own[held] = np.searchsorted(columns, own[held])
-        found = solve_exactly(part)
-        if found is None:
-            found = (
-                solve_at_prices(part, task, own)
+        light_choice = np.where(light, choice, -1)
+        is_placed = light_choice >= 0
+        light_choice[is_placed] = np.searchsorted(columns, light_choice[is_placed])
+        light_plan = solve_exactly(part)
+        if light_plan is None:
+            light_plan = (
+                solve_at_prices(part, task, light_choice)
                 if turns == 0 and len(columns) >= LARGE
-                else solve_large(part, task, own, turns=0)[0]
+                else solve_large(part, task, light_choice, turns=0)[0]
             )
-        if part.feasible(found) and part.scaled_objective(found) > part.scaled_objective(own):
-            choice = np.where(found >= 0, columns[found], heavy_only)
+        if part.feasible(light_plan) and part.scaled_objective(light_plan) > part.scaled_objective(
+            light_choice
+        ):
+            choice = np.where(light_plan >= 0, columns[light_plan], heavy_only)
     return choice
 
 
 def _lighter(program: Program) -> Iterator[Bools]:
     """The jobs below each thousandth of weight, as masks (jobs,); none where all are close."""
     log_weight = program.log_weight()
-    able = np.diff(program.configurations.start) > 0
-    top = float(log_weight[able].max(initial=-np.inf))
+    placeable = np.diff(program.configurations.start) > 0
+    top = float(log_weight[placeable].max(initial=-np.inf))
     for _ in range(_CLASSES_MAX):
-        light = able & (log_weight < top - _DECADES)
+        light = placeable & (log_weight < top - _DECADES)
         if not light.any():
             return
         yield light

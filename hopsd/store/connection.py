@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -13,15 +16,22 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
+from hopsd.breaker import Breaker
 from hopsd.errors import ConfigError, StoreError, StoreUnavailableError
 
 SCHEMA = "hops"
 Connection = psycopg.Connection[tuple[Any, ...]]
 
+SILENCE_SECONDS = 4.0
+"""A server that says nothing for so long is asked on another connection whether it is there."""
+
+_PING_SECONDS = "2"
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 30.0
+
 # A lost network is noticed within half a minute; a hanging query is cancelled after one minute.
 _DEFAULTS = {
     "application_name": "hopsd",
-    "connect_timeout": "5",
+    "connect_timeout": "4",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
@@ -68,11 +78,77 @@ def local_database(dsn: str, user: str) -> str | None:
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
-class Database:
-    """A pool that recovers by itself when PostgreSQL is back."""
+class SilentError(psycopg.OperationalError):
+    """PostgreSQL said nothing for :data:`SILENCE_SECONDS`."""
 
-    def __init__(self, dsn: str, wait_seconds: float) -> None:
+
+def postgres_breaker() -> Breaker:
+    """A breaker for all connections to one PostgreSQL."""
+    return Breaker("PostgreSQL", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+
+
+@contextmanager
+def cut_off_when_silent(
+    connection: Connection, answers: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Within it, ``connection`` is shut down once its server is silent: libpq has no time-out.
+
+    ``answers``: whether the server answers elsewhere, so that it is only slow; asked every
+    :data:`SILENCE_SECONDS`. ``statement_timeout`` ends what is slow.
+
+    Raises:
+        SilentError: the connection was shut down.
+    """
+    over, silent = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SILENCE_SECONDS):
+            if not answers() and not over.is_set():
+                silent.set()
+                _shut_down(connection)
+                return
+
+    threading.Thread(target=watch, name="silence", daemon=True).start()
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        if silent.is_set():
+            raise SilentError(f"no answer within {SILENCE_SECONDS:g} s") from error
+        raise
+    finally:
+        over.set()
+
+
+def ping(dsn: str) -> None:
+    """Open a connection and close it, or raise the psycopg.Error that says why not."""
+    psycopg.connect(conninfo(dsn, connect_timeout=_PING_SECONDS)).close()
+
+
+def answers(dsn: str) -> bool:
+    """Whether PostgreSQL takes another connection."""
+    with suppress(psycopg.Error):
+        ping(dsn)
+        return True
+    return False
+
+
+def _shut_down(connection: Connection) -> None:
+    """End its reads and writes: another thread that waits for its server gets an error."""
+    with (
+        suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.fileno())) as connected,
+    ):
+        connected.shutdown(socket.SHUT_RDWR)
+
+
+class Database:
+    """A pool that recovers by itself when PostgreSQL is back, behind a breaker."""
+
+    def __init__(self, dsn: str, wait_seconds: float, breaker: Breaker) -> None:
         self._conninfo = conninfo(dsn)
+        self._dsn = dsn
+        self._breaker = breaker
+        self._silent_check = threading.Event()
         # Reconnecting gives up soon, so that the next request starts a fresh attempt instead
         # of waiting behind one that has backed off for minutes.
         self._pool: ConnectionPool[Connection] = ConnectionPool(
@@ -81,7 +157,7 @@ class Database:
             max_size=4,
             timeout=wait_seconds,
             reconnect_timeout=1.0,
-            check=ConnectionPool.check_connection,
+            check=self._check,
             open=False,
             name="hops",
         )
@@ -98,27 +174,41 @@ class Database:
             StoreUnavailableError: PostgreSQL does not answer.
             StoreError: it refused a statement.
         """
-        with translated_errors():
+        with translated_errors(self._breaker):
             connection = self._connection()
             try:
-                with connection:
+                with cut_off_when_silent(connection, lambda: answers(self._dsn)), connection:
                     yield connection
             finally:
                 self._pool.putconn(connection)
+            self._breaker.note_answer()
+
+    def _check(self, connection: Connection) -> None:
+        try:
+            with cut_off_when_silent(connection):
+                ConnectionPool.check_connection(connection)
+        except SilentError:
+            self._silent_check.set()
+            raise
 
     def _connection(self) -> Connection:
+        self._silent_check.clear()
         try:
             return self._pool.getconn()
-        except PoolTimeout:
+        except PoolTimeout as error:
+            if self._silent_check.is_set():
+                raise SilentError(f"no answer within {SILENCE_SECONDS:g} s") from error
             # The pool does not say why; a direct connection does. If that succeeds,
             # PostgreSQL came back after the pool's attempt: the next request starts another.
-            psycopg.connect(self._conninfo).close()
+            ping(self._dsn)
             return self._pool.getconn()
 
 
 @contextmanager
-def translated_errors() -> Iterator[None]:
-    """Raise psycopg's errors as ours."""
+def translated_errors(breaker: Breaker | None = None) -> Iterator[None]:
+    """Raise psycopg's errors as ours, at once while ``breaker`` is open."""
+    if breaker is not None and (refusal := breaker.refusal()):
+        raise StoreUnavailableError(refusal)
     try:
         yield
     except (
@@ -136,6 +226,10 @@ def translated_errors() -> Iterator[None]:
         PoolTimeout,
         PoolClosed,
     ) as error:
+        if breaker is not None and isinstance(
+            error, (SilentError, psycopg.errors.ConnectionTimeout)
+        ):
+            breaker.note_silence(_first_line(error))
         raise StoreUnavailableError(f"PostgreSQL does not answer: {_first_line(error)}") from error
     except psycopg.Error as error:
         raise StoreError(f"PostgreSQL: {_first_line(error)}") from error

@@ -51,9 +51,16 @@ def gpu_use(
 
 
 def figures(
-    connection: Connection, since: float, until: float, restart: float, user: UserName | None
+    connection: Connection,
+    since: float,
+    until: float,
+    restart: float,
+    user: UserName | None,
+    *,
+    shadow: bool = False,
 ) -> dict[str, Any]:
-    """Sums over a period; ``user``: only their jobs.
+    """Sums over a period; ``user``: only their jobs. ``shadow``: also of jobs that Slurm scheduled
+    while hops was a shadow; else these are only counted, as ``slurm_jobs``.
 
     ``restart``: assumed seconds of a restart of jobs without a measured one.
     """
@@ -64,14 +71,16 @@ def figures(
         "user": None if user is None else clean(user),
         "ratios": list(RATIOS),
         "least": SLOWDOWN_SECONDS,
+        "shadow": shadow,
     }
     gpu_time = connection.execute(_SPENT, parameters).fetchone()
-    waits, ratios = connection.execute(_WAITS, parameters).fetchone() or (None, None)
+    waits, ratios, slurms = connection.execute(_WAITS, parameters).fetchone() or (None, None, 0)
     first = connection.execute(_FIRST).fetchone()
     return {
         "first": first[0] if first else None,
         "spent": gpu_time[0] if gpu_time else {},
         "waits": waits or [],
+        "slurm_jobs": slurms,
         "ratios": [(ratios or {}).get(str(place), 0) for place in range(len(RATIOS) + 1)],
     }
 
@@ -95,6 +104,8 @@ WITH spent AS MATERIALIZED (
             AND o.started < p.started AND NOT o.profiling) END AS restart
     FROM placements p LEFT JOIN jobs j ON j.id = p.job AND j.submit = p.submit
     WHERE p.started < %(until)s AND (p.ended IS NULL OR p.ended > %(since)s)
+        AND (%(shadow)s OR NOT EXISTS (
+            SELECT FROM diary d WHERE d.job = p.job AND d.submit = p.submit))
         AND (%(user)s::text IS NULL OR j.user_name = %(user)s)
 )
 SELECT jsonb_build_object(
@@ -107,9 +118,10 @@ FROM spent
 """
 
 # Jobs imported from Slurm's accounting have no comment and unknown waits. Sizes are the
-# powers of two at or above a job's mean number of GPUs. `hops`: without those that a shadow saw.
+# powers of two at or above a job's mean number of GPUs. `hops`: without those that a shadow saw,
+# which count in the others only while hops is a shadow.
 _WAITS = """
-WITH ended AS MATERIALIZED (
+WITH every AS MATERIALIZED (
     SELECT user_name, account, wait_seconds AS wait, run_seconds AS run,
         attained_gpu_seconds AS gpu,
         wait_seconds / coalesce(nullif(age_seconds, 0.0), run_seconds) AS ratio,
@@ -119,6 +131,8 @@ WITH ended AS MATERIALIZED (
     FROM jobs
     WHERE ended >= %(since)s AND ended < %(until)s AND run_seconds > 0 AND comment <> ''
         AND (%(user)s::text IS NULL OR user_name = %(user)s)
+), ended AS (
+    SELECT * FROM every WHERE ours OR %(shadow)s
 ), waits AS (
     SELECT CASE WHEN grouping(ours) = 0 THEN 'hops' WHEN grouping(size) = 0 THEN 'size'
             WHEN grouping(user_name) = 0 THEN 'user' WHEN grouping(account) = 0 THEN 'account'
@@ -141,5 +155,6 @@ WITH ended AS MATERIALIZED (
 SELECT (SELECT jsonb_agg(to_jsonb(w) - 'size' - 'ours'
             ORDER BY size, gpu_seconds DESC, name COLLATE "C")
         FROM waits w WHERE jobs > 0 AND ours IS NOT FALSE),
-    (SELECT jsonb_object_agg(place, jobs) FROM ratios)
+    (SELECT jsonb_object_agg(place, jobs) FROM ratios),
+    (SELECT count(*) FROM every WHERE NOT ours)
 """

@@ -111,8 +111,9 @@ def _replace(connection: Connection, jobs: Mapping[JobId, JobRecord]) -> None:
     if not jobs:
         return
     rows = [_rename_keys(encode(record), _COLUMNS) for record in jobs.values()]
-    connection.execute(
-        "DELETE FROM jobs j USING unnest(%s::text[], %s::float8[]) AS given (id, submit)"
+    connection.execute(  # what Slurm forgot before it gave the number again
+        "UPDATE jobs j SET ended = j.seen, state = 'OTHER', allocation = '{}', profiling = false"
+        " FROM unnest(%s::text[], %s::float8[]) AS given (id, submit)"
         " WHERE j.id = given.id AND j.submit <> given.submit AND j.ended IS NULL",
         [[row["id"] for row in rows], [float(row["submit"]) for row in rows]],
     )
@@ -197,6 +198,12 @@ def save_ended_by_signal(connection: Connection, ended: Collection[JobId]) -> No
         " WHERE jobs.id = newest.id AND jobs.submit = newest.submit",
         [[clean(job) for job in ended]],
     )
+
+
+def ended_by_signal(connection: Connection) -> frozenset[tuple[UserName, WorkloadName]]:
+    """The users' workloads of which a job ended in the grace of hops' own signal."""
+    rows = connection.execute("SELECT DISTINCT user_name, workload FROM jobs WHERE ended_by_signal")
+    return frozenset((UserName(user), WorkloadName(workload)) for user, workload in rows)
 
 
 def past_runs(connection: Connection) -> tuple[PastRun, ...]:

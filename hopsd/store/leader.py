@@ -16,7 +16,15 @@ import psycopg
 from psycopg import sql
 
 from hopsd.errors import NotLeaderError
-from hopsd.store.connection import Connection, conninfo, translated_errors
+from hopsd.store.connection import (
+    Connection,
+    SilentError,
+    answers,
+    conninfo,
+    cut_off_when_silent,
+    postgres_breaker,
+    translated_errors,
+)
 
 LEASE_SECONDS = 30.0
 """How long a stopped or disconnected process keeps the lock."""
@@ -39,8 +47,11 @@ class Leader:
 
     def __init__(self, dsn: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
         name = f"hopsd {socket.gethostname()} {os.getpid()}"
+        self._dsn = dsn
         self._conninfo = conninfo(dsn, application_name=name[:63])
         self._lease_seconds = lease_seconds
+        self.breaker = postgres_breaker()
+        """Of the PostgreSQL whose lock this is; the store asks the same one."""
         self._connection: Connection | None = None
         self._epoch: int | None = None
         self._term: object | None = None
@@ -56,11 +67,17 @@ class Leader:
         """
         if self._epoch is not None:
             self.assure()
+            self.breaker.note_answer()
             return
-        with translated_errors():
+        with translated_errors(self.breaker):
             if self._connection is None or not self._alive():
                 self._connection = psycopg.connect(self._conninfo, autocommit=True)
-            connection = self._connection
+            self._take_lock(self._connection)
+        self.breaker.note_answer()
+
+    def _take_lock(self, connection: Connection) -> None:
+        # It waits for an earlier leader's transactions: a server that answers others is there.
+        with cut_off_when_silent(connection, lambda: answers(self._dsn)):
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK]).fetchone()
             if row is None or not row[0]:
                 raise NotLeaderError(f"{self._holder(connection)} leads")
@@ -101,7 +118,8 @@ class Leader:
             raise NotLeaderError("this hopsd does not lead")
         if not self._alive():
             self.close()
-            raise NotLeaderError("the connection that held the leader's lock was lost")
+            why = f": {self.breaker.problem}" if self.breaker.refusal() else ""
+            raise NotLeaderError(f"the connection that held the leader's lock was lost{why}")
 
     def fence(self, connection: Connection) -> None:
         """Allow the transaction of ``connection`` to commit only if no other hopsd has led since.
@@ -146,8 +164,11 @@ class Leader:
         if self._connection is None:
             return False
         try:
-            self._connection.execute("SELECT 1")
-        except psycopg.Error:
+            with cut_off_when_silent(self._connection):
+                self._connection.execute("SELECT 1")
+        except psycopg.Error as error:
+            if isinstance(error, SilentError):
+                self.breaker.note_silence(str(error))
             self._connection.close()
             return False
         return True

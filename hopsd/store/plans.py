@@ -84,6 +84,7 @@ def newest(connection: Connection, limit: int) -> tuple[PlanSummary, ...]:
         "SELECT jsonb_build_object('made', made, 'first', first, 'status', plan->'status',"
         " 'objective', plan->'objective', 'upper_bound', plan->'upper_bound', 'gap', plan->'gap',"
         " 'fragments', plan->'fragments', 'configurations', plan->'configurations',"
+        " 'rack_fragments', coalesce(plan->'rack_fragments', '0'),"
         " 'seconds', coalesce(plan->'seconds'->'total', '0'),"
         " 'placed', (SELECT count(*) FROM jsonb_object_keys(plan->'placements')),"
         " 'waiting', (SELECT count(*) FROM jsonb_object_keys(plan->'waiting')))"

@@ -32,7 +32,7 @@ from hopsd.model.knowledge import (
 )
 from hopsd.model.step import StepOutcome, Transition
 from hopsd.store import diary, figures, jobs, journal, past_runs, plans, profiling, throughput
-from hopsd.store.connection import Connection, Database
+from hopsd.store.connection import Connection, Database, postgres_breaker
 from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
 from hopsd.store.port import PlanId, PlanRecord
@@ -63,12 +63,14 @@ class PostgresStore:
         *,
         tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]] | None = None,
         leader: Leader | None = None,
-        wait_seconds: float = 5.0,
+        wait_seconds: float = 4.0,
     ) -> None:
         self._leader = leader
         self._tables = dict(tables or {})
-        self._database = Database(dsn, wait_seconds)
+        breaker = leader.breaker if leader is not None else postgres_breaker()
+        self._database = Database(dsn, wait_seconds, breaker)
         self._open_jobs = jobs.OpenJobs()
+        self._throughput = throughput.NewestRecords()
         self._records_lock = threading.RLock()
 
     def use_tables(self, tables: Mapping[WorkloadName, Mapping[GpuType, ThroughputTable]]) -> None:
@@ -137,9 +139,10 @@ class PostgresStore:
             jobs.save_program(connection, script, program, at)
 
     def knowledge(self) -> Knowledge:
-        with self._database.transaction() as connection:
+        with self._records_lock, self._database.transaction() as connection:
             runs = jobs.past_runs(connection)
-            records = throughput.newest(connection)
+            ended_by_signal = jobs.ended_by_signal(connection)
+            records = self._newest_records(connection)
             theory = throughput.theory(connection)
             bandwidth = throughput.bandwidth(connection)
             shortages = throughput.shortages(connection)
@@ -147,14 +150,32 @@ class PostgresStore:
             tables=self._tables,
             records=records,
             runs=runs,
+            ended_by_signal=ended_by_signal,
             theory=theory,
             bandwidth=bandwidth,
             shortages=shortages,
         )
 
+    def _newest_records(self, connection: Connection) -> tuple[ThroughputRecord, ...]:
+        term = self._leader.term if self._leader is not None else None
+        stamp = throughput.stamp(connection)
+        records = self._throughput.get(term, stamp)
+        if records is None:
+            records = throughput.newest(connection)
+            self._throughput.keep(term, stamp, records)
+        return records
+
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
-        with self._writing() as connection:
-            throughput.add(connection, records)
+        with self._records_lock:
+            try:
+                with self._writing() as connection:
+                    before = throughput.stamp(connection)
+                    throughput.add(connection, records)
+                    after = throughput.stamp(connection)
+            except BaseException:
+                self._throughput.forget()
+                raise
+            self._throughput.add(before, after, records)
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
         with self._writing() as connection:
@@ -310,11 +331,17 @@ class PostgresStore:
             return figures.gpu_use(connection, since, until, seconds)
 
     def figures(
-        self, since: float, until: float, restart: float, user: UserName | None
+        self,
+        since: float,
+        until: float,
+        restart: float,
+        user: UserName | None,
+        *,
+        shadow: bool = False,
     ) -> dict[str, Any]:
         """Sums over a period, as :func:`hopsd.store.figures.figures`."""
         with self._database.transaction() as connection:
-            return figures.figures(connection, since, until, restart, user)
+            return figures.figures(connection, since, until, restart, user, shadow=shadow)
 
     def predictions(self) -> dict[str, Any] | None:
         with self._database.transaction() as connection:
@@ -346,5 +373,7 @@ class PostgresStore:
             )
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:
-        with self._writing() as connection:
-            return journal.prune(connection, now - retention_days * DAY_SECONDS)
+        with self._records_lock:
+            self._throughput.forget()
+            with self._writing() as connection:
+                return journal.prune(connection, now - retention_days * DAY_SECONDS)

@@ -35,7 +35,7 @@ def newest(connection: Connection) -> tuple[ThroughputRecord, ...]:
 
 
 _NEWEST = """
-SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at, "user", batch
+SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at, "user", batch, leaves
 FROM (
     SELECT *, row_number() OVER (
         PARTITION BY workload, gpu_type, node, gpus, nodes, "user" ORDER BY at DESC, per_gpu
@@ -45,6 +45,72 @@ FROM (
 WHERE place <= %s
 ORDER BY at, workload, gpu_type, node, gpus, nodes, per_gpu
 """
+
+
+def _shape(record: ThroughputRecord) -> tuple[str | int, ...]:
+    return (record.workload, record.gpu_type, record.node, record.gpus, record.nodes, record.user)
+
+
+Stamp = tuple[int, float | None]
+"""How many reports are stored, and when the last was made: differs once anybody wrote some."""
+
+
+def stamp(connection: Connection) -> Stamp:
+    count, last = connection.execute("SELECT count(*), max(at) FROM throughput").fetchone() or (
+        0,
+        None,
+    )
+    return count, last
+
+
+class NewestRecords:
+    """What :func:`newest` gives, as the leading hopsd last read it, with what it added since.
+
+    Every plan needs them, and reading 120,000 takes a second. Valid for one leadership ``term``
+    (None: no leader, nothing is kept) and one ``stamp``: `hopsctl calibrate` adds some as well.
+    """
+
+    def __init__(self) -> None:
+        self._term: object | None = None
+        self._stamp: Stamp = (0, None)
+        self._shapes: dict[tuple[str | int, ...], list[ThroughputRecord]] = {}
+        self._all: tuple[ThroughputRecord, ...] | None = None
+
+    def get(self, term: object | None, now: Stamp) -> tuple[ThroughputRecord, ...] | None:
+        """All records, oldest first; None: they must be read."""
+        if term is None or term is not self._term or now != self._stamp:
+            return None
+        if self._all is None:
+            kept = [record for records in self._shapes.values() for record in records]
+            self._all = tuple(sorted(kept, key=lambda r: (r.at, _shape(r), r.per_gpu)))
+        return self._all
+
+    def keep(self, term: object | None, now: Stamp, records: Sequence[ThroughputRecord]) -> None:
+        """Keep what was read in this term."""
+        self._term, self._stamp = term, now
+        self._shapes, self._all = {}, tuple(records)
+        if term is not None:
+            for record in records:
+                self._shapes.setdefault(_shape(record), []).append(record)
+
+    def add(self, before: Stamp, after: Stamp, records: Iterable[ThroughputRecord]) -> None:
+        """Add records just written; ``before``, ``after``: the stamps around that."""
+        if self._term is None or before != self._stamp:
+            self.forget()
+            return
+        self._stamp = after
+        for each in records:
+            record = decode(ThroughputRecord, encode(each))
+            shape = self._shapes.setdefault(_shape(record), [])
+            if not any((old.at, old.per_gpu) == (record.at, record.per_gpu) for old in shape):
+                shape.append(record)
+                shape.sort(key=lambda r: (-r.at, r.per_gpu))
+                del shape[NEWEST:]
+                self._all = None
+
+    def forget(self) -> None:
+        """Read anew next time: some were deleted, or a write failed."""
+        self._term, self._shapes, self._all = None, {}, None
 
 
 def add_phases(connection: Connection, records: Iterable[PhaseRecord]) -> None:

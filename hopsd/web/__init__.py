@@ -7,7 +7,7 @@ import structlog
 from hopsd.config import WebConfig
 from hopsd.errors import HopsError
 from hopsd.serve.answers import QueryService
-from hopsd.serve.http import Bounds, LocalHttp
+from hopsd.serve.http import Bounds, HttpServer
 from hopsd.serve.peers import RequestSlots
 
 try:
@@ -30,7 +30,7 @@ class Web:
         self, config: WebConfig, answers: QueryService, turns: RequestSlots | None = None
     ) -> None:
         """Listen at ``web.listen``, if that is set. ``turns``: with others who give answers."""
-        self._server: LocalHttp | None = None
+        self._server: HttpServer | None = None
         if not config.listen:
             return
         if MISSING:
@@ -39,7 +39,7 @@ class Web:
             return
         try:
             app = application(config, answers, turns or RequestSlots())
-            self._server = LocalHttp(config.listen, app, READERS, "web")
+            self._server = HttpServer(config.listen, app, READERS, "web")
         except HopsError as refused:
             log.error("web", error=str(refused), did="hopsd goes on without its page")
 

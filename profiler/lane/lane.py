@@ -15,11 +15,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hops_profiler import environment
 from hops_profiler.lane.executor import Executor
 from hops_profiler.lane.link import Link, pair
 from hops_profiler.lane.settings import SIGNALS, Settings
 from hops_profiler.lane.trials import Journal, Trial
 from hops_profiler.launch.ranks import exit_code, fork
+from hops_profiler.timing.ending import end_run
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LOST = 137
@@ -75,12 +77,15 @@ class Lane:
         return self._code()
 
     def _code(self) -> int:
+        """The lane's exit code. One that was asked to end has Slurm requeue its job."""
         codes = [self._journal.codes.get(trial.text) for trial in self._all]
         if None in codes:
-            asked = os.environ.get("HOPS_REQUEUE_EXIT_CODE", "")
             if not self._signal:
                 return 1
-            return int(asked) if asked.isdigit() else 128 + self._signal
+            job = environment.number()
+            if job:
+                end_run(job, first=True)
+            return environment.requeue_code() or 128 + self._signal
         return int(any(codes))
 
     def _noted(self, number: int, _: Any) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.batch import samples_of
+from hops_profiler.timing.graphless import GraphlessBlocks
 from hops_profiler.timing.handlers import calls, is_below, raised_by_one
 from hops_profiler.timing.inputs import Inputs, compiling
 from hops_profiler.timing.layout import sharing
@@ -29,7 +30,7 @@ from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
 begin_data, fetched, ran_out = Recorder.begin_data, Recorder.fetched, Recorder.ran_out
-begin_backward, given, noticed = Recorder.begin_backward, Recorder.given, Recorder.noticed
+begin_backward, looked = Recorder.begin_backward, Recorder.looked
 stepped_elsewhere, ran_without_graph = Recorder.stepped_elsewhere, Recorder.ran_without_graph
 begin_update, abandoned, stepped = Recorder.begin_update, Recorder.abandoned, Recorder.stepped
 leave, evaluates = Recorder.leave, Recorder.evaluates
@@ -40,6 +41,11 @@ LOOKS = (1, 2)
 LOOK_AGAIN = 23
 """Every how many iterations the input is inspected again if no loader shows the batch: a prime
 number, as rollouts and the like come after round ones."""
+
+PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19)
+
+LOOK_SECONDS, LOOK_SHARE = 100e-6, 0.005
+"""What a look costs, about, and the largest share of the time for looks at inputs that vary."""
 
 MOST_OPTIMIZERS = 1024
 
@@ -80,6 +86,7 @@ class Hooks:
         self._recorder = recorder
         self._iterated = iterated
         self._inputs = Inputs()
+        self._graphless = GraphlessBlocks()
         # Methods and their arguments in turn: tuples of them would keep the garbage collector busy.
         self._events: list[Any] = []
         self._note = self._events.extend
@@ -104,6 +111,21 @@ class Hooks:
     def trains(self) -> bool:
         """True once a step or many backward passes were told of. Needs no lock."""
         return self._recorder.trains
+
+    @property
+    def steps(self) -> int:
+        """Iterations that the recorder was told of. Needs no lock, as the next two."""
+        return self._recorder.counts.iterations
+
+    @property
+    def evaluating(self) -> bool:
+        """True if a model was put into the mode for that since the last step."""
+        return self._recorder.evaluating or evaluates in self._events
+
+    @property
+    def thread(self) -> int | None:
+        """The thread that trains; None before the first step."""
+        return self._thread
 
     @property
     def params(self) -> int:
@@ -150,6 +172,7 @@ class Hooks:
             self._tell()  # the gate counts these
         with self._telling:
             self._inputs.rest()
+            self._graphless.forget()
             self._events.clear()
             self._recorder, self._at_once = recorder, True
             self._thread = self._stepping = None
@@ -238,8 +261,8 @@ class Hooks:
                 self._learners[get_ident()] = True
                 return original(*args, **kwargs)
             if self._inputs.looking:
-                evidence = self._inputs.evidence()
-                note((noticed, evidence, given, self._inputs.take()))
+                roots = args[0] if args else kwargs.get("tensors")
+                note((looked, self._inputs.take(roots)))
             note((begin_backward, perf_counter()))
             try:
                 if self._at_once:
@@ -277,12 +300,13 @@ class Hooks:
         optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
 
     def _attach_grad_modes(self) -> None:
-        """Hook into blocks that build no graph: a long one that comes seldom is an evaluation."""
+        """Hook into blocks that build no graph, which is where models are evaluated."""
         for kind in (torch.no_grad, torch.inference_mode):
             self._attach_grad_mode(kind)
 
     def _attach_grad_mode(self, kind: Any) -> None:
         enter, exit_ = kind.__enter__, kind.__exit__
+        graphless = self._graphless
 
         @functools.wraps(enter)
         def entered(block: Any) -> Any:
@@ -293,11 +317,12 @@ class Hooks:
         @functools.wraps(exit_)
         def exited(block: Any, *error: Any) -> Any:
             result = exit_(block, *error)
-            if not (self.off or compiling()) and self._thread == get_ident():
-                usual = self._recorder.counts.iteration
+            if not (self.off or compiling() or self._elsewhere()):
                 took = perf_counter() - getattr(block, "_hops_began", float("inf"))
-                if usual.count and took > usual.mean:
-                    self._note((ran_without_graph, None))
+                counts, frame = self._recorder.counts, sys._getframe(1)
+                evaluation = graphless.add(counts, self._left, took, frame)
+                if evaluation is not None:
+                    self._note((ran_without_graph, evaluation))
             return result
 
         kind.__enter__, kind.__exit__ = entered, exited
@@ -410,22 +435,32 @@ class Hooks:
             recorder.present()
             done = recorder.counts.iterations
             look = done in LOOKS
+            every = _look_every(recorder)
             if not recorder.reads:
-                look = look or done == UNSEEN or done % LOOK_AGAIN == 0
-            if look != self._inputs.looking or self._inputs.hidden:
-                if look:
-                    self._inputs.rest()
-                    self._inputs.look(again=done > UNSEEN)
-                else:
-                    self._inputs.rest()
+                look = look or done == UNSEEN or done % every == 0
+            if look:
+                self._inputs.look(again=done > UNSEEN)
+            else:
+                self._inputs.rest()
             self._iterated()
             self._at_once = done < SINGLY or look or not recorder.steady or recorder.marking
             # Where batches are read there is nothing to look at after the first iterations.
-            left = self.together if recorder.reads else LOOK_AGAIN - done % LOOK_AGAIN
+            left = self.together if recorder.reads else every - done % every
             self._left = min(self.together, left)
             self._due = perf_counter() + TOGETHER_SECONDS
         except Exception as error:
             self._fail(error)
+
+
+def _look_every(recorder: Recorder) -> int:
+    """Every how many iterations the input is inspected: more often where it varies, as far as that
+    costs no more than LOOK_SHARE of the time.
+    """
+    usual = recorder.counts.iteration.mean
+    if not recorder.varies or not usual:
+        return LOOK_AGAIN
+    fewest = LOOK_SECONDS / (LOOK_SHARE * usual)
+    return next((every for every in PRIMES if every >= fewest), LOOK_AGAIN)
 
 
 def _nothing() -> None:

@@ -12,28 +12,19 @@ from typing import Any
 import torch
 from hops_profiler.timing.batch import samples_of
 from hops_profiler.timing.handlers import raised_by_one
+from hops_profiler.timing.passes import Batch, Call, Calls
 
 # True while torch.compile traces our hooks into the user's graph: there they must vanish, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
 compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
-class Evidence:
-    """See :class:`hops_profiler.timing.recorder.Evidence`."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.outputs = 0
-        self.axes: set[int] = set()
-
-
 class Inputs:
     """Inspects calls of modules, only while ``looking``.
 
-    In a forward pass the outermost module calls count that build a graph for a backward pass:
-    evaluations and rollouts do not. Several of them (an actor and a critic, two views of an
-    image) get the same samples; calls with one sample each (an episode's steps) add up. Modules
-    without parameters, such as a loss over all words of all texts, count where nothing else does.
+    The outermost module calls count whose outputs are in the graph of a backward pass: those of
+    evaluations, rollouts and teachers are not. Modules without parameters, such as a loss over all
+    words of all texts, count where nothing else does.
 
     A custom autograd function's forward pass runs without a graph of its own, but leads to a
     backward pass: modules called in it count, and else what the function is given.
@@ -52,12 +43,11 @@ class Inputs:
         self._called: dict[Any, tuple[Any, Any]] = {}
         self._thread = 0
         self._depth = 0
-        self._most = 0
-        self._singles = 0
+        self._calls = Calls()
+        self._call: Call | None = None  # the outermost one that is under way
         self._without = 0
         self._in_function = False
         self._function: Any = None
-        self._evidence = Evidence()
         self._sequence: Any = None
 
     def attach(self) -> None:
@@ -79,16 +69,18 @@ class Inputs:
                     return result(*args, **kwargs)
                 if torch.is_grad_enabled() and not _within_graph(args):
                     self._compiled_model = True
-                return self._call(result, None, args, kwargs)
+                return self._observe(result, None, args, kwargs)
 
             return seen
 
         torch.compile = compiled
 
     def look(self, *, again: bool = False) -> None:
-        """Begin, in this thread. ``again``: no new classes of modules are looked for."""
-        if self.looking:
+        """Begin anew, in this thread. ``again``: no new classes of modules are looked for."""
+        if self.looking and not self.hidden:
+            self._forget()
             return
+        self.rest()
         if not self._compiles and _has_compiled():
             self._note_compiled()
         helpers = self._passed and not self._compiled_model
@@ -145,7 +137,7 @@ class Inputs:
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.looking or compiling():
                 return original(module, *args, **kwargs)
-            return self._call(functools.partial(original, module), module, args, kwargs)
+            return self._observe(functools.partial(original, module), module, args, kwargs)
 
         self._called[owner] = called, vars(owner).get("__call__")
         owner.__call__ = called
@@ -169,61 +161,78 @@ class Inputs:
                 owner.__call__ = original
         self._called = {}
 
-    def _call(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
+    def _observe(self, function: Any, module: Any, args: Any, kwargs: Any) -> Any:
         builds = torch.is_grad_enabled() or self._in_function
         if get_ident() != self._thread or not builds:
             return function(*args, **kwargs)
         if type(module).__name__ == "OptimizedModule":
             self._compiled_model = True
-        self._note(module, args, kwargs)
+        outermost = self._depth == 0
+        self._note(function if module is None else module, module, args, kwargs)
+        if outermost and self._call is not None and self._is_state(self._call):
+            self._call = None
+            return function(*args, **kwargs)  # what it calls may be given the state's parts
         self._depth += 1
         try:
             result = function(*args, **kwargs)
         finally:
             self._depth -= 1
-        if self._depth == 0:
-            rows = result.shape[0] if isinstance(result, torch.Tensor) and result.dim() else 0
-            self._evidence.outputs = max(self._evidence.outputs, rows)
+        if self._depth == 0 and self._call is not None:
+            self._note_result(self._call, result)
+            self._call = None
         return result
+
+    def _is_state(self, call: Call) -> bool:
+        """True of a solver's call: its state may be all samples in one vector."""
+        return self._in_function and call.rows == 1
+
+    def _note_result(self, call: Call, result: Any) -> None:
+        try:
+            call.returned(result)
+            if self._in_function:
+                call.nodes = None  # no graph is built there, but the function has one
+            self._calls.add(call)
+        except Exception as error:  # then the batch size is unknown
+            if raised_by_one(error):
+                raise
 
     def _note_function(self, args: Any) -> None:
         try:
             given = [a for a in args if not isinstance(a, torch.nn.Parameter)]
             given = [a for a in given if not (isinstance(a, torch.Tensor) and _is_parameter(a))]
-            self._without = max(self._without, samples_of(given))
+            rows = samples_of(given)
+            self._without = max(self._without, rows if rows > 1 else 0)
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
                 raise
 
-    def evidence(self) -> Evidence:
-        """What else the forward pass that has just ended showed; to be read before :meth:`take`."""
-        return self._evidence
-
-    def take(self) -> int:
-        """Samples of the forward pass that has just ended; 0 if unknown."""
-        found = max(self._most, self._singles) or self._without
+    def take(self, roots: Any) -> Batch:
+        """What the backward pass from the tensors ``roots`` is over."""
+        batch = self._calls.take(roots)
+        batch.samples = batch.samples or self._without
         self._passed = True
-        self._forget()
-        return found
+        self._without = 0
+        self._sequence = None
+        return batch
 
     def _forget(self) -> None:
-        self._evidence = Evidence()
-        self._most = self._singles = self._without = 0
+        self._calls.forget()
+        self._call = None
+        self._without = 0
         self._sequence = None
 
-    def _note(self, module: Any, args: Any, kwargs: Any) -> None:
+    def _note(self, key: Any, module: Any, args: Any, kwargs: Any) -> None:
         try:
             if self._depth == 0:
-                found = samples_of([*args, *kwargs.values()])
+                self._call = None
+                values = [*args, *kwargs.values()]
+                rows = samples_of(values)
                 if module is not None and next(module.parameters(), None) is None:
-                    self._without = max(self._without, found)
+                    self._without = max(self._without, rows)
                     return
                 self._sequence = next((a for a in args if isinstance(a, torch.Tensor)), None)
-                self._evidence.rows += found
-                self._evidence.axes |= _second_axes([*args, *kwargs.values()])
-                if found == 1 and not self._in_function:  # a solver's calls are over one state
-                    self._singles += 1
-                self._most = max(self._most, found)
+                axes = _second_axes(values)
+                self._call = Call(id(key), rows, axes)
             elif self._sequence is not None and getattr(module, "batch_first", None) is False:
                 self._turn(args)
         except Exception as error:  # then the batch size is unknown
@@ -238,8 +247,8 @@ class Inputs:
         inner = args[0] if args else None
         if isinstance(inner, torch.Tensor) and inner.dim() == 3 and outer.dim() > 1:
             same = tuple(outer.shape[:2]) == tuple(inner.shape[:2])
-            if same and self._most == outer.shape[0]:
-                self._most = int(outer.shape[1])
+            if same and self._call is not None and self._call.rows == outer.shape[0]:
+                self._call.rows = int(outer.shape[1])
 
 
 def _requires_grad(value: Any) -> bool:

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
         def begin(self) -> None: ...
         def read(self) -> list[tuple[float | None, dict[str, float]]]: ...
 
-    class Evidence(Protocol):
-        """Rows given to outermost modules in all, rows that the last one returned, and the
-        lengths of inputs' second axes."""
+    class Batch(Protocol):
+        """See :class:`hops_profiler.timing.passes.Batch`."""
 
+        samples: int
         rows: int
         outputs: int
         axes: set[int]
+        mixed: bool
 
     Timed = tuple[dict[str, float], float, float]
     """Seconds by phase, samples and batches of an iteration."""
@@ -80,7 +81,8 @@ class Recorder:
     times each iteration (``exact``), one counts as timed once the GPU has done it, with its time.
 
     ``counts``: of all iterations so far. ``reads``: the previous iteration read a batch from a
-    loader.
+    loader. ``unclear``: no loader is read, and what modules are given does not tell the samples.
+    ``varies``: it is not the same in all iterations.
     """
 
     def __init__(self, device: Device | None = None) -> None:
@@ -99,6 +101,7 @@ class Recorder:
         self._bare = 0
         self._looked = False
         self._given = self._input = 0.0
+        self.unclear = self.varies = False
         self._last_batch = 0
         self._ran_out = False
         self._ahead: int | None = None
@@ -154,6 +157,11 @@ class Recorder:
                 if took is not None and self._done is not None:
                     self.counts.time(took, *self._done)
                 self._done = self._queued.popleft()
+
+    @property
+    def evaluating(self) -> bool:
+        """True if a model was put into the mode for that since the last iteration."""
+        return self._evaluations > 0
 
     @property
     def within(self) -> bool:
@@ -233,15 +241,13 @@ class Recorder:
             self._device.mark(before)
         self._within.append(phase)
 
-    def given(self, samples: float) -> None:
-        """The forward pass to the backward pass that begins was seen to be given ``samples``."""
-        self._looked, self._given = True, samples
-
-    def noticed(self, evidence: Evidence) -> None:
-        """What else that forward pass showed of its batch."""
-        self._rows += evidence.rows
-        self._outputs += evidence.outputs
-        self._axes |= evidence.axes
+    def looked(self, batch: Batch) -> None:
+        """The backward pass that begins was seen to be over ``batch``."""
+        self._looked, self._given = True, batch.samples
+        self._mixed |= batch.mixed
+        self._rows += batch.rows
+        self._outputs += batch.outputs
+        self._axes |= batch.axes
 
     def leave(self, now: float) -> bool:
         """The innermost phase ends. True if an iteration ends with it."""
@@ -300,10 +306,14 @@ class Recorder:
         """A model was put into the mode in which it is evaluated."""
         self._evaluations += 1
 
-    def ran_without_graph(self, _: object = None) -> None:
-        """The loop spent more than an iteration's time in code that builds no graph."""
+    def ran_without_graph(self, evaluation: bool) -> None:
+        """The loop spent more than an iteration's time in code that builds no graph.
+
+        ``evaluation``: the training went on without this code, so it needs nothing that it makes.
+        """
         if not self._within:
             self._graphless = True
+            self._evaluates = self._evaluates or evaluation
 
     def stepped(self, optimizer: int) -> bool:
         """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""
@@ -350,7 +360,8 @@ class Recorder:
     def _begin_iteration(self) -> None:
         self._fetches = self._samples = self._passes = self._evaluations = 0
         self._leading = self._led = _NO_PASSES
-        self._looked = self._ran_out = self._graphless = False
+        self._looked = self._ran_out = self._graphless = self._evaluates = False
+        self._mixed = False
         self._rows = self._outputs = 0
         self._axes: set[int] = set()
         self._seconds = _NOTHING.copy()
@@ -415,8 +426,9 @@ class Recorder:
         counts, passes, fetches = self.counts, self._passes, self._fetches
         known = counts.iterations
         if self._graphless:
-            # Without a loader this may be a rollout, which is part of the training.
-            self._evaluations += fetches > 0 and known - self._last_graphless >= RARE
+            # What began with the training may be a rollout where there is no loader.
+            rare = fetches > 0 and known - self._last_graphless >= RARE
+            self._evaluations += self._evaluates or rare
             self._last_graphless = known
         # The first one may hold whatever came before.
         usual = known > 0 and self._usual.holds(passes, fetches, self._evaluations)
@@ -448,7 +460,9 @@ class Recorder:
         passes = max(self._leading[0], self._led[0], iterations)
         if self._looked:
             # A look that saw no call of a model says nothing; an earlier one still holds.
-            self._input = max(self._leading[1], self._led[1]) or self._input
+            before, self._input = self._input, max(self._leading[1], self._led[1]) or self._input
+            self.varies = self.varies or 0 < before != self._input
+            self.unclear = self.unclear or (self._mixed and not self._fetches)
         if not self._fetches:
             one = self._input or self._last_batch
             return one * max(1, iterations), passes

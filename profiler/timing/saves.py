@@ -1,4 +1,4 @@
-"""Notes when the training last saved something: a kill loses what it did since."""
+"""Notes when the training saves something: a kill loses what it did since, and a save under way."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 import torch
 
 
-def listen(saved: Callable[[], None]) -> None:
-    """Have ``saved`` called after each `torch.save`, whose behaviour does not change."""
+def listen(begins: Callable[[], None], saved: Callable[[], None]) -> None:
+    """Have ``begins`` called before each `torch.save`, whose behaviour does not change, and
+    ``saved`` after it.
+    """
     original = torch.save
 
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> None:
+        begins()
         original(*args, **kwargs)
         saved()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 from hops_profiler import environment
+from hops_profiler.stall.watchdog import Watchdog
 from hops_profiler.timing import program, report, saves
 from hops_profiler.timing.basics import basics
 from hops_profiler.timing.communication import OFTEN, Communication
@@ -117,7 +118,7 @@ class Session:
     def begin(self) -> None:
         self._hooks.attach()
         self._communication.attach()
-        saves.listen(self._note_save)
+        saves.listen(self._note_saving, self._note_save)
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
         self._attach_exit()
@@ -175,6 +176,16 @@ class Session:
             return Recorder(CudaClock(every=1))
         return Recorder(CudaClock(every=EVERY))
 
+    def _new_watchdog(self) -> Watchdog:
+        job, hooks = self._job, self._hooks
+        return Watchdog(
+            steps=lambda: hooks.steps,
+            thread=lambda: hooks.thread,
+            evaluates=lambda: hooks.evaluating,
+            say=self._report_stall,
+            stacks_name=f"{job.id}.{job.run}.{job.node}.{os.getpid()}.txt",
+        )
+
     def _adopt_process(self) -> None:
         self._pid = os.getpid()
         self._token = report.token()
@@ -184,9 +195,13 @@ class Session:
         self._exchanges = list(EXCHANGES)
         self._place = 0, 1
         self._saved: int | None = None
+        self._saving = False
+        self._saved_at: float | None = None
+        self._save_every: float | None = None
         self._short = False
         self._closed = False
         self._writer = Writer()
+        self._watchdog = self._new_watchdog()
         self._length = Length(self._epoch + self._began)
         self._planned: float | None = None
 
@@ -202,6 +217,8 @@ class Session:
         now = counts.last_step
         if counts.inference and not self._only_infers(now):
             return
+        if self._saving:
+            self._note_save_over()
         if counts.iterations >= self._next_glance:
             self._glance(counts)
         if self._job.profile and enough(counts, self._job.profile):
@@ -236,6 +253,8 @@ class Session:
         self._hooks.recorder.ranks = world if self._hooks.sharing == 1 else 1
         if not counts.inference:
             environment.tell_children()
+            if self._job.report_dir:
+                self._watchdog.start()
         if done == 1:
             watch_pipeline(self._note_sharing)
         reads = self._communication.read()
@@ -251,16 +270,29 @@ class Session:
         if ranks > 1:
             self._hooks.recorder.ranks = 1
 
+    def _note_saving(self) -> None:
+        """A save may be of several files: it is over once training goes on."""
+        if not self._saving and self._hooks.recorder.counts.iterations:
+            self._saving = True
+            with SuppressErrors():
+                self._write(final=False)
+
     def _note_save(self) -> None:
         self._saved = self._hooks.recorder.counts.iterations
+
+    def _note_save_over(self) -> None:
+        now = time.time()
+        self._save_every = None if self._saved_at is None else max(0.0, now - self._saved_at)
+        self._saving, self._saved_at = False, now
+        self._write(final=False)
 
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""
         counts, share = recorder.counts, self._hooks.sharing
-        each = self._job.batch
-        if each and not LAST_BATCHES * each < recorder.samples / max(1, recorder.batches) <= each:
+        each, mean = self._job.batch, recorder.samples / max(1, recorder.batches)
+        if each and (recorder.unclear or not LAST_BATCHES * each < mean <= each):
             return recorder.batches * each, counts.timed_batches * each, "comment"
-        if not recorder.samples:
+        if recorder.unclear or not recorder.samples:
             return 0, 0, ""
         source = "batch" if 2 * counts.read >= counts.batches else "input"
         return recorder.samples / share, counts.timed_samples / share, source
@@ -278,6 +310,15 @@ class Session:
         self._writer.write(job.report_dir, name, self._content(rank, world, final=final))
         if final:
             self._writer.finish(LAST_WRITE_SECONDS)
+
+    def _report_stall(self) -> None:
+        """Report from the watchdog's thread: the training makes no steps."""
+        if self._closed:
+            return
+        rank, world = self._place
+        job = self._job
+        name = report.file_name(job.id, job.run, job.node, rank, self._pid, self._token)
+        self._writer.write(job.report_dir, name, self._content(rank, world, final=False))
 
     def _find_place(self) -> tuple[int, int]:
         """Rank and number of ranks. Only the process group knows: Slurm counts tasks, not ranks.
@@ -315,6 +356,9 @@ class Session:
             "iterations": counts.iterations,
             "planned": None if self._planned is None else max(self._planned, counts.iterations),
             "saved": None if self._saved is None else min(self._saved, counts.iterations),
+            "saving": self._saving,
+            "saved_at": self._saved_at,
+            "save_every": self._save_every,
             "samples": samples,
             "samples_from": source,
             "batch": _per_iteration(samples, counts.iterations),
@@ -323,6 +367,7 @@ class Session:
             "communication_timed": self._communication.heard if world > 1 else None,
             "failure": self._hooks.failure,
             "out_of_memory": self._short,
+            "stall": None if final else self._watchdog.word(),
             "timed": timed,
             "basics": basics(counts, world, self._communication.seconds, self._communication.wait),
             "phases": {name: series.as_json() for name, series in counts.phases.items()},

@@ -147,11 +147,11 @@ def _limits(gpus: Floats, capacity: Floats, jobs: int) -> Constraints:
 
 def _largest_ratio(shares: Shares, demand: Floats) -> Floats:
     """X with the largest z such that rate(X)[m] >= z * demand[m] for every job that can run."""
-    able = (shares.rates.max(axis=1) > 0) & (demand > 0)
-    scale = np.where(able, demand, 1.0)
+    runnable = (shares.rates.max(axis=1) > 0) & (demand > 0)
+    scale = np.where(runnable, demand, 1.0)
     value = shares.rates / scale[:, None]
-    none = np.zeros(len(demand))
-    return _largest_z(value, shares.gpus, shares.capacity, able.astype(float), none)[0]
+    zeros = np.zeros(len(demand))
+    return _largest_z(value, shares.gpus, shares.capacity, runnable.astype(float), zeros)[0]
 
 
 def makespan(shares: Shares) -> Floats:
@@ -161,8 +161,8 @@ def makespan(shares: Shares) -> Floats:
     """
     x = _largest_ratio(shares, shares.remaining)
     ratio = (shares.rates * x).sum(axis=1) / shares.remaining
-    least = float(ratio[shares.rates.max(axis=1) > 0].min(initial=np.inf))
-    return _largest_sum(shares, least * shares.remaining) if np.isfinite(least) else x
+    min_ratio = float(ratio[shares.rates.max(axis=1) > 0].min(initial=np.inf))
+    return _largest_sum(shares, min_ratio * shares.remaining) if np.isfinite(min_ratio) else x
 
 
 def finish_time_fairness(shares: Shares) -> Floats:
@@ -175,37 +175,41 @@ def finish_time_fairness(shares: Shares) -> Floats:
     the one of :func:`_largest_sum`.
     """
     alone, rates = shares.alone_seconds, shares.rates
-    able = (rates.max(axis=1) > 0) & (shares.remaining > 0)
+    runnable = (rates.max(axis=1) > 0) & (shares.remaining > 0)
     x = _largest_ratio(shares, shares.equal_rates)
     high = worst_rho(shares, x)
-    if not able.any() or not np.isfinite(high):
+    if not runnable.any() or not np.isfinite(high):
         return x
-    fastest = rates[able].max(axis=1)
-    low = float(((shares.elapsed[able] + shares.remaining[able] / fastest) / alone[able]).max())
+    fastest = rates[runnable].max(axis=1)
+    low = float(
+        ((shares.elapsed[runnable] + shares.remaining[runnable] / fastest) / alone[runnable]).max()
+    )
 
     def excess(rho: float) -> float:
         nonlocal x, high
-        demand = np.where(able, shares.remaining / (rho * alone - shares.elapsed), 0.0)
-        found = _largest_ratio(shares, demand)
-        if (reached := worst_rho(shares, found)) < high:
-            x, high = found, reached
+        demand = np.where(runnable, shares.remaining / (rho * alone - shares.elapsed), 0.0)
+        largest_ratio = _largest_ratio(shares, demand)
+        if (reached := worst_rho(shares, largest_ratio)) < high:
+            x, high = largest_ratio, reached
         wanting = demand > 0
-        return float(np.log(((rates * found).sum(axis=1)[wanting] / demand[wanting]).min()))
+        return float(np.log(((rates * largest_ratio).sum(axis=1)[wanting] / demand[wanting]).min()))
 
     top = high
     if low < top * (1.0 - CONVERGED) and excess(low) < 0.0 < excess(top):
         brentq(excess, low, top, xtol=CONVERGED * top)
-    least = np.where(able, shares.remaining / np.where(able, high * alone - shares.elapsed, 1.0), 0)
-    return _largest_sum(shares, least)
+    min_share = np.where(
+        runnable, shares.remaining / np.where(runnable, high * alone - shares.elapsed, 1.0), 0
+    )
+    return _largest_sum(shares, min_share)
 
 
 def worst_rho(shares: Shares, x: Floats) -> float:
     """The largest finish-time fairness ratio under X, over the jobs that can run."""
-    able = shares.rates.max(axis=1) > 0
+    runnable = shares.rates.max(axis=1) > 0
     rate = (shares.rates * x).sum(axis=1)
     with np.errstate(divide="ignore"):
         rho = (shares.elapsed + shares.remaining / rate) / shares.alone_seconds
-    return float(rho[able].max(initial=0.0))
+    return float(rho[runnable].max(initial=0.0))
 
 
 def max_sum(shares: Shares) -> Floats:
@@ -213,7 +217,7 @@ def max_sum(shares: Shares) -> Floats:
     return _largest_sum(shares, np.zeros(len(shares.gpus)))
 
 
-def _largest_sum(shares: Shares, least: Floats) -> Floats:
+def _largest_sum(shares: Shares, min_share: Floats) -> Floats:
     """X with the largest sum of relative throughputs among those that have rate(X)[m] >= least[m],
     (jobs,). Some X is known to.
     """
@@ -221,10 +225,10 @@ def _largest_sum(shares: Shares, least: Floats) -> Floats:
     value = shares.rates / shares.equal_rates[:, None]
     upper = (shares.rates > 0).ravel().astype(float)
     rows = _limits(shares.gpus, shares.capacity, jobs)
-    if least.any():
+    if min_share.any():
         # A row's right side is 1 where it matters: HiGHS satisfies rows up to 1e-7.
-        unit = np.maximum(least, 1e-3 * shares.equal_rates)
-        floor = _per_job(-shares.rates / unit[:, None], -least / unit * (1.0 - SLACK))
+        unit = np.maximum(min_share, 1e-3 * shares.equal_rates)
+        floor = _per_job(-shares.rates / unit[:, None], -min_share / unit * (1.0 - SLACK))
         rows = Constraints.stacked(rows, floor)
     optimum = minimise(-value.ravel(), rows, upper)
     if optimum is None:

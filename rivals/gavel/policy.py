@@ -73,8 +73,8 @@ class Gavel:
         if not jobs:
             return Plan(placements={}, waiting=waiting)
         shares = shares_of(snapshot, servers, jobs, gpus)
-        able = bool(shares.rates.any())
-        fractions = self.program(shares) if able else np.zeros_like(shares.rates)
+        any_runnable = bool(shares.rates.any())
+        fractions = self.program(shares) if any_runnable else np.zeros_like(shares.rates)
         order = self._order(snapshot, settings, jobs, shares, fractions)
         types = list(servers.types)
         placements = _place(servers, jobs, gpus, _assign(order, shares), types)
@@ -120,13 +120,15 @@ def shares_of(
     )
     rates[:, capacity <= 0] = 0.0
     mean_rate = np.maximum(rates @ (capacity / max(1.0, float(capacity.sum()))), 1e-12)
-    expected = ages(jobs, snapshot.nodes)
+    expected_seconds = ages(jobs, snapshot.nodes)
     total = np.array(
-        [j.samples or expected[j.id] * r for j, r in zip(jobs, mean_rate, strict=True)]
+        [j.samples or expected_seconds[j.id] * r for j, r in zip(jobs, mean_rate, strict=True)]
     )
-    left = np.array(
+    remaining = np.array(
         [
-            j.samples - j.samples_done if j.samples else remaining_seconds(j, expected[j.id]) * r
+            j.samples - j.samples_done
+            if j.samples
+            else remaining_seconds(j, expected_seconds[j.id]) * r
             for j, r in zip(jobs, mean_rate, strict=True)
         ]
     )
@@ -135,11 +137,11 @@ def shares_of(
         rates=rates,
         gpus=np.array(gpus, dtype=float),
         capacity=capacity,
-        remaining=np.maximum(left, 1e-6 * total),
+        remaining=np.maximum(remaining, 1e-6 * total),
         elapsed=np.array([max(0.0, snapshot.now - j.submit) for j in jobs]),
         past=np.zeros(len(jobs)),
     )
-    past = np.maximum(total - left, 0.0) / shares.isolated_rates(np.maximum(present, 1.0))
+    past = np.maximum(total - remaining, 0.0) / shares.isolated_rates(np.maximum(present, 1.0))
     return replace(shares, past=past)
 
 
@@ -164,26 +166,26 @@ def _urgency(snapshot: Snapshot, jobs: Sequence[Job], shares: Shares, fractions:
 
 def _assign(order: Sequence[tuple[int, int]], shares: Shares) -> dict[int, int]:
     """Job to type, at most one each, within every type's GPUs."""
-    left = shares.capacity.copy()
-    chosen: dict[int, int] = {}
+    free_gpus = shares.capacity.copy()
+    type_of_job: dict[int, int] = {}
     for job, gpu_type in order:
-        if job not in chosen and shares.gpus[job] <= left[gpu_type]:
-            chosen[job] = gpu_type
-            left[gpu_type] -= shares.gpus[job]
-    return chosen
+        if job not in type_of_job and shares.gpus[job] <= free_gpus[gpu_type]:
+            type_of_job[job] = gpu_type
+            free_gpus[gpu_type] -= shares.gpus[job]
+    return type_of_job
 
 
 def _place(
     servers: Servers,
     jobs: Sequence[Job],
     gpus: Sequence[int],
-    chosen: dict[int, int],
+    type_of_job: dict[int, int],
     types: Sequence[GpuType],
 ) -> dict[JobId, Allocation]:
     """Placements: jobs that keep their type stay where they are, then large jobs before small."""
     placements: dict[JobId, Allocation] = {}
     moving = []
-    for i, t in chosen.items():
+    for i, t in type_of_job.items():
         running = jobs[i].running
         stays = servers.type_of(running) == types[t] and running.gpus == gpus[i]
         if stays and servers.holds(running):
@@ -192,10 +194,10 @@ def _place(
         else:
             moving.append((i, t))
     for i, t in sorted(moving, key=lambda pair: (-gpus[pair[0]], pair[0])):
-        found = servers.fastest(jobs[i], gpus[i], [types[t]])
-        if found is not None:
-            servers.take(found)
-            placements[jobs[i].id] = found
+        allocation = servers.fastest(jobs[i], gpus[i], [types[t]])
+        if allocation is not None:
+            servers.take(allocation)
+            placements[jobs[i].id] = allocation
     return placements
 
 

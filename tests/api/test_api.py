@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,3 +122,35 @@ def test_the_pages_examples_run(command: str) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) >= 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"samples": 1e-320}, "samples: 1e-320; accepted is 1e-3 to 1e18"),
+        ({"age_seconds": 5e-324}, "age_seconds: 5e-324; accepted is 1e-3 to 1e10"),
+        ({"wait_seconds": float("nan")}, "wait_seconds: nan"),
+        ({"priority": 1e300}, "priority: 1e+300"),
+        ({"reqs": (0,)}, "reqs.0: 0; accepted is 1 to 65536"),
+        (
+            {"throughput": {"v100": api.ThroughputTable({1: 5e-324}, {})}},
+            "throughput.v100.aggregated.1: 5e-324",
+        ),
+    ],
+)
+def test_what_a_program_makes_has_the_bounds_of_a_file(changes: dict[str, Any], named: str) -> None:
+    """A traceback from the solver before."""
+    snapshot, settings = api.read_snapshot(str(ROOT / "examples" / "files" / "snapshot.json"))
+    first, *others = snapshot.jobs
+    wrong = replace(snapshot, jobs=(replace(first, **changes), *others))
+    with pytest.raises(api.InputError, match=re.escape(f"job {first.id}: {named}")):
+        api.plan(wrong, settings)
+
+
+def test_a_workload_that_a_program_makes_has_them_too() -> None:
+    cluster = api.read_cluster("paper-64")
+    workload = api.read_workload("paper-64", cluster, seed=1, jobs=2)
+    first, other = workload.jobs
+    wrong = replace(workload, jobs=(replace(first, samples=1e-320), other))
+    with pytest.raises(api.InputError, match=r"samples: 1e-320; accepted is 1e-3 to 1e18"):
+        api.simulate(cluster, wrong, "fifo")

@@ -266,6 +266,7 @@ def test_check_and_show(tmp_path: Path) -> None:
         '[plan]\nlambda = 2\n[database]\ndsn = "host=h password=geheim"\n'
         '[throughput."a b".v100]\naggregated = { 1 = 2.0 }\n'
     )
+    path.chmod(0o640)
     assert run("check", str(path)).output == f"{path}: good, 3 settings given\n"
     shown = run("show", str(path)).output
     assert "geheim" not in shown

@@ -8,13 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psycopg
 import pytest
 from daemon_site import HERE, LONG, ROOT, Hopsd, Site
 
 from hopsd.ctl.daemon import ask
 from hopsd.errors import InputError
+from hopsd.model.ids import JobId
+from hopsd.store.connection import conninfo
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
 
@@ -355,3 +359,69 @@ def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> N
     assert where[short] in (("n0",), ("n1",))
     assert {where[job] for job in long} <= {("n1",), ("n2",)}
     site.cluster.run("scontrol", "delete", "reservationname=mend")
+
+
+def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> None:
+    """18 of 18 jobs that a person requeued and held were started again."""
+
+    def waits(job: str, ticks: int) -> None:
+        first = site.hopsd.wait_for(lambda s: job in {w["id"] for w in s["waiting"]})["ticks"]
+        status = site.hopsd.wait_for(lambda s: s["ticks"] > first + ticks)
+        [row] = [w for w in status["waiting"] if w["id"] == job]
+        assert "held" in row["reason"]
+        begin = site.cluster.run("squeue", "--noheader", "--format=%S", "--job", job)
+        assert begin.startswith("2100-01-01")
+
+    site.hopsd.configure(round_seconds=3.0)
+    site.hopsd.start()
+    jobs = [site.submit("hops:reqs=4", LONG) for _ in range(2)]
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
+    site.cluster.run("scontrol", "requeuehold", jobs[0])
+    waits(jobs[0], 5)
+    site.hopsd.kill()
+    site.cluster.run("scontrol", "requeuehold", jobs[1])
+    site.hopsd.start()
+    for job in jobs:
+        waits(job, 3)
+    for job in jobs:
+        site.cluster.run("scontrol", "release", job)
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 2)
+    site.let_go()
+    site.wait_until_all_completed()
+    last = {job: restart for job, restart, _ in site.runs()}
+    assert last == dict.fromkeys(jobs, 1)
+
+
+def test_a_clock_that_is_an_hour_ahead_for_a_while_is_in_no_record(
+    site: Site, database: str
+) -> None:
+    """It stayed in 85 of 741 records: ends in the future, negative run times."""
+    ahead = site.folder / "ahead"
+    ahead.write_text("0")
+    script = ROOT / "bench" / "chaos" / "shifted_clock.py"
+    site.hopsd.command = [sys.executable, str(script), str(ahead)]
+    site.hopsd.configure(round_seconds=3.0)
+    site.hopsd.start()
+    begun = time.time()
+    jobs = [site.submit("hops:reqs=4", 2.0) for _ in range(4)]
+    site.hopsd.wait_for(lambda s: s["running"])
+    ahead.write_text("3600")
+    ticks = site.hopsd.status()["ticks"]
+    site.hopsd.wait_for(lambda s: s["ticks"] > ticks + 4)
+    ahead.write_text("0")
+    site.wait_until_all_completed()
+    site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"])
+    now = time.time()
+    with psycopg.connect(conninfo(database)) as connection:
+        records = connection.execute(
+            "SELECT id, submit, seen, ended, wait_seconds, run_seconds FROM jobs"
+        ).fetchall()
+    assert {row[0] for row in records} == set(jobs)
+    for _, submit, seen, ended, wait, run in records:
+        assert begun - 2.0 <= submit <= ended <= seen + 1.0 <= now + 2.0
+        assert 0.0 <= wait <= now - begun + 2.0
+        assert 0.0 <= run <= now - begun + 2.0
+    for job in jobs:
+        for placement in site.store.placements(JobId(job)):
+            assert placement.end is not None
+            assert begun - 2.0 <= placement.start <= placement.end <= now + 2.0

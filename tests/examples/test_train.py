@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -147,6 +148,9 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
     job.place(n1=2)
     job.trains_on(2)
     job.ends()
+
+    moves = re.findall(r"hops: moved from (\S+) to (\S+) at", (job.folder / "log").read_text())
+    assert moves == [("n2:1", "n0:2,n1:1"), ("n0:2,n1:1", "n1:2")]
 
     runs = job.history
     assert [run["gpus"] for run in runs] == [1, 3, 2]

@@ -346,3 +346,88 @@ def test_memory_was_too_small_if_the_run_did_not_complete(
     wanted = [("alice", "resnet", "v100", 2, NOW)] if kept else []
     told = [(s.user, s.workload, s.gpu_type, s.gpus, s.at) for s in found.shortages]
     assert (told, found.refused, found.saved, found.records) == (wanted, (), {}, ())
+
+
+def test_what_an_earlier_job_of_the_same_number_left_is_refused(tmp_path: Path) -> None:
+    """A slurmctld that lost its state gives numbers twice."""
+    path = put(tmp_path, report())
+    later = job(submit=NOW + 3000, start=NOW + 3600)
+    collected = look(ReportReader(tmp_path), reading(later, now=NOW + 3700))
+    assert [refusal.reason for refusal in collected.refused] == [
+        "at: before the job's start; it is of an earlier job of this number"
+    ]
+    assert not collected.samples_done
+    assert not path.exists()
+
+
+def test_a_number_given_again_starts_with_nothing_of_the_earlier_job(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    put(tmp_path, report())
+    assert look(reader, reading(job())).samples_done == {"17": 3296}
+    put(tmp_path, report(node="n1", started=NOW + 20, first_step=NOW + 30, at=NOW + 50))
+    moved = job(submit=NOW + 10, start=NOW + 20, allocation=Allocation.of({"n1": 1}))
+    (tmp_path / "17.0.n0.0.4242.json").unlink()
+    collected = look(reader, reading(moved, now=NOW + 60))
+    assert (collected.refused, collected.samples_done) == ((), {"17": 3296})
+
+
+STANDS_STILL = {
+    "state": "waiting",
+    "stalled": True,
+    "quiet": 25.0,
+    "still": 22.0,
+    "limit": 20.0,
+    "line": "train.py:7 in \x1b[31mf",
+    "waits_in": "all_reduce",
+    "stacks": None,
+}
+
+
+def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path) -> None:
+    put(tmp_path, report(stall=STANDS_STILL, world=2))
+    put(tmp_path, report(rank=1, world=2, pid=4243))
+    reader = ReportReader(tmp_path)
+    found = look(reader, reading(job())).ranks
+    assert [(rank.rank, rank.pause is None, rank.heard) for rank in found] == [
+        (0, False, NOW),
+        (1, True, NOW),
+    ]
+    pause = found[0].pause
+    assert pause is not None
+    assert (pause.line, pause.stacks) == ("train.py:7 in ?[31mf", "")
+    # What was heard once is not heard anew, and a run before is over.
+    assert [r.heard for r in look(reader, reading(job(), now=NOW + 9)).ranks] == [NOW, NOW]
+    assert look(reader, reading(job(restarts=1))).ranks == ()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "dead"},
+        {"stalled": 1},
+        {"still": -1},
+        {"line": 5},
+        {"line": "x" * 5000},
+    ],
+)
+def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    put(tmp_path, report(stall=STANDS_STILL | wrong))
+    (refused,) = look(ReportReader(tmp_path), reading(job())).refused
+    assert f"{next(iter(wrong))}: accepted" in refused.reason
+
+
+@pytest.mark.parametrize(("final", "seconds", "records"), [(True, 0.4, 1), (False, 0.4, 0)])
+def test_a_whole_run_may_be_short(
+    tmp_path: Path, final: bool, seconds: float, records: int
+) -> None:
+    """Trainings of a few short iterations have a speed, too, once they have ended."""
+    short = timed(20, 640, seconds)
+    put(tmp_path, report(iterations=23, samples=736, final=final, **short))
+    reader = ReportReader(tmp_path)
+    collected = look(reader, reading(job()))
+    assert [record.per_gpu for record in collected.records] == [1600.0] * records
+    # What is new in the last report of a longer run is too little by itself.
+    more = timed(40, 1280, 2 * seconds)
+    put(tmp_path, report(iterations=43, samples=1376, final=True, at=NOW + 5, **more))
+    later = look(reader, reading(job(), now=NOW + 5))
+    assert len(later.records) == 1 - records

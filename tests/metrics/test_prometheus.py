@@ -27,7 +27,7 @@ from hopsd.metrics import SCRAPES, Metrics
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Reading
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.serve.http import LocalHttp
+from hopsd.serve.http import HttpServer
 
 pytest.importorskip("prometheus_client")
 from prometheus_client import make_wsgi_app
@@ -83,8 +83,8 @@ def scrape(path: Path) -> str:
             return answer.read().decode()
 
 
-def served(address: ListenAddress) -> LocalHttp:
-    return LocalHttp(address, make_wsgi_app(Figures().registry), SCRAPES, "metrics")
+def served(address: ListenAddress) -> HttpServer:
+    return HttpServer(address, make_wsgi_app(Figures().registry), SCRAPES, "metrics")
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_more_than_a_few_clients_are_turned_away_and_the_daemon_does_not_wait(si
         client.close()
 
 
-def on_a_port() -> tuple[LocalHttp, int]:
+def on_a_port() -> tuple[HttpServer, int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -24,6 +24,13 @@ def sbatch(cluster: PrivateCluster, *options: str) -> tuple[bool, str]:
     return done.returncode == 0, done.stderr
 
 
+def sbatch_script(cluster: PrivateCluster, script: str, *options: str) -> tuple[bool, str]:
+    """:func:`sbatch` of a script with lines of its own."""
+    command = ("sbatch", "--output=/dev/null", "--chdir=/", *options)
+    done = as_user(cluster, OWNER, *command, stdin=script)
+    return done.returncode == 0, done.stderr
+
+
 def shown(cluster: PrivateCluster, job: str) -> dict[str, str]:
     text = cluster.run("scontrol", "show", "job", "--oneliner", job)
     return dict(re.findall(r"(\S+?)=(\S*)", text))

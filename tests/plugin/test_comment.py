@@ -91,7 +91,10 @@ def test_python_says_what_to_write_in_one_printable_line(text: str) -> None:
 
 def test_accepted_comments_mean_what_the_table_says() -> None:
     read = {text: json_object(parse(text)) for text in CASES["accepted"]}
-    assert read == {text: {"profile": False, **told} for text, told in CASES["accepted"].items()}
+    assert read == {
+        text: {"profile": False, "segment": None, **told}
+        for text, told in CASES["accepted"].items()
+    }
 
 
 @pytest.mark.parametrize("text", REMARKS)
@@ -191,6 +194,7 @@ KEY = st.one_of(
             "app",
             "shape",
             "per_node",
+            "segment",
             " reqs ",
         ]
     ),
@@ -246,7 +250,7 @@ def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> No
 WORDS_OF_ONE = (
     '{"reqs": [1], "samples": null, "batch_size": null, "lr": {}, "lr_rule": "none", '
     '"preempt": true, "workload": null, "cpu": false, "app": null, "phase": 0, "shape": null, '
-    '"per_node": null, "profile": false}\n'
+    '"per_node": null, "profile": false, "segment": null}\n'
 )
 
 
@@ -259,7 +263,8 @@ WORDS_OF_ONE = (
             (
                 '{"reqs": [1, 2, 4, 8], "samples": null, "batch_size": null, "lr": {}, '
                 '"lr_rule": "none", "preempt": true, "workload": null, "cpu": false, '
-                '"app": null, "phase": 0, "shape": null, "per_node": null, "profile": false}\n'
+                '"app": null, "phase": 0, "shape": null, "per_node": null, "profile": false, '
+                '"segment": null}\n'
             ),
             "",
         ),

@@ -249,6 +249,27 @@ def test_a_job_on_one_gpu_learns_that_it_is_profiled(
     assert (told.get("HOPS_PROFILE"), told["HOPS_REQS"]) == (iterations, "2")
 
 
+@pytest.mark.parametrize(
+    ("comment", "restarts", "line"),
+    [
+        ("hops:reqs=1,2 #hops-moved=n0:2,n4:4", "1", "hops: moved from n0:2,n4:4 to n1:1 at "),
+        ("hops:reqs=1,2", "2", "hops: started again on n1:1 at "),
+        ("hops:reqs=1,2 #hops-moved=$(date)", "1", "hops: started again on n1:1 at "),
+        ("hops:reqs=1,2", "0", ""),
+    ],
+)
+def test_the_jobs_own_output_says_that_it_was_moved(
+    node: Node, comment: str, restarts: str, line: str
+) -> None:
+    told = node.start(comment, gpus="3", SLURM_JOB_RESTART_COUNT=restarts)
+    assert told.get("HOPS_MOVED_FROM") == ("n0:2,n4:4" if "moved from" in line else None)
+    lines = node.call("task_prolog.sh").stdout.splitlines()
+    printed = [text.removeprefix("print ") for text in lines if text.startswith("print ")]
+    assert [text[:-5] for text in printed] == [line] * bool(line)
+    step = node.call("task_prolog.sh", SLURM_STEP_ID="0").stdout
+    assert "print " not in step
+
+
 PARENT = {
     "HOPS_JOB": "1", "HOPS_JOB_ID": "6", "HOPS_PROFILE": "20", "HOPS_GPUS": "8", "HOPS_LR": "0.8",
     "HOPS_STATE_DIR": "/memory/hops/6.n1", "HOPS_TRAINS": "1",

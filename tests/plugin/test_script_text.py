@@ -65,7 +65,7 @@ def test_the_signal_of_the_script(option: str, signal: tuple[str, bool, int | No
 
 @pytest.mark.parametrize("variable", ["B:USR2@30", "B:12@30"])
 def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) -> None:
-    script = "#!/bin/bash\n#SBATCH --signal=USR1@120\npython train.py\n"
+    script = "#!/bin/bash\n#SBATCH --signal=USR1@120\ntrap : USR2\npython train.py\n"
     asked, told = submitted(script, variable=variable)
     assert (asked.signal, asked.signal_steps, asked.signal_seconds) == ("USR2", False, 30)
     assert "hops sends it USR2 30 s ahead" in told
@@ -90,15 +90,94 @@ def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
     asked, told = submitted(f"#!/bin/bash\n{commands}\n")
     assert asked.traps == traps
     assert ("handles no signal" in told) == (not traps)
-    assert ("hops signals the script before" in told) == bool(traps)
+
+
+@pytest.mark.parametrize(
+    ("commands", "ends"),
+    [
+        ("trap 'touch stop; exit 0' USR1\nsrun x & wait", {"USR1"}),
+        ("trap 'kill -USR1 $PID; wait $PID' SIGUSR1\nsrun x & PID=$!\nwait", {"USR1"}),
+        ("trap save USR1\nsave() {\n  touch stop\n  exit 0\n}\nsrun x & wait", {"USR1"}),
+        ("trap save USR1\nfunction save { touch stop; exit; }\nsrun x & wait", {"USR1"}),
+        ("source handlers.sh\ntrap save USR1\nsrun x", {"USR1"}),
+        ("trap 'touch stop' USR1\nsrun x & wait", {"USR1"}),  # the script goes on, to its end
+        ("import signal\nsignal.signal(signal.SIGUSR1, save)", {"USR1"}),
+        ("trap 'exit 0' 10 TERM\ntrap '' USR2\nsleep 9", {"USR1", "TERM"}),
+        ("trap -- 'exit 1' USR1\nsrun x", {"USR1"}),
+        ("exec hops-lane trials.txt", set()),
+        # The script stays, or Slurm requeues it.
+        ("trap 'touch stop' USR1\nsrun x", set()),
+        ("trap '' USR1\nsrun x & wait", set()),
+        ("trap 'touch stop' USR1\nsrun x & PID=$!\nwhile kill -0 $PID; do wait $PID; done", set()),
+        ("trap 'touch stop' USR1\nsrun x &\nwait\nwait", set()),
+        ("trap 'scontrol requeue $SLURM_JOB_ID; exit 0' USR1\nsrun x & wait", set()),
+        ("trap save USR1\nsave() {\n scontrol requeue $SLURM_JOB_ID\n}\nsrun x & wait", set()),
+        ("trap 'exit $HOPS_REQUEUE_EXIT_CODE' USR1\nsrun x & wait", set()),
+        ("import signal\nsignal.signal(signal.SIGUSR1, f)\nrun('scontrol requeue')", set()),
+        ("trap 'exit 0' EXIT\nsrun x", set()),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("option", ["", "#SBATCH --signal=B:USR1@60\n"])
+def test_a_signal_that_may_end_the_job_as_done_is_not_sent(
+    commands: str, ends: set[str], option: str
+) -> None:
+    asked, told = submitted(f"#!/bin/bash\n{option}{commands}\n")
+    assert asked.ends == ends
+    sent = asked.traps is not None and bool(asked.traps - asked.ends)
+    if option:
+        sent = "USR1" in (asked.traps or ()) and "USR1" not in asked.ends
+    assert asked.warned == sent
+    assert ("then starts from its first line" in told) == sent
+    assert ("until it has called torch.save" in told) == (not sent)
+
+
+@pytest.mark.parametrize(
+    ("commands", "stays"),
+    [
+        ("again() {\n  sbatch train.sh\n}\ntrap again USR1\ntrap again TERM\nsrun x & wait", True),
+        ("trap 'sbatch next.sh' EXIT\nsrun x", True),
+        ("trap 'sbatch $0; exit' USR1 15\nsrun x & wait", True),
+        ("trap 'sbatch $0' USR1\nsrun x & wait", False),  # it is not sent
+        ("trap 'rm -r tmp' EXIT\nsrun x\nsbatch next.sh", False),
+    ],
+)
+def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
+    commands: str, stays: bool
+) -> None:
+    asked, told = submitted(f"#!/bin/bash\n#SBATCH --signal=B:USR1@60\n{commands}\n")
+    assert ("resubmits" in asked.repeats) == stays
+    assert ("so hops does not move it" in told) == stays
+    assert not asked.warned
+
+
+def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do() -> None:
+    asked, told = submitted("#!/bin/bash\n#SBATCH --signal=USR1@60\ntrap 'exit 0' USR1\nsrun x\n")
+    assert asked.warned
+    assert "hops sends it USR1 60 s ahead" in told
 
 
 def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
-    told = submitted("#!/bin/bash\n#SBATCH --signal=B:USR1@90\nsrun x\n")[1]
+    told = submitted("#!/bin/bash\n#SBATCH --signal=B:USR1@90\ntrap : USR1\nsrun x\n")[1]
     assert "the job may be stopped and restarted" in told
     assert "hops sends it USR1 90 s ahead" in told
     assert "preempt=no in the comment disables moving" in told
     assert "may be stopped" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
+
+
+@pytest.mark.parametrize(
+    ("comment", "script", "told"),
+    [
+        ("reqs=1,2", "srun x", True),
+        ("reqs=1-4", "srun x", True),
+        ("reqs=2,2", "srun x", False),
+        ("reqs=3,4;per_node=4", "srun x", False),
+        ("reqs=1,2;preempt=no", "srun x", False),
+        ("reqs=1,2", "export HOPS_FRAMEWORK_SAVES=1\nsrun x", False),
+    ],
+)
+def test_what_another_count_changes_is_told(comment: str, script: str, told: bool) -> None:
+    text = submitted(f"#!/bin/bash\n{script}\n", f"hops:{comment}")[1]
+    assert ("ElasticLoader" in text) == told
 
 
 @pytest.mark.parametrize(
@@ -174,18 +253,17 @@ def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]
 
 
 @pytest.mark.parametrize(
-    ("commands", "submits"),
+    "commands",
     [
-        ("trap 'sbatch train.sh' USR1", True),
-        ("again() { kill $pid; sbatch $0; }\ntrap again USR1", True),
-        ("import signal, subprocess\nsubprocess.run(['sbatch', me])", True),
-        ("trap save USR1\ncd ${SLURM_SUBMIT_DIR:?run it with sbatch}", False),
-        ("trap save USR1\ncat my_sbatch.log", False),
+        "trap 'sbatch train.sh' USR1",
+        "again() { kill $pid; sbatch $0; }\ntrap again USR1",
+        "import signal\nsignal.signal(signal.SIGUSR1, f)\nsubprocess.run(['sbatch', me])",
     ],
 )
-def test_a_trap_that_submits_the_script_again_is_told_of(commands: str, submits: bool) -> None:
-    _, told = submitted(f"#!/bin/bash\n{commands}\nsignal.signal(signal.SIGUSR1, save)\n")
-    assert ("leave sbatch out of the trap" in told) == submits
+def test_a_signal_by_which_the_script_is_submitted_again_is_not_sent(commands: str) -> None:
+    asked, told = submitted(f"#!/bin/bash\n{commands}\n")
+    assert asked.ends == {"USR1"}
+    assert "so hops does not send it" in told
 
 
 ROLES = """CUDA_VISIBLE_DEVICES=0 vllm serve m &

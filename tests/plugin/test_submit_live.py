@@ -14,13 +14,16 @@ from submit_live import (
     queue,
     reading,
     sbatch,
+    sbatch_script,
     shown,
 )
 
-from examples.demo.cluster import PrivateCluster
+from examples.demo.cluster import PrivateCluster, slurm_release
 from hopsd.model.reading import SlurmState
 
 pytestmark = pytest.mark.live
+
+SEGMENTS_SINCE, SEGMENT_FLAGS_SINCE = (24, 5), (26, 5)
 
 CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
 
@@ -343,3 +346,42 @@ def test_other_jobs_are_untouched(cluster: PrivateCluster) -> None:
     assert by_owner(cluster, "scontrol", "update", f"jobid={held}", "nice=3", "comment=x") == ""
     assert by_owner(cluster, "scontrol", "release", held) == ""
     wait_until(lambda: shown(cluster, held)["JobState"] == "RUNNING")
+
+
+def test_a_segment_in_the_comment_is_handed_on(cluster: PrivateCluster) -> None:
+    made, told = sbatch(cluster, "--comment=hops:reqs=8;segment=02", "--gpus=8", "-N2")
+    assert made, told
+    assert "|segment:2" in shown(cluster, queue(cluster)[0])["AdminComment"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--segment=2", "segment:2"),
+        ("--segment 2 --spread-segments", "segment:2|segments:spread"),
+        (
+            "--segment=1 --spread-segments --consolidate-segments",
+            "segment:1|segments:spread,consolidate",
+        ),
+    ],
+)
+@pytest.mark.parametrize("within", ["script", "line"])
+def test_segments_are_handed_on_and_slurm_keeps_no_group_of_nodes(
+    cluster: PrivateCluster, options: str, words: str, within: str
+) -> None:
+    release = slurm_release()
+    if release < SEGMENTS_SINCE or ("segments:" in words and release < SEGMENT_FLAGS_SINCE):
+        pytest.skip(f"Slurm {release} has no such option")
+    if within == "line" and release < SEGMENT_FLAGS_SINCE:
+        pytest.skip("this Slurm does not tell job_submit.lua of --segment on sbatch's line")
+    plain = ["--comment=hops:reqs=8", "--gpus=8", "-N2"]
+    if within == "script":
+        made, told = sbatch_script(cluster, f"#!/bin/bash\n#SBATCH {options}\ntrue\n", *plain)
+    else:
+        made, told = sbatch(cluster, *plain, *options.split())
+    assert made, told
+    assert "ignored" not in told
+    assert ("in the comment in place of it" in told) == (release < SEGMENT_FLAGS_SINCE)
+    fields = shown(cluster, queue(cluster)[0])
+    assert fields["AdminComment"].endswith(f"|{words}")
+    assert release < SEGMENT_FLAGS_SINCE or fields["SegmentSize"] == "1"

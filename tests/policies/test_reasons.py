@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from hopsd.core.placement.allowances import allowances
 from hopsd.core.queue.service_window import limited
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import GpuType, JobId, UserName
-from hopsd.model.job import Job, ThroughputTable
-from hopsd.model.rules import Limit
-from hopsd.policies.reasons import over_limit
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName
+from hopsd.model.job import Job, Node, ThroughputTable
+from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.model.rules import Limit, Rules
+from hopsd.policies.reasons import nothing_fits, over_limit
+from hopsd.policies.registry import get
 
 ASKS = "it asks for 2 GPUs or more"
 
@@ -40,3 +46,37 @@ def test_a_running_job_before_it_uses_the_limit_and_a_waiting_one_asks_for_it() 
         f"QOS small: 4 of 5 GPUs in use by 1, 2; 1 of 5 GPUs asked for by 3; {ASKS}",
         f"QOS few: 2 of 3 jobs running: 1, 2; 1 of 3 jobs before it: 3; {ASKS}",
     ]
+
+
+@pytest.mark.parametrize(("gpus", "fragments"), [((64,), 0), ((3, 3), 1)])
+def test_gpus_are_no_fragments_for_want_of_a_job_that_could_never_run(
+    gpus: tuple[int, ...], fragments: int
+) -> None:
+    jobs = tuple(job(str(number), count) for number, count in enumerate(gpus))
+    nodes = (Node(NodeName("n0"), GpuType("a"), 4, 4),)
+    for name in ("hops", "hops+"):
+        snapshot = Snapshot(0.0, RoundInfo(first=True, seconds=60.0), nodes, jobs)
+        plan = get(name)(snapshot, PlanSettings())
+        assert plan.fragments == fragments
+
+
+def idle(name: str, gpu_type: str, count: int) -> tuple[Node, int]:
+    return Node(NodeName(name), GpuType(gpu_type), 8, count), count
+
+
+def test_cpus_do_not_count_as_idle_gpus() -> None:
+    """A job of 2 GPUs beside 2 idle CPUs that it does not take."""
+    nodes = [idle("n0", "a", 1), idle("n1", "cpu", 2)]
+    assert nothing_fits(job("1", 2), nodes).text == (
+        "no placement of 2 GPUs for it: 1 are idle on nodes that it may use, at most 1 on one node;"
+        " 2 CPUs are idle on nodes that it may not use"
+    )
+
+
+def test_nodes_that_a_script_excludes_are_counted_apart() -> None:
+    nodes = [idle("n0", "a", 1), idle("n1", "a", 4), idle("n2", "a", 0), idle("n3", "b", 3)]
+    bound = replace(job("1", 2), rules=Rules(nodes=frozenset({NodeName("n0"), NodeName("n2")})))
+    assert nothing_fits(bound, nodes).text == (
+        "no placement of 2 GPUs for it: 1 are idle on nodes that it may use, at most 1 on one node;"
+        " 7 GPUs are idle on nodes that it may not use"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from hopsd.predict.arrivals import LEAST_SECONDS, Arrivals
 from hopsd.predict.calibration import (
-    LEVELS,
+    KEPT,
     NOMINAL,
+    STRETCH,
     Calibration,
     Class,
+    History,
     Kind,
     Said,
     kaplan_meier,
@@ -22,7 +25,7 @@ from hopsd.predict.calibration import (
     unscale,
 )
 from hopsd.predict.limit_share import USUAL_SHARE, LimitShares
-from hopsd.predict.prior import learnt, prior_of
+from hopsd.predict.prior import Residual, learnt, prior_of
 from hopsd.predict.traits import traits_of
 
 CLASS: Class = ("start", "2", "1", "samples")
@@ -49,7 +52,7 @@ def test_intervals_come_true_as_often_as_they_promise(bias: float, sigma: float)
             if due[1].at > 60.0 * 500:
                 right.append(due[1].low <= true <= due[1].high)
             of.heard(due[1], due[0])
-        of.begin()
+        of.begin(now)
         centre = scale(1800.0)
         low, _, high = interval(of, now, centre)
         said = Said(Kind.START, now, centre, low, high)
@@ -59,19 +62,85 @@ def test_intervals_come_true_as_often_as_they_promise(bias: float, sigma: float)
 
 
 def test_what_is_still_open_makes_intervals_longer() -> None:
-    """Of ten predictions of 10 minutes, five came true at once and five are overdue by hours."""
+    """Of predictions of 10 minutes, half came true at once and half are overdue by hours."""
     of = Calibration()
-    of.begin()
     centre = scale(600.0)
     for i in range(200):
-        said = Said(Kind.START, float(i), centre, centre, centre)
-        of._taken.clear()
+        at = 700.0 * i
+        of.begin(at)
+        said = Said(Kind.START, at, centre, centre, centre)
         of.say(CLASS, said)
         if i % 2:
-            of.heard(said, i + 600.0)
-    of.begin()
-    _, _, high = of.quantiles(CLASS, 20_000.0, EXACT)
+            of.heard(said, at + 600.0)
+    of.begin(200_000.0)
+    _, _, high = of.quantiles(CLASS, 200_000.0, EXACT)
     assert unscale(centre + high) > 15_000.0
+
+
+def test_a_queue_that_errs_together_counts_as_few() -> None:
+    """One busy hour, 20 jobs each minute, all 3 times as late as predicted: the prior still rules.
+
+    Days of the same, one hour apart, replace it.
+    """
+
+    def high(at: Sequence[float], jobs: int) -> float:
+        of = Calibration({CLASS[:depth]: [-0.1, 0.0, 0.1] for depth in (2, 3, 4)})
+        centre = scale(3600.0)
+        for now in at:
+            of.begin(now)
+            for _ in range(jobs):
+                said = Said(Kind.START, now, centre, centre, centre)
+                of.say(CLASS, said)
+                of.heard(said, now + 3 * 3600.0)
+        of.begin(1e7)
+        of.stretch[Kind.START] = 0.0, 0.0
+        return of.quantiles(CLASS, 1e7, EXACT)[1]
+
+    assert high([60.0 * i for i in range(60)], 20) == pytest.approx(0.0, abs=0.11)
+    assert high([3600.0 * i for i in range(80)], 20) > 1.0
+
+
+def test_what_is_overdue_stretches_intervals_at_once() -> None:
+    of = Calibration()
+    of.begin(0.0)
+    late = Said(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
+    of.say(CLASS, late)
+    of.begin(600.0)
+    assert of.stretch[Kind.END] == (0.0, 0.0)
+    of.begin(800.0)
+    first, last = of.stretch[Kind.END]
+    assert first < 0.0 < last
+    of.heard(late, 900.0)  # it was judged already
+    assert of.stretch[Kind.END] == (first, last)
+
+
+def test_a_cancelled_job_teaches_nothing() -> None:
+    of, plain = Calibration(), Calibration()
+    for i in range(100):
+        for each in (of, plain):
+            each.begin(3600.0 * i)
+            said = Said(Kind.START, 3600.0 * i, 4.0, 3.0, 5.0)
+            each.say(CLASS, said)
+            each.heard(said, 3600.0 * i + unscale(4.0 + i / 100.0))
+        gone = Said(Kind.START, 3600.0 * i, 4.0, 3.0, 5.0)
+        of.say(("start", "2", "1", "gone"), gone)
+        of.forget(gone)
+    found = of.quantiles(CLASS, 1e7, EXACT)
+    assert found == pytest.approx(plain.quantiles(CLASS, 1e7, EXACT), abs=0.02)
+
+
+def test_only_the_newest_predictions_are_kept() -> None:
+    history = History()
+    first = Said(Kind.END, 0.0, 1.0, 0.0, 2.0)
+    first.keep(history)
+    for i in range(KEPT):
+        history.add(1.0, 1.0, float(i), 1.0)
+    first.weigh(0.5)
+    first.resolve(100.0)
+    values, weights, true = history.residuals(0.0)
+    assert sorted(values.tolist()) == list(map(float, range(KEPT)))
+    assert weights.min() == true.min() == 1.0
+    assert [row[0] for row in history.outcomes(2)] == [KEPT - 2.0, KEPT - 1.0]
 
 
 def test_kaplan_meier_of_complete_data_is_the_plain_quantile() -> None:
@@ -94,35 +163,45 @@ def test_the_scale_can_be_undone(seconds: float) -> None:
 def test_the_state_survives_a_restart() -> None:
     of = Calibration()
     for i in range(300):
-        of.begin()
-        said = Said(Kind.START, 0.0, 3.0, 2.0, 4.0)
+        now = 1000.0 * i
+        of.begin(now)
+        said = Said(Kind.START, now, 3.0, 2.0, 4.0)
         of.say(CLASS, said)
-        of.heard(said, unscale(3.0 + i / 100.0))
+        of.heard(said, now + unscale(3.0 + i / 100.0))
     again = Calibration()
     again.restore(json.loads(json.dumps(of.as_dict())))
-    of.begin()
-    assert again.level == of.level
+    of.begin(1e9)
+    assert again.stretch == of.stretch
     found = again.quantiles(CLASS, 1e9, EXACT)
     assert found == pytest.approx(of.quantiles(CLASS, 1e9, EXACT), abs=1e-3)
 
 
 @pytest.mark.parametrize(
     "damaged",
-    [{}, {"level": {"start": 7.0, "never": 0.8}}, {"residuals": {"start/1": "x", "?": [1.0]}}],
+    [
+        {},
+        {"stretch": {"start": [7.0, 0.0], "end": "x", "never": [0.0, 0.0]}},
+        {
+            "outcomes": {
+                "start/1": "x",
+                "?": [[1.0, 1.0]],
+                "end/1": [[1.0], [99.0, 1.0], [0.0, 2.0]],
+            }
+        },
+    ],
 )
 def test_a_damaged_state_is_left_out(damaged: dict[str, object]) -> None:
     of = Calibration()
     of.restore(damaged)
-    assert of.level == dict.fromkeys(Kind, NOMINAL)
+    assert of.as_dict() == Calibration().as_dict()
 
 
-def test_the_level_stays_within_bounds() -> None:
+def test_stretching_stays_within_bounds() -> None:
     of = Calibration()
     for right in (True, False):
         for _ in range(2000):
-            said = Said(Kind.END, 0.0, 1.0, 0.0 if right else 5.0, 9.0)
-            of.heard(said, 10.0)
-        assert LEVELS[0] <= of.level[Kind.END] <= LEVELS[1]
+            of.heard(Said(Kind.END, 0.0, 1.0, 0.0 if right else 5.0, 9.0, weight=1.0), 10.0)
+        assert all(STRETCH[0] <= end <= STRETCH[1] for end in of.stretch[Kind.END])
 
 
 def test_shares_of_limits_are_learnt() -> None:
@@ -166,6 +245,6 @@ def test_the_prior_has_every_family() -> None:
 
 
 def test_a_prior_is_made_of_classes_with_enough_residuals() -> None:
-    found = learnt((traits_of("hops"), CLASS, i / 100.0) for i in range(100))
+    found = learnt(Residual(traits_of("hops"), CLASS, i / 100.0) for i in range(100))
     assert set(found["elastic"]) == {"start/2", "start/2/1", "start/2/1/samples"}
-    assert not learnt([(traits_of("hops"), CLASS, 1.0)])["elastic"]
+    assert not learnt([Residual(traits_of("hops"), CLASS, 1.0)])["elastic"]

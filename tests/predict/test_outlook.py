@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
@@ -17,9 +20,11 @@ from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.predict.hypothetical import Asked
 from hopsd.predict.outlook import Left, Outlook, after
+from hopsd.serve.when import when
 
 T, N0 = GpuType("t"), NodeName("n0")
 USER, NET = UserName("ann"), WorkloadName("net")
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schema"
 TABLE = {T: ThroughputTable({1: 1.0}, {2: 1.0})}
 
 
@@ -51,6 +56,12 @@ def outlook() -> Outlook:
     return Outlook("slurm", PriorityName.LATENCY_RATIO)
 
 
+def is_valid(document: Any, schema: str) -> bool:
+    return Draft202012Validator(
+        json.loads((SCHEMAS / f"{schema}.schema.json").read_text())
+    ).is_valid(document)
+
+
 def test_what_runs_ends_and_what_waits_starts_then() -> None:
     of = outlook()
     assert of.document is None
@@ -66,7 +77,9 @@ def test_what_runs_ends_and_what_waits_starts_then() -> None:
     document = of.document
     assert document is not None
     assert document["at"] == 100.0
-    json.dumps(document)
+    for each in (end, start, document, None):
+        assert is_valid(json.loads(json.dumps(each)), "predictions")
+    assert not is_valid(end | {"expected": "soon"}, "predictions")
 
 
 def test_errors_are_counted_when_predictions_come_true() -> None:
@@ -123,6 +136,15 @@ def test_when_a_job_would_start() -> None:
     assert free is not None
     assert blocked["expected"] == pytest.approx(600.0, abs=5.0)
     assert free["expected"] == pytest.approx(100.0, abs=2.0)
+
+
+def test_the_answer_to_when_is_as_its_schema_says() -> None:
+    of = outlook()
+    of.predict(left(100.0, job("1", 500.0, 3, runs=True)))
+    answer = when(of, USER, {"comment": "hops:reqs=1,4", "time_limit_seconds": 3600.0})
+    assert is_valid(json.loads(json.dumps(answer)), "when")
+    assert [way["reqs"] for way in answer["ways"]] == [[1, 4], [1], [4]]
+    assert not is_valid(answer | {"ways": []}, "when")
 
 
 def test_asking_changes_no_prediction() -> None:

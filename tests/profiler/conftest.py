@@ -95,6 +95,14 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """For programs whose results several tests of a module look at."""
+    folder = tmp_path_factory.mktemp("node")
+    (folder / "spool").mkdir()
+    return Node(folder)
+
+
 @pytest.fixture(autouse=True)
 def _gpu(request: pytest.FixtureRequest) -> None:
     """What is marked ``gpu`` is skipped without one, and fails where one was said to be there."""

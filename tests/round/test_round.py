@@ -637,6 +637,48 @@ def test_a_job_that_would_lose_all_its_work_stays(
     assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
 
 
+def test_a_job_that_submits_another_when_it_is_stopped_stays() -> None:
+    port, memory = cluster(comment(1)), store()
+    (job,) = port.jobs
+    asked = read_asked("hops:asks|shape:any|traps:TERM|repeats:submits,resubmits")
+    port.jobs[job] = replace(port.jobs[job], asked=asked)
+    run_round(port, memory, hops, SETTINGS, None)
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    assert job in built.pinned
+    assert "submits a job when it is stopped" in built.notes[job]
+
+
+@pytest.mark.parametrize(("saved", "told"), [(False, True), (True, False), (None, False)])
+def test_who_was_not_seen_to_save_is_told_what_a_move_does(saved: bool | None, told: bool) -> None:
+    port, memory = cluster(comment(1)), store()
+    (job,) = port.jobs
+    port.jobs[job] = replace(port.jobs[job], asked=read_asked("hops:asks|shape:any|traps:USR1"))
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
+    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    assert ("preempt=no in the comment keeps it" in notes.get(job, "")) == told
+
+
+@pytest.mark.parametrize(
+    ("traps", "stays"), [("USR1", True), ("USR1|ends:USR1", False), ("none", False)]
+)
+def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
+    traps: str, stays: bool
+) -> None:
+    port, memory = cluster(comment(1), comment(1)), store()
+    asked = read_asked(f"hops:asks|shape:any|traps:{traps}")
+    port.jobs = {job: replace(read, asked=asked) for job, read in port.jobs.items()}
+    run_round(port, memory, hops, SETTINGS, None)
+    first, second = port.jobs
+    port.jobs[first] = replace(port.jobs[first], state=SlurmState.COMPLETED, end=port.now)
+    memory.save_ended_by_signal([first])
+    memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
+    run_round(port, memory, hops, SETTINGS, None)
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    assert (second in built.pinned) == stays
+    assert ("scontrol requeue" in built.notes.get(second, "")) == stays
+
+
 @pytest.mark.parametrize("timed", [None, True, False])
 def test_explain_says_where_communication_is_not_told_apart(timed: bool | None) -> None:
     """As with FSDP, DeepSpeed and pipelines."""
@@ -648,6 +690,14 @@ def test_explain_says_where_communication_is_not_told_apart(timed: bool | None) 
     notes = run_round(port, memory, hops, SETTINGS, None).built.notes
     told = "how long its ranks communicate is not known" in notes.get(JobId("1"), "")
     assert told == (timed is False)
+
+
+def test_explain_says_that_samples_are_not_known() -> None:
+    port, memory = cluster(comment(1)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, saved=False) for record in memory.jobs().values()])
+    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    assert "do not show how many samples" in notes[JobId("1")]
 
 
 def test_a_reserved_node_does_not_part_the_others() -> None:

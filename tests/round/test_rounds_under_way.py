@@ -16,9 +16,10 @@ from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings
-from hopsd.model.reading import JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.policies.hops.policy import plan as hops
+from hopsd.round.observe import observe
 from hopsd.round.recover import recover
 from hopsd.round.run import run_round
 from hopsd.round.settings import RoundSettings
@@ -225,3 +226,19 @@ def test_plans_without_transitions_see_what_slurm_says(phase: Phase) -> None:
     view = planning_reading(slurm.cluster(), [Transition(step, phase)])
     idle = {n.name: n.gpus - sum(j.allocation.on(n.name) for j in view.jobs) for n in view.nodes}
     assert idle["n1"] == (8 if phase is Phase.DEFERRED else 4)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_hopsd_that_starts_tells_a_persons_requeuehold_from_its_own(*, seen: bool) -> None:
+    """What it saw requeued was its own: a person's would have the mark of a hold by then."""
+    slurm, memory = FakeSlurm(), store()
+    job = slurm.running(1, n0=8)
+    slurm.change(job, comment="hops:reqs=8;workload=w", start=slurm.now)
+    observe(port(slurm), memory, 8)
+    slurm.requeue_hold(job)
+    if seen:
+        observe(port(slurm), memory, 8)
+    other = port(slurm)
+    recover(other, memory, 8)
+    [read] = other.read().jobs
+    assert read.hold is (Hold.HOPS if seen else Hold.USER)

@@ -73,6 +73,12 @@ def state(site: Site, job: str) -> str:
     return dict(line.split() for line in said.splitlines()).get(job, "GONE")
 
 
+def recorded(site: Site, jobs: list[str]) -> set[str]:
+    """Those of the jobs that slurmdbd has a row of."""
+    listed = "sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID"
+    return set(site.cluster.run(*listed, f"--jobs={','.join(jobs)}").split())
+
+
 def ticks(site: Site) -> list[float]:
     """When ticks ended, in seconds."""
     lines = [
@@ -100,7 +106,9 @@ def test_one_users_jobs_an_epilog_and_a_hung_slurmdbd_stop_nobody(
     short = [submit(site, "hops:reqs=4", "#!/bin/bash\nsleep 2\n", "--time=1") for _ in range(2)]
     site.hopsd.wait_for(lambda status: "under_way" in json.dumps(status["round"]), 120.0)
     others = [submit(site, "hops:reqs=1", "#!/bin/bash\nsleep 2\n", "--time=1") for _ in range(3)]
-    time.sleep(3.0)  # slurmctld refuses changes of jobs that slurmdbd has not heard of (22.05)
+    # slurmctld refuses changes of jobs whose row in slurmdbd it does not know (22.05).
+    until(lambda: set(others) == recorded(site, others), 60.0)
+    time.sleep(1.0)  # slurmdbd's answer to slurmctld, which nothing shows
     pid = site.cluster.pid("slurmdbd")
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)

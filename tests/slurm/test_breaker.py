@@ -8,7 +8,12 @@ from itertools import pairwise
 import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
-from hopsd.slurm.breaker import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, TIMEOUT_SECONDS, Breaker
+from hopsd.slurm.breaker import (
+    FIRST_PAUSE_SECONDS,
+    MAX_PAUSE_SECONDS,
+    TIMEOUT_SECONDS,
+    GuardedCommands,
+)
 from hopsd.slurm.command import SlurmCommands
 
 
@@ -33,8 +38,8 @@ class Server:
         return " ".join(arguments)
 
 
-def breaker(server: Server) -> Breaker:
-    return Breaker("slurmdbd", server, lambda: server.now)  # type: ignore[arg-type]
+def breaker(server: Server) -> GuardedCommands:
+    return GuardedCommands("slurmdbd", server, lambda: server.now)  # type: ignore[arg-type]
 
 
 def test_one_silence_costs_one_short_time_out() -> None:

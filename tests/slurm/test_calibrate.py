@@ -24,7 +24,7 @@ from hopsd.errors import InputError, SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import NodeReading, Reading
-from hopsd.slurm.calibrate import Site, measure, shapes
+from hopsd.slurm.calibrate import Shapes, Site, measure, shapes
 from hopsd.slurm.command import SlurmCommands
 from hopsd.store.postgres import PostgresStore
 
@@ -70,11 +70,34 @@ def test_what_there_is_to_measure() -> None:
         ]
     )
     reading = Reading(0.0, nodes, ())
-    assert shapes(reading, a) == (
+    assert shapes(reading, a) == Shapes(
         [Allocation.of({"n1": 2}), Allocation.of({"n1": 8})],
         [Allocation.of({"n0": 1, "n1": 1})],
+        [],
     )
-    assert shapes(reading, v) == ([], [])
+    assert shapes(reading, v) == Shapes([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("leaves", "net", "across"),
+    [
+        ("aabb", ["n0", "n1"], ["n0", "n2"]),
+        ("abab", ["n0", "n2"], ["n0", "n1"]),
+        ("abcd", ["n0", "n1"], []),
+        ("aaaa", ["n0", "n1"], []),
+    ],
+)
+def test_servers_of_one_leaf_switch_and_of_two_are_measured(
+    leaves: str, net: list[str], across: list[str]
+) -> None:
+    a = GpuType("a100")
+    nodes = tuple(
+        NodeReading(NodeName(f"n{i}"), a, 8, 8, switches=("core", leaf))
+        for i, leaf in enumerate(leaves)
+    )
+    found = shapes(Reading(0.0, nodes, ()), a)
+    assert found.net == [Allocation.of(dict.fromkeys(net, 1))]
+    assert found.across == [Allocation.of(dict.fromkeys(across, 1)) for _ in across[:1]]
 
 
 class Here(SlurmCommands):

@@ -20,7 +20,6 @@ from hopsd.slurm.parse import (
     job_reading,
     known_jobs,
     node_readings,
-    node_switches,
     records,
     slurm_state,
 )
@@ -271,27 +270,3 @@ def test_a_glance() -> None:
     assert (job.restarts, job.begin) == (2, 0.0)
     assert seen[JobId("8")].hold is Hold.HOPS
     assert seen[JobId("17_4")].state is SlurmState.RUNNING
-
-
-def test_switches_of_a_tree_are_told_top_down() -> None:
-    told = (
-        "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-1] \n"
-        "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n2 \n"
-        "SwitchName=core Level=1 LinkSpeed=1 Nodes=n[0-2] Switches=s[0-1] \n"
-    )
-    assert node_switches(records(told)) == {
-        "n0": ("core", "s0"),
-        "n1": ("core", "s0"),
-        "n2": ("core", "s1"),
-    }
-
-
-def test_blocks_are_leaves_and_what_joins_them_is_left_out() -> None:
-    told = (
-        "BlockName=b0 BlockIndex=0 Nodes=n[0-1] BlockSize=2\n"
-        "BlockName=b1 BlockIndex=1 Nodes=n[2-3] BlockSize=2\n"
-        "AggregatedBlock=b0,b1 BlockIndex=2 Nodes=n[0-3] BlockSize=4\n"
-    )
-    leaves = {"n0": ("b0",), "n1": ("b0",), "n2": ("b1",), "n3": ("b1",)}
-    assert node_switches(records(told)) == leaves
-    assert node_switches(records("No topology information available\n")) == {}

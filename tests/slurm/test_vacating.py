@@ -99,6 +99,20 @@ def test_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPo
     assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
 
 
+@pytest.mark.parametrize("asks", ["traps:USR1|ends:USR1", "traps:none"])
+def test_job_that_its_signal_would_end_is_moved_without_it(
+    cluster: PrivateCluster, port: SlurmPort, traces: Path, asks: str
+) -> None:
+    handler = f"trap 'touch {traces}/ended; exit 0' USR1; " if "ends" in asks else ""
+    script = f"echo run >> {traces}/runs; {handler}sleep 600 & wait"
+    job = started(cluster, port, submit(cluster, script=script), n0=2)
+    words = f"hops:asks|signal:batch:USR1:10|{asks}"
+    cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={words}")
+    assert_runs_as_planned(port, port.apply([move(job, n1=2)]))
+    wait_until(lambda: (traces / "runs").read_text() == "run\nrun\n")
+    assert not (traces / "ended").exists()
+
+
 @pytest.mark.parametrize("code", [0, 3])
 def test_job_that_ends_in_its_grace_is_left_alone(
     cluster: PrivateCluster, port: SlurmPort, traces: Path, code: int

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from bench.racks.best_fit import best_fit
 from bench.racks.instances import mixed, planted
-from hopsd.core.placement.rack_sets import keeps_racks
+from hopsd.core.placement.rack_sets import Levels, keeps_racks
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.hops.policy import plan
 
 
 def check_racks(snapshot: Snapshot, made: Plan) -> None:
-    leaf = {node.name: node.leaf for node in snapshot.nodes}
+    at = {node.name: i for i, node in enumerate(snapshot.nodes)}
+    levels = Levels.of(snapshot.nodes)
     rules = {job.id: job.rules for job in snapshot.jobs}
     for job, place in made.placements.items():
-        assert keeps_racks(rules[job], [leaf[name] for name in place.nodes])
+        servers = [at[name] for name in place.nodes]
+        leaves = [snapshot.nodes[server].leaf for server in servers]
+        assert keeps_racks(rules[job], leaves, levels.at(np.array(servers)))
 
 
 @pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3)])
@@ -45,3 +51,46 @@ def test_the_same_plan_for_the_same_snapshot() -> None:
     one, other = (plan(mixed(600, 0.5, seed=1, idle=0.8), settings) for _ in range(2))
     assert one.placements == other.placements
     assert one.upper_bound == other.upper_bound
+
+
+def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
+    snapshot = mixed(1000, 0.5, seed=2, idle=0.9)
+    wishes = [(True, False), (False, True), (True, True), (False, False)]
+    jobs = [
+        replace(
+            job,
+            rules=replace(
+                job.rules,
+                spread_segments=wishes[at % 4][0],
+                consolidate_segments=wishes[at % 4][1],
+            ),
+        )
+        if job.rules.segment is not None
+        else job
+        for at, job in enumerate(snapshot.jobs)
+    ]
+    snapshot = replace(snapshot, jobs=tuple(jobs))
+    made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
+    assert made.gap <= 0.01
+    check_racks(snapshot, made)
+    assert any(
+        job.rules.spread_segments and len(made.placements[job.id].nodes) > job.rules.segment
+        for job in jobs
+        if job.rules.segment is not None and job.id in made.placements
+    )
+
+
+@pytest.mark.parametrize(("across", "leaves"), [({1: 1.0, 2: 0.8}, 1), ({}, 2)])
+def test_a_job_without_options_is_kept_within_a_leaf_where_that_is_faster(
+    across: dict[int, float], leaves: int
+) -> None:
+    """The two idle nodes of one leaf are the second and the third: without a reason, the first."""
+    snapshot = mixed(16, 0.0, seed=0)
+    nodes = tuple(
+        replace(node, switches=("core", leaf))
+        for node, leaf in zip(snapshot.nodes, "abbc", strict=True)
+    )
+    job = replace(snapshot.jobs[0], reqs=(8,), across=across)
+    made = plan(replace(snapshot, nodes=nodes, jobs=(job,)), PlanSettings())
+    of = {node.name: node.leaf for node in nodes}
+    assert len({of[name] for name in made.placements[job.id].nodes}) == leaves

@@ -99,6 +99,22 @@ def test_an_id_that_slurm_gives_again_is_another_job(store: History) -> None:
     assert [p.submit for p in store.placements(ONE)] == [100.0, 5000.0]
 
 
+def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
+    store: History,
+) -> None:
+    """Its open record was deleted."""
+    old = {"wait_seconds": 20.0, "run_seconds": 10.0}
+    store.save_jobs([running("1", N0, 120.0, seen=150.0, **old)])
+    store.save_jobs([running("1", N1, 5120.0, submit=5000.0)])
+    assert [(p.submit, p.start, p.end) for p in store.placements(ONE)] == [
+        (100.0, 120.0, 5000.0),
+        (5000.0, 5120.0, None),
+    ]
+    store.save_jobs([ended("1", 5200.0, submit=5000.0, wait_seconds=40.0, run_seconds=10.0)])
+    assert not store.jobs()
+    assert store.raqlr(0.0) == pytest.approx((2.0 + 4.0) / 2)
+
+
 def test_placements_follow_a_job_from_start_over_move_to_end(store: History) -> None:
     store.save_jobs([job("1")])
     assert store.placements() == ()
@@ -247,6 +263,17 @@ def test_knowledge_has_the_past_runs_of_who_is_present(store: History) -> None:
         40.0,
         7.0,
     )
+
+
+def test_runs_that_hops_own_signal_ended_are_no_run_times_and_name_their_workload(
+    store: History,
+) -> None:
+    one, two = ended("1", 200.0, run_seconds=9.0), ended("2", 200.0, run_seconds=9.0)
+    store.save_jobs([replace(one, workload=WorkloadName("w1")), two, job("3")])
+    store.save_ended_by_signal([ONE])
+    knowledge = store.knowledge()
+    assert [run.workload for run in knowledge.runs] == [two.workload]
+    assert knowledge.ended_by_signal == {(one.user, WorkloadName("w1"))}
 
 
 def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:

@@ -128,12 +128,19 @@ def test_what_a_shadow_saw_is_none_of_the_jobs_of_hops(full: PostgresStore) -> N
     ran = {"run_seconds": 10.0, "attained_gpu_seconds": 20.0}
     full.save_jobs([ended("1", 400.0, submit=100.0, **ran), ended("2", 900.0, submit=500.0, **ran)])
     full.save_diary([DiaryEntry(JobId("1"), 100.0, 2)])
+    full.save_jobs([running("3", {"n0": 4}, since=110.0, submit=100.0)])
+    full.save_jobs([ended("3", 210.0, submit=100.0, **ran)])
+    full.save_diary([DiaryEntry(JobId("3"), 100.0, 4)])
+    shadow = full.figures(0.0, 1000.0, 30.0, None, shadow=True)
+    jobs = {row["by"]: row["jobs"] for row in shadow["waits"]}
+    assert (jobs["all"], jobs["hops"], sum(shadow["ratios"])) == (3, 1, 3)
+    assert shadow["spent"]["training"] == 400.0
     told = full.figures(0.0, 1000.0, 30.0, None)
     jobs = {row["by"]: row["jobs"] for row in told["waits"]}
-    assert (jobs["all"], jobs["hops"]) == (2, 1)
+    assert (jobs["all"], jobs["hops"], told["slurm_jobs"], sum(told["ratios"])) == (1, 1, 2, 1)
+    assert told["spent"]["training"] == 0.0
     full.save_diary([DiaryEntry(JobId("2"), 500.0, 2)])
-    told = full.figures(0.0, 1000.0, 30.0, None)
-    assert "hops" not in {row["by"] for row in told["waits"]}
+    assert full.figures(0.0, 1000.0, 30.0, None)["waits"] == []
 
 
 def test_what_a_shadow_saw_is_before_the_first_job_of_hops(full: PostgresStore) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,6 +17,7 @@ from values import job, plan_record
 from hopsd.errors import ConfigError, NotLeaderError, StoreError, StoreUnavailableError
 from hopsd.model.ids import JobId
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.store import connection
 from hopsd.store.connection import conninfo
 from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.leader import LEASE_SECONDS, Leader
@@ -69,6 +73,71 @@ def test_while_postgresql_is_away_calls_say_so_and_go_on_after(
     assert set(store.jobs()) == {"1"}
     store.save_jobs([job("2")])
     assert set(store.jobs()) == {"1", "2"}
+
+
+@contextmanager
+def hung(dsn: str, server: EmbeddedPostgres) -> Iterator[None]:
+    """All processes of ``server`` are stopped: connections open, and nothing answers."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("SHOW data_directory").fetchone()
+    assert row is not None
+    home = os.path.realpath(row[0])
+
+    def processes() -> list[int]:
+        found = []
+        for link in Path("/proc").glob("[0-9]*/cwd"):
+            with suppress(OSError):
+                if str(link.readlink()) == home:
+                    found.append(int(link.parent.name))
+        return found
+
+    stopped = processes()
+    assert stopped
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in processes():
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("led", [False, True])
+def test_a_postgresql_that_hangs_costs_one_short_time_out(
+    server: EmbeddedPostgres, dsn: str, led: bool
+) -> None:
+    with closing(Leader(dsn)) as leader, PostgresStore(dsn, leader=leader) as store:
+        leader.acquire()
+        store.save_jobs([job("1")])
+        ask = leader.assure if led else store.unfinished_plan
+        with hung(dsn, server):
+            begun = time.monotonic()
+            with pytest.raises((StoreUnavailableError, NotLeaderError)):
+                ask()
+            first = time.monotonic() - begun
+            assert first < 8.0
+            for _ in range(50):
+                with pytest.raises(StoreUnavailableError, match="PostgreSQL does not answer"):
+                    leader.acquire() if led else store.unfinished_plan()
+            assert time.monotonic() - begun < first + 1.0
+        deadline = time.monotonic() + 60.0
+        while True:
+            try:
+                leader.acquire()
+                break
+            except (StoreUnavailableError, NotLeaderError):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        assert set(store.jobs()) == {"1"}
+        store.save_jobs([job("2")])
+
+
+def test_a_slow_statement_is_no_silence(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "SILENCE_SECONDS", 0.1)
+    database = connection.Database(dsn, 4.0, connection.postgres_breaker())
+    with closing(database), database.transaction() as transaction:
+        transaction.execute("SELECT pg_sleep(0.5)")
+        assert transaction.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_a_database_that_takes_no_writes_is_away_and_nobodys_job_to_blame(

@@ -7,6 +7,7 @@ import pwd
 import queue
 import re
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -23,6 +24,7 @@ from hopsd.model.ids import JobId, UserName
 from hopsd.model.journal import PlanSummary
 from hopsd.model.plan import PlanSettings
 from hopsd.model.privacy import Privacy, Private
+from hopsd.model.reason import duration
 from hopsd.web import Web, drawing
 
 pytest.importorskip("flask")
@@ -115,6 +117,30 @@ def test_the_queue_says_why_in_its_order(site: WebSite) -> None:
     assert places == sorted(places)
     assert "No job runs." in words(site.get("/jobs?user=nobody-here"))
     assert site.get("/jobs?user=ann").text.count('href="/jobs/') >= 3
+
+
+def test_jobs_show_when_they_start_and_end(tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    jobs = [job(number, "hops:reqs=4;samples=1e6") for number in range(1, 30)]
+    site = WebSite(tmp_path, Rig(tmp_path / "reports", *jobs))
+    site.rig.tick()
+    outlook = site.rig.controller.outlook
+    until = time.monotonic() + 30.0
+    while outlook.document is None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    site.rig.tick()
+    document = site.rig.controller.document
+    told, page = words(site.get("/jobs")), site.get("/jobs").text
+    assert "Starts in" in told
+    assert "Ends in" in told
+    assert 'data-name="ends in"' in page
+    row = next(row for row in document["running"] if row["predicted"])
+    low, high = (
+        duration(max(0.0, row["predicted"][k] - document["time"])) for k in ("low", "high")
+    )
+    assert f"{low} to {high}" in told
+    assert f"{low} to {high}" in words(site.get(f"/jobs/{row['id']}"))
 
 
 def test_a_long_queue_is_cut_and_can_be_shown_whole(tmp_path: Path) -> None:

@@ -31,13 +31,17 @@ class Form(NamedTuple):
     slides: bool = False
     segment: int | None = None
     max_switches: int | None = None
+    spread_segments: bool = False
+    consolidate_segments: bool = False
 
     @property
     def rack_rule(self) -> RackRule | None:
         """Which leaves the servers may be on; None: any, but servers are neighbours."""
         if self.segment is None and self.max_switches is None:
             return None
-        return RackRule(self.segment, self.max_switches)
+        return RackRule(
+            self.segment, self.max_switches, self.spread_segments, self.consolidate_segments
+        )
 
 
 ONE = Form(ShapeRule.NODE)
@@ -46,7 +50,14 @@ ONE = Form(ShapeRule.NODE)
 def form_of(rules: Rules, *, slides: bool = False) -> Form:
     """The form of the job's spread shapes."""
     return Form(
-        rules.shape, rules.per_node, rules.max_nodes, slides, rules.segment, rules.max_switches
+        rules.shape,
+        rules.per_node,
+        rules.max_nodes,
+        slides,
+        rules.segment,
+        rules.max_switches,
+        rules.spread_segments,
+        rules.consolidate_segments,
     )
 
 

@@ -20,7 +20,9 @@ from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.limit_rows import with_limits
 from hopsd.core.placement.rack_sets import (
+    NO_LEVELS,
     LeafServers,
+    Levels,
     RackFamily,
     RackRule,
     can_span,
@@ -74,6 +76,7 @@ def generate(
     rows = ServerRows(available, jobs)
     classes = _JobClasses(jobs, available, rows)
     leaves = leaf_numbers(nodes)
+    consolidated = any(job.rules.consolidate_segments for job in jobs)
     blocks: dict[_Key, _Block] = {}
     slid_above: dict[GpuType, float] = {}
     pool = np.zeros(len(nodes), dtype=np.int64)
@@ -83,6 +86,7 @@ def generate(
         largest = max(nodes[i].gpus for i in servers)
         slides = slide and len(servers) <= SLID_SERVERS_MAX and classes.alike(servers, available)
         slid_above[gpu_type] = largest if slides else inf
+        levels = Levels.of([nodes[i] for i in servers]) if consolidated else NO_LEVELS
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
             found = _blocks_of_type(
@@ -90,6 +94,7 @@ def generate(
                 gpu_type,
                 servers,
                 leaves,
+                levels,
                 classes,
                 job_class,
                 spreaders,
@@ -184,6 +189,7 @@ def _blocks_of_type(
     gpu_type: GpuType,
     servers: Ints,
     leaves: Ints,
+    levels: Levels,
     classes: _JobClasses,
     job_class: int,
     spreaders: frozenset[int],
@@ -197,7 +203,12 @@ def _blocks_of_type(
                 if jobs[i].rules.enough(gpu_type, size):
                     takers.setdefault(size, []).append(i)
     open_to_it = servers[classes.allowed[job_class][servers]]
-    there = LeafServers(open_to_it, classes.usable[job_class][open_to_it], leaves[open_to_it])
+    there = LeafServers(
+        open_to_it,
+        classes.usable[job_class][open_to_it],
+        leaves[open_to_it],
+        levels.at(classes.allowed[job_class][servers]),
+    )
     neighbours = Neighbours(there.servers, there.idle)
     for size, able in sorted(takers.items()):
         one = [i for i in able if in_one(jobs[i].rules, size)]

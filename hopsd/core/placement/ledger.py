@@ -8,7 +8,7 @@ import numpy as np
 
 from hopsd.core.placement.allowances import Allowance
 from hopsd.core.placement.available import AvailableResources, cores_of, memory_of
-from hopsd.core.placement.rack_sets import keeps_racks
+from hopsd.core.placement.rack_sets import NO_LEVELS, Levels, keeps_racks
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -35,6 +35,7 @@ class Ledger:
         self._at = {node.name: i for i, node in enumerate(available.nodes)}
         self._type = [node.gpu_type for node in available.nodes]
         self._leaf = [node.leaf for node in available.nodes]
+        self._nodes = available.nodes
         self._left = np.stack([available.gpus, available.cores, available.memory]).astype(np.int64)
         self._used: set[int] = set()
         self._closed: set[int] = set()
@@ -50,7 +51,10 @@ class Ledger:
         stays = allocation == job.running
         rules = job.rules
         leaves = [self._leaf[self._at[name]] for name in allocation.nodes]
-        if not stays and not (keeps_shape(rules, allocation) and keeps_racks(rules, leaves)):
+        if not stays and not (
+            keeps_shape(rules, allocation)
+            and keeps_racks(rules, leaves, self._levels(rules, allocation))
+        ):
             return False
         usable = self._available.usable_gpus(rules)
         for name, gpus in allocation:
@@ -68,6 +72,14 @@ class Ledger:
             for allowance, (gpus, count) in zip(self._allowances, self._held, strict=True)
             if job.id in allowance.limit.jobs
         )
+
+    def _levels(self, rules: Rules, allocation: Allocation) -> Levels:
+        if not rules.consolidate_segments:
+            return NO_LEVELS
+        kind = self._type[self._at[allocation.nodes[0]]]
+        alike = [node for node in self._nodes if node.gpu_type == kind]
+        at = {node.name: i for i, node in enumerate(alike)}
+        return Levels.of(alike).at(np.array([at[name] for name in allocation.nodes]))
 
     def take(self, job: Job, allocation: Allocation) -> None:
         """Record the job's allocation as taken."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import could_spread, form_of, in_one, may_spread
-from hopsd.core.placement.rack_sets import LeafServers, leaf_numbers
+from hopsd.core.placement.rack_sets import NO_LEVELS, LeafServers, Levels, leaf_numbers
 from hopsd.core.placement.sensitivity import Remembered, Sensitivities
 from hopsd.model.arrays import Ints
 from hopsd.model.ids import GpuType
@@ -43,6 +43,10 @@ class Pool:
     def _leaves(self) -> Ints:
         return leaf_numbers(self.nodes)
 
+    @cached_property
+    def _levels(self) -> Levels:
+        return Levels.of(self.nodes)
+
     def holds(self, job: Job, rho: float | None, sigma: float) -> bool:
         """Whether the job has a configuration in this pool when it is idle."""
         table = job.throughput.get(self.gpu_type)
@@ -67,7 +71,8 @@ class Pool:
         sizes = [size for size in job.reqs if job.rules.enough(self.gpu_type, size)]
         if any(size <= largest and in_one(job.rules, size) for size in sizes):
             return True
-        there = LeafServers(np.arange(len(usable)), usable, self._leaves[allowed])
+        levels = self._levels.at(allowed) if job.rules.consolidate_segments else NO_LEVELS
+        there = LeafServers(np.arange(len(usable)), usable, self._leaves[allowed], levels)
         form = form_of(job.rules)
         return spreads and any(could_spread(there, size, form) for size in sizes)
 

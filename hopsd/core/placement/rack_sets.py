@@ -31,10 +31,16 @@ _MANY = 1e30
 
 @dataclass(frozen=True, slots=True)
 class RackRule:
-    """Servers on each leaf come in groups of ``segment``; ``max_switches``: the most leaves."""
+    """Servers on each leaf come in groups of ``segment``; ``max_switches``: the most leaves.
+
+    ``spread``: each group on a leaf of its own; ``consolidate``: all groups below one switch of the
+    lowest level that could hold them (:class:`Levels`).
+    """
 
     segment: int | None = None
     max_switches: int | None = None
+    spread: bool = False
+    consolidate: bool = False
 
     def unit(self, count: int) -> int:
         """How many of ``count`` servers go to a leaf together; 0: so many are not allowed."""
@@ -43,6 +49,11 @@ class RackRule:
         if count < self.segment:
             return count
         return 0 if count % self.segment else self.segment
+
+    def units(self, count: int, servers: int) -> int:
+        """How many units of ``count`` servers a leaf with ``servers`` may hold."""
+        units = servers // self.unit(count)
+        return min(1, units) if self.spread and self.segment is not None else units
 
     def leaves(self, count: int, leaves: int) -> int:
         """The most of some ``leaves`` that ``count`` servers may be on."""
@@ -53,6 +64,51 @@ def leaf_numbers(nodes: Sequence[Node]) -> Ints:
     """A number for each node's leaf, (nodes,)."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(node.leaf, len(numbers)) for node in nodes], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of switches above the leaves of servers, bottom up.
+
+    ``switch`` (levels, servers): the number of each server's switch there; ``largest`` (levels,):
+    the most servers of any; ``leaf``: the most of any leaf.
+    """
+
+    switch: Ints
+    largest: Ints
+    leaf: int
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node]) -> Levels:
+        """Those of the servers of one GPU type. One with fewer levels is below its top at all."""
+        most = max((len(node.switches) for node in nodes), default=1) - 1
+        names = [
+            [node.switches[:-level] or node.switches[:1] for node in nodes]
+            for level in range(1, most + 1)
+        ]
+        switch = [np.unique([*map(repr, row)], return_inverse=True)[1] for row in names]
+        return cls(
+            np.array(switch, dtype=np.int64).reshape(len(names), len(nodes)),
+            np.array([np.bincount(row).max() for row in switch], dtype=np.int64),
+            max(Counter(node.leaf for node in nodes).values(), default=0),
+        )
+
+    def at(self, servers: Bools | Ints) -> Levels:
+        """Those of some of the servers."""
+        if not len(self.switch):
+            return self
+        return Levels(self.switch[:, servers], self.largest, self.leaf)
+
+    def regions(self, rule: RackRule, count: int) -> Ints | None:
+        """The switch of each server that ``count`` servers have in common; None: any will do."""
+        if not rule.consolidate or not rule.unit(count) or rule.unit(count) == count:
+            return None
+        wanted = count // rule.unit(count) * self.leaf if rule.spread else count
+        enough = np.flatnonzero(self.largest >= wanted)
+        return self.switch[enough[0]] if len(enough) else None
+
+
+NO_LEVELS = Levels(np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64), 0)
 
 
 def leaves_of(leaf: Ints, servers: Ints) -> Ints:
@@ -69,8 +125,11 @@ def union(one: ShapesOfSize, other: ShapesOfSize) -> ShapesOfSize:
     return ShapesOfSize(both[first], np.concatenate([one.gpus, other.gpus])[first])
 
 
-def keeps_racks(rules: Rules, leaves: Sequence[str]) -> bool:
-    """Whether a job's servers, one on each of ``leaves``, keep its segments and its switches."""
+def keeps_racks(rules: Rules, leaves: Sequence[str], levels: Levels = NO_LEVELS) -> bool:
+    """Whether a job's servers, one on each of ``leaves``, keep its segments and its switches.
+
+    ``levels``: of the same servers.
+    """
     held = Counter(leaves)
     if rules.max_switches is not None and len(held) > rules.max_switches:
         return False
@@ -78,23 +137,48 @@ def keeps_racks(rules: Rules, leaves: Sequence[str]) -> bool:
         return True
     if len(leaves) < rules.segment:
         return len(held) == 1
-    return all(count % rules.segment == 0 for count in held.values())
+    if any(count % rules.segment for count in held.values()):
+        return False
+    if rules.spread_segments and any(count > rules.segment for count in held.values()):
+        return False
+    regions = levels.regions(rack_rule(rules), len(leaves))
+    return regions is None or len(np.unique(regions)) == 1
+
+
+def rack_rule(rules: Rules) -> RackRule:
+    """The part of the rules that is about racks."""
+    return RackRule(
+        rules.segment, rules.max_switches, rules.spread_segments, rules.consolidate_segments
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LeafServers:
     """The servers of one GPU type that a job may use, in node order: their numbers, what it could
-    take of each, and the number of their leaf, (servers,) each.
+    take of each, and the number of their leaf, (servers,) each; the ``levels`` above the leaves.
     """
 
     servers: Ints
     idle: Ints
     leaf: Ints
+    levels: Levels = NO_LEVELS
 
     def with_at_least(self, gpus: int) -> LeafServers:
         """Only those of which the job could take so many."""
-        able = self.idle >= gpus
-        return LeafServers(self.servers[able], self.idle[able], self.leaf[able])
+        return self.only(self.idle >= gpus)
+
+    def only(self, some: Bools | Ints) -> LeafServers:
+        """Some of the servers."""
+        return LeafServers(
+            self.servers[some], self.idle[some], self.leaf[some], self.levels.at(some)
+        )
+
+    def regions(self, rule: RackRule, count: int) -> list[Ints]:
+        """Positions of servers that ``count`` of may be together, wherever they are on them."""
+        regions = self.levels.regions(rule, count)
+        if regions is None:
+            return [np.arange(len(self.servers))]
+        return [np.flatnonzero(regions == number) for number in np.unique(regions)]
 
     def by_leaf(self) -> list[Ints]:
         """The positions of each leaf's servers."""
@@ -184,7 +268,8 @@ def _even(
         counts = [size // per_node] if 2 * per_node <= size and size % per_node == 0 else []
     for count in counts:
         able = there.with_at_least(size // count)
-        if _hold(rule, count, [len(group) for group in able.by_leaf()]):
+        regions = map(able.only, able.regions(rule, count))
+        if any(_hold(rule, count, [len(one) for one in part.by_leaf()]) for part in regions):
             yield able, count
 
 
@@ -206,10 +291,10 @@ def filled_sets(there: LeafServers, size: int, rule: RackRule) -> RackSets:
 def _filled(there: LeafServers, size: int, rule: RackRule) -> Iterator[tuple[LeafServers, int]]:
     """The numbers of servers that could have ``size`` GPUs together, and those that have any."""
     able = there.with_at_least(1)
-    groups = able.by_leaf()
     least = -(-size // int(able.idle.max(initial=1)))
     for count in range(max(2, least), min(size, len(able.servers)) + 1):
-        if _could_fill(rule, count, groups, able.idle, size):
+        regions = map(able.only, able.regions(rule, count))
+        if any(_could_fill(rule, count, part.by_leaf(), part.idle, size) for part in regions):
             yield able, count
 
 
@@ -227,13 +312,21 @@ def any_filled_sets(there: LeafServers, size: int, rule: RackRule) -> bool:
 
 def can_span(rule: RackRule, count: int, able: LeafServers, leaves: Ints) -> Bools:
     """Whether each server can be in an even set on exactly so many leaves: (servers, n)."""
+    found = np.zeros((len(able.servers), len(leaves)), dtype=np.bool_)
+    for region in able.regions(rule, count):
+        found[region] = _can_span(rule, count, able.only(region), leaves)
+    return found
+
+
+def _can_span(rule: RackRule, count: int, able: LeafServers, leaves: Ints) -> Bools:
+    """:func:`can_span` within one region."""
     unit, groups = rule.unit(count), able.by_leaf()
-    holds = np.array([len(group) // unit * unit for group in groups])
+    holds = np.array([rule.units(count, len(group)) * unit for group in groups])
     order = np.argsort(-holds, kind="stable")
     rank = np.argsort(order)
     most = np.append(0, np.cumsum(holds[order]))
     found = np.zeros((len(able.servers), len(leaves)), dtype=np.bool_)
-    for at, number in enumerate(leaves.tolist()):
+    for at, number in enumerate(leaves[leaves <= len(groups)].tolist()):
         # The leaf with the largest of the others; it may be one of these.
         others = np.where(rank >= number - 1, most[number - 1], most[number] - holds)
         smallest = holds[order[number - 1]]
@@ -253,7 +346,7 @@ def _hold(rule: RackRule, count: int, held: Sequence[int]) -> bool:
     unit = rule.unit(count)
     if not unit:
         return False
-    groups = sorted((servers // unit for servers in held), reverse=True)
+    groups = sorted((rule.units(count, servers) for servers in held), reverse=True)
     return sum(groups[: rule.leaves(count, len(held))]) >= count // unit
 
 
@@ -262,7 +355,10 @@ def _could_fill(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints, 
     if not _hold(rule, count, [len(group) for group in groups]):
         return False
     unit = rule.unit(count)
-    best = [np.sort(idle[group])[::-1].cumsum()[unit - 1 :: unit] for group in groups]
+    best = [
+        np.sort(idle[group])[::-1].cumsum()[unit - 1 :: unit][: rule.units(count, len(group))]
+        for group in groups
+    ]
     leaves = rule.leaves(count, len(groups))
     return _most(best, count // unit, leaves) >= size
 
@@ -290,8 +386,14 @@ def _sets(
     rule: RackRule, count: int, able: LeafServers, *, uneven: bool = False
 ) -> tuple[Ints, bool]:
     """Sets as positions (sets, count), each ascending, and whether they are all."""
-    idle = able.idle.tobytes() if uneven else b""
-    return _positions(rule, count, able.leaf.tobytes(), idle, SETS_MAX)
+    found, complete = [np.zeros((0, count), dtype=np.int64)], True
+    for region in able.regions(rule, count):
+        part = able.only(region)
+        idle = part.idle.tobytes() if uneven else b""
+        sets, all_of_them = _positions(rule, count, part.leaf.tobytes(), idle, SETS_MAX)
+        found.append(region[sets])
+        complete = complete and all_of_them
+    return np.concatenate(found), complete
 
 
 @lru_cache(maxsize=128)
@@ -324,7 +426,7 @@ def _number(rule: RackRule, count: int, held: Sequence[int], enough: int) -> flo
     ways[0, 0] = 1.0
     for servers in held:
         before = ways.copy()
-        for number in range(1, min(groups, servers // unit) + 1):
+        for number in range(1, min(groups, rule.units(count, servers)) + 1):
             chosen = float(min(comb(servers, number * unit), int(_MANY)))
             ways[1:, number:] += before[:-1, : groups + 1 - number] * chosen
         np.minimum(ways, _MANY, out=ways)
@@ -336,7 +438,7 @@ def _number(rule: RackRule, count: int, held: Sequence[int], enough: int) -> flo
 def _every(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
     unit, most = rule.unit(count), rule.leaves(count, len(groups))
     # What the largest 0, 1, ... of the leaves from each one on hold.
-    sizes = [len(group) // unit * unit for group in groups]
+    sizes = [rule.units(count, len(group)) * unit for group in groups]
     hold = [
         np.append(0, np.cumsum(sorted(sizes[at:], reverse=True)))[: most + 1].tolist()
         for at in range(len(groups) + 1)
@@ -348,7 +450,7 @@ def _every(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[
         elif missing <= hold[at][min(leaves, len(hold[at]) - 1)]:
             yield from grow(at + 1, missing, leaves)
             own = groups[at].tolist()
-            for taken in range(unit, min(missing, len(own)) + 1, unit):
+            for taken in range(unit, min(missing, sizes[at]) + 1, unit):
                 for rest in grow(at + 1, missing - taken, leaves - 1):
                     for chosen in combinations(own, taken):
                         yield [*chosen, *rest]
@@ -367,27 +469,28 @@ def _some(
     windows = sum(max(0, len(own) - count + 1) for own in lists)
     step = max(1, -(-windows // max(1, windows_max)))
     for own in lists:
-        for first in range(0, len(own) - count + 1, step):
-            yield own[first : first + count]
+        if rule.units(count, len(own)) * unit >= count:
+            for first in range(0, len(own) - count + 1, step):
+                yield own[first : first + count]
     if most < 2:
         return
     # One set on each possible number of leaves.
     for number in range(2, most + 1):
-        wide = _wide(lists, count, unit, number)
+        wide = _wide(lists, count, rule, number)
         if wide:
             yield wide
     large = sorted((own for own in lists if len(own) >= unit), key=len, reverse=True)
     for at, own in enumerate(lists):
         for others in (lists[at + 1 :] + lists[:at], large):
             for ends in (False, True):
-                found = _over(own, others, count, unit, most, ends=ends)
+                found = _over(own, others, count, rule, most, ends=ends)
                 if found:
                     yield found
 
 
 def _fullest(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints) -> list[int]:
     """The servers that hold most, of leaves added one by one; empty where segments forbid it."""
-    if rule.unit(count) != 1:
+    if rule.unit(count) != 1 or rule.spread:
         return []
     best: list[int] = []
     leaves: list[Ints] = []
@@ -401,28 +504,36 @@ def _fullest(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints) -> 
     return best if len(best) == count else []
 
 
-def _wide(lists: Sequence[list[int]], count: int, unit: int, leaves: int) -> list[int] | None:
+def _wide(lists: Sequence[list[int]], count: int, rule: RackRule, leaves: int) -> list[int] | None:
     """``count`` servers on exactly so many of the largest leaves."""
+    unit = rule.unit(count)
     largest = sorted(lists, key=len, reverse=True)[:leaves]
     missing = count - unit * leaves
     if missing < 0 or len(largest) < leaves or len(largest[-1]) < unit:
         return None
     found: list[int] = []
     for own in largest:
-        more = min(missing, len(own) // unit * unit - unit)
+        more = min(missing, (rule.units(count, len(own)) - 1) * unit)
         found += own[: unit + more]
         missing -= more
     return None if missing else found
 
 
 def _over(
-    own: list[int], others: Sequence[list[int]], count: int, unit: int, most: int, *, ends: bool
+    own: list[int],
+    others: Sequence[list[int]],
+    count: int,
+    rule: RackRule,
+    most: int,
+    *,
+    ends: bool,
 ) -> list[int] | None:
     """``count`` servers from a leaf and then others, each giving all that it can."""
+    unit = rule.unit(count)
     found: list[int] = []
     leaves = 0
     for leaf in chain((own,), (other for other in others if other is not own)):
-        taken = min(count - len(found), len(leaf)) // unit * unit
+        taken = min(count - len(found), rule.units(count, len(leaf)) * unit) // unit * unit
         if taken:
             found += leaf[-taken:] if ends else leaf[:taken]
             leaves += 1

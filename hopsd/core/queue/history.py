@@ -8,7 +8,7 @@ from dataclasses import replace
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName, WorkloadName
-from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.reading import Hold, JobReading, Reading, SlurmState, reused
 
 OCCUPYING = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
 
@@ -42,26 +42,25 @@ def advance_all(
     for job in reading.jobs:
         old = records.get(job.id)
         if old is not None and is_another(job, old):
-            updated[job.id], old = _closed_record(old), None
+            # Written only if the new job has ended, too: else the store closes the old record.
+            updated[job.id], old = closed_record(old), None
         if old is None and job.state.finished:
             continue
         old = old or _first_seen(job, reading.now, records.get(job.array))
         workload = workloads.get(job.id, old.workload)
         updated[job.id] = advance(old, job, reading.now, types, workload, apps)
     for job_id in records.keys() - {job.id for job in reading.jobs}:
-        updated[job_id] = _closed_record(records[job_id])
+        updated[job_id] = closed_record(records[job_id])
     return updated
 
 
 def is_another(job: JobReading, old: JobRecord) -> bool:
-    """Whether Slurm reused the id of a forgotten job for a new one.
-
-    A job that was never requeued still has its first submit time.
-    """
-    return job.restarts < old.restarts or (job.restarts == 0 and job.submit != old.submit)
+    """Whether Slurm reused the id of a forgotten job for a new one."""
+    return reused(job, old.submit, old.restarts)
 
 
-def _closed_record(old: JobRecord) -> JobRecord:
+def closed_record(old: JobRecord) -> JobRecord:
+    """``old`` as it ends when Slurm forgot its job."""
     return replace(
         old, state=SlurmState.OTHER, end=old.seen, allocation=Allocation(), profiling=False
     )

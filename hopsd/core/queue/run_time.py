@@ -44,7 +44,7 @@ _TAIL = (0.9**-0.5, 0.1**-0.5)
 MAX_UNDERSTATEMENT = 5.0
 """Cap on k in :func:`by_declared`. With 1, jobs that declare a thousandth end 1.2
 times sooner than with the truth, with 3 at the same time, with 5 a tenth later, with 10 up to three
-times later (Sia's traces, docs/lies.md).
+times later (Sia's traces, bench/results/lies.md).
 """
 
 MIN_SAME_NAME, MIN_SAME_USER, MIN_SAME_ACCOUNT, MIN_ACCOUNT_USERS = 2, 4, 8, 3

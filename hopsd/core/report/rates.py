@@ -12,6 +12,7 @@ from hopsd.model.ids import NodeName
 
 MIN_ITERATIONS = 10
 MIN_SECONDS = 1.0
+"""Seconds of new iterations that give a speed; a whole run may be shorter."""
 
 Process = tuple[NodeName, int, int]
 """Node, rank and process id: one process within a run."""
@@ -80,11 +81,12 @@ def _trains(report: Report) -> bool:
 
 
 def _progress(report: Report, consumed: Mapping[Process, Counters]) -> Counters | None:
-    """A process's progress since ``consumed``; None while there are too few iterations."""
+    """A process's progress since ``consumed``; None while there is too little of it."""
     previous = consumed.get(process_of(report), Counters())
     iterations = report.timed_iterations - previous.iterations
     samples = report.timed_samples - previous.samples
     seconds = report.timed_seconds - previous.seconds
-    if iterations < MIN_ITERATIONS or seconds < MIN_SECONDS or samples <= 0:
+    short = seconds < MIN_SECONDS and (previous.iterations or not report.final)
+    if iterations < MIN_ITERATIONS or short or samples <= 0:
         return None
     return Counters(iterations, samples, seconds)

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hopsd.core.report.pause import parse_pause
 from hopsd.core.report.phases import parse_phases
+from hopsd.core.report.rank import Pause
 from hopsd.core.report.validated import integer, number, text
 from hopsd.errors import FormatError
 from hopsd.model import bounds
@@ -44,8 +46,11 @@ class Report:
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
-    from the passes; None with one rank or an older plugin.
-    ``first_step`` and ``at`` are seconds since the epoch, by the compute node's clock.
+    from the passes; None with one rank or an older plugin. ``final``: the process has ended, or the
+    profile run has measured enough. ``pause``: what it says of itself while it makes no steps.
+    ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
+    went on; ``save_every``: seconds between the last two; None: not seen.
+    ``first_step``, ``at``, ``saved_at``: epoch seconds by the compute node's clock.
     """
 
     job: JobId
@@ -68,6 +73,11 @@ class Report:
     profiling: bool
     out_of_memory: bool = False
     communication_timed: bool | None = None
+    saving: bool = False
+    saved_at: float | None = None
+    save_every: float | None = None
+    final: bool = False
+    pause: Pause | None = None
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -107,10 +117,22 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         profiling=document.get("mode") == "profiling",
         out_of_memory=document.get("out_of_memory") is True,
         communication_timed=_flag(document, "communication_timed"),
+        saving=document.get("saving") is True,
+        saved_at=_optional(document, "saved_at", now + bounds.CLOCK_SKEW_SECONDS),
+        save_every=_optional(document, "save_every"),
+        final=document.get("final") is True,
+        pause=parse_pause(document),
     )
     _check_sense(report, file_name)
     _check_age(report, now)
     return report
+
+
+def _optional(
+    document: Mapping[str, Any], key: str, maximum: float = bounds.ITERATIONS.maximum
+) -> float | None:
+    """A number, or None where it is null or absent."""
+    return None if document.get(key) is None else number(document, key, maximum)
 
 
 def _flag(document: Mapping[str, Any], key: str) -> bool | None:

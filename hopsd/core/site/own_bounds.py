@@ -20,6 +20,7 @@ from hopsd.core.site.bounds import (
     time_limit,
 )
 from hopsd.core.site.limits import limit_subject
+from hopsd.model.devices import is_cpu
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.reason import Reason, ReasonCode, count_of
@@ -39,6 +40,7 @@ def open_partitions(job_reading: JobReading, reading: Reading) -> str | Reason:
     refused = {
         name: _refusal(job_reading, limit_subject(job_reading, name), rules)
         or _over_memory(job_reading, name, reading)
+        or _missing(job_reading, name, reading)
         for name in names
     }
     open_names = [name for name in names if refused[name] is None]
@@ -71,6 +73,23 @@ def within_site(
 def _over_memory(job_reading: JobReading, partition: str, reading: Reading) -> Reason | None:
     nodes = (node for node in reading.nodes if node.gpus and partition in node.partitions)
     return over_memory(job_reading, reading.memory_in(partition), nodes)
+
+
+def _missing(job_reading: JobReading, partition: str, reading: Reading) -> Reason | None:
+    """What no node of the partition has, drained ones included: a GPU type, or so much memory."""
+    nodes = [n for n in reading.nodes if not n.partitions or partition in n.partitions]
+    kind, wanted_mb = job_reading.asked.gpu_type, job_reading.requested_node_mb
+    types = sorted({node.gpu_type for node in nodes if not is_cpu(node.gpu_type)})
+    if kind is not None and nodes and kind not in types:
+        text = f"it asks for GPUs of type {kind}, and partition {partition} has {', '.join(types)}"
+        return Reason(_NEVER, text)
+    sizes = [n.memory_mb for n in nodes if n.memory_mb and kind in (None, n.gpu_type)]
+    if wanted_mb is not None and sizes and wanted_mb > max(sizes):
+        text = (
+            f"it asks for {wanted_mb} MB of each node (--mem), and the largest has {max(sizes)} MB"
+        )
+        return Reason(_NEVER, text)
+    return None
 
 
 def over_memory(

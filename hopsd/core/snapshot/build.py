@@ -14,12 +14,12 @@ from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, standing, within_site
 from hopsd.core.site.room import PartitionSelector
 from hopsd.core.snapshot.job import Context, JobFacts, SnapshotJob, Speeds, snapshot_job
-from hopsd.core.snapshot.pinning import Pinning, Stay
+from hopsd.core.snapshot.pinning import Pinning, Stay, Unsaved
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import RulesOnNodes, TypesNotes
+from hopsd.core.submission.rules import BlockRule, RulesOnNodes, TypesNotes
 from hopsd.model.devices import is_cpu
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, RackName, host_of
@@ -67,7 +67,13 @@ def build_snapshot(
     """Build a snapshot: the schedulable nodes and the jobs with a valid comment."""
     nodes = _nodes(reading, settings.racks)
     context = _context(reading, nodes, knowledge, info, settings)
-    pinning = Pinning(context.up, context.access, settings.pinned, settings.unsaved)
+    pinning = Pinning(
+        context.up,
+        context.access,
+        settings.pinned,
+        settings.unsaved,
+        frozenset() if settings.unsaved is Unsaved.MOVES else knowledge.ended_by_signal,
+    )
     jobs: list[Job] = []
     pinned: set[JobId] = set()
     notes: dict[JobId, str] = {}
@@ -179,6 +185,7 @@ def _context(
         RulesOnNodes([node for node in reading.nodes if node.gpus], settings.cpus_per_gpu),
         TypesNotes(reading.nodes),
         any(node.switches for node in nodes),
+        BlockRule.of(reading),
     )
 
 
@@ -227,6 +234,14 @@ def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, 
         for n in reading.nodes
         if n.usable and n.gpus
     )
+
+
+def with_racks(reading: Reading, racks: Mapping[NodeName, RackName]) -> Reading:
+    """The reading with the racks that the administrator named, where Slurm knows no switches."""
+    if not racks:
+        return reading
+    nodes = (replace(node, switches=_switches(node, racks)) for node in reading.nodes)
+    return replace(reading, nodes=tuple(nodes))
 
 
 def _switches(node: NodeReading, racks: Mapping[NodeName, RackName]) -> tuple[str, ...]:

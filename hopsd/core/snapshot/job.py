@@ -12,12 +12,13 @@ from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
 from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
-from hopsd.core.snapshot.pinning import UNSAVED_NOTE, Stay
+from hopsd.core.snapshot.doubts import doubtful_batch, doubts_of_job
+from hopsd.core.snapshot.pinning import STAY_NOTES, UNSEEN_SAVE_NOTE, Stay
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import RulesOnNodes, TypesNotes, on_racks, racks_note
+from hopsd.core.submission.rules import BlockRule, RulesOnNodes, TypesNotes, on_racks, racks_note
 from hopsd.model.allocation import Allocation
 from hopsd.model.devices import usable
 from hopsd.model.history import JobRecord
@@ -40,6 +41,7 @@ class Speeds:
         self._nodes = nodes
         self._pools: dict[frozenset[NodeName], Pools] = {}
         self._found: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
+        self._doubts: dict[WorkloadName, str] = {}
 
     def pools(self, where: frozenset[NodeName]) -> Pools:
         """The GPU types of the nodes ``where``."""
@@ -58,12 +60,19 @@ class Speeds:
             self._found[key] = known if whole else replace(known, tables=tables)
         return self._found[key]
 
+    def doubt(self, workload: WorkloadName) -> str:
+        """A note if what its jobs report contradicts itself."""
+        if workload not in self._doubts:
+            self._doubts[workload] = doubtful_batch(self._estimator.records(workload))
+        return self._doubts[workload]
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """What all jobs of a reading have in common. ``up``, ``pools``: the schedulable nodes;
     ``able``: who could run there; ``rules``: on all that have GPUs;
-    ``racked``: whether the leaf switch or rack of a node is known.
+    ``racked``: whether the leaf switch or rack of a node is known; ``blocks``: what Slurm allows
+    over several of its blocks.
     """
 
     reading: Reading
@@ -78,6 +87,7 @@ class Context:
     rules: RulesOnNodes
     types: TypesNotes
     racked: bool
+    blocks: BlockRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +121,17 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
     rules = context.rules.of(of.read, memory, of.comment.shape, of.comment.per_node, where)
     if context.racked:
         rules = on_racks(rules, of.read, of.record.wait_seconds)
-    unsaved = UNSAVED_NOTE if of.stay is Stay.UNTIL_SAVED else ""
+    rules, blocks = context.blocks.applied(rules, reqs)
+    unsaved = STAY_NOTES.get(of.stay, "")
+    movable = of.stay is Stay.NO and of.read.state is SlurmState.RUNNING
+    if movable and of.record.saved is False:
+        unsaved = UNSEEN_SAVE_NOTE
     racks = racks_note(of.read, of.record.wait_seconds, racked=context.racked)
     types = context.types.of(of.read)
     mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
     cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of)
-    notes = [left_out, cores, longer, types, racks, unsaved, mingled]
+    notes = [left_out, cores, longer, types, racks, blocks, unsaved, mingled]
+    notes += [*doubts_of_job(of.comment, of.record), context.speeds.doubt(of.record.workload)]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
     expected = _expected(of, context)
@@ -165,6 +180,7 @@ def _job(
         app=comment.app,
         phase=comment.phase,
         rules=rules,
+        across=speeds.across if context.racked else {},
     )
 
 

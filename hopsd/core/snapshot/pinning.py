@@ -8,7 +8,7 @@ from enum import Enum, StrEnum, auto
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
 from hopsd.model.history import JobRecord
-from hopsd.model.ids import NodeName
+from hopsd.model.ids import NodeName, UserName, WorkloadName
 from hopsd.model.reading import JobReading, SlurmState
 
 
@@ -26,29 +26,62 @@ class Unsaved(StrEnum):
 
 
 UNSAVED_NOTE = (
-    "it is not moved until it has been seen to save once, since it might start over (it asks for no"
-    " warning either: --signal, trap)"
+    "it is not moved until it has been seen to save once, since it might start over (nor is there a"
+    " signal that it answers by staying or by scontrol requeue: --signal, trap)"
+)
+
+
+ENDS_NOTE = (
+    "it is not moved, since an earlier job of its workload ended within the grace of hops' signal:"
+    " have the script answer it by scontrol requeue $SLURM_JOB_ID, and name another workload"
+    " in the comment"
+)
+
+
+RESUBMITS_NOTE = (
+    "it is not moved, since its script submits a job when it is stopped (trap): leave sbatch out of"
+    " the trap, and hops starts the job again by itself"
+)
+
+UNSEEN_SAVE_NOTE = (
+    "it has not been seen to save: after a move it goes on from what it saves on hops' signal, or"
+    " starts over; preempt=no in the comment keeps it where it runs"
 )
 
 
 class Stay(Enum):
-    """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once."""
+    """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
+    ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal;
+    ``RESUBMITS``: since its script submits a job when it is stopped.
+    """
 
     NO = auto()
     YES = auto()
     UNTIL_SAVED = auto()
+    ENDS_BY_SIGNAL = auto()
+    RESUBMITS = auto()
+
+
+STAY_NOTES = {
+    Stay.UNTIL_SAVED: UNSAVED_NOTE,
+    Stay.ENDS_BY_SIGNAL: ENDS_NOTE,
+    Stay.RESUBMITS: RESUBMITS_NOTE,
+}
+"""What users are told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinning:
     """The rules by which running jobs stay. ``up``: the schedulable nodes; ``by_user``: whether
-    ``preempt=no`` is honoured; ``unsaved``: what happens to a job that was not seen to save.
+    ``preempt=no`` is honoured; ``unsaved``: what happens to a job that was not seen to save;
+    ``ended_by_signal``: as in :class:`hopsd.model.knowledge.Knowledge`.
     """
 
     up: frozenset[NodeName]
     access: Access
     by_user: bool
     unsaved: Unsaved
+    ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
 
     def of(self, job: JobReading, comment: Comment | None, record: JobRecord | None) -> Stay:
         """Whether the job stays: it does if its user says so, if Slurm may not requeue it, or if
@@ -61,12 +94,16 @@ class Pinning:
         back = self.up.issuperset(job.allocation.nodes) and self.access.take_back(job)
         if not (willing and job.requeue and back):
             return Stay.YES
+        if "resubmits" in job.asked.repeats:
+            return Stay.RESUBMITS
+        ended = record is not None and (record.user, record.workload) in self.ended_by_signal
+        if ended and job.asked.warned:
+            return Stay.ENDS_BY_SIGNAL
         return Stay.UNTIL_SAVED if _unsaved(job, record, self.unsaved) else Stay.NO
 
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
     """Whether a job that could otherwise be moved stays until it has saved."""
-    warned = job.asked.signal or job.asked.traps is None or job.asked.traps
-    if warned or record is None or record.saved or rule is Unsaved.MOVES:
+    if job.asked.warned or record is None or record.saved or rule is Unsaved.MOVES:
         return False
     return rule is Unsaved.STAYS or record.saved is False

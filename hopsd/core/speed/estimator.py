@@ -13,9 +13,19 @@ costs ``assumed_sensitivity``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import exp, log
+from statistics import median_low
 
+from hopsd.core.speed.across import (
+    SCATTER,
+    AcrossLeaves,
+    below_one_leaf,
+    implied_across,
+    measured_across,
+    theory_across,
+)
 from hopsd.core.speed.answers import ASSUMED, record_count
 from hopsd.core.speed.batches import carried_over, is_near
 from hopsd.core.speed.by_count import Column, PaperBase
@@ -37,11 +47,11 @@ from hopsd.core.speed.theory import (
     scaled_to_speed,
     times_without_bandwidth,
 )
-from hopsd.core.speed.throughput import IterationModel
+from hopsd.core.speed.throughput import BasicTimes, IterationModel
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType, NodeName, WorkloadName, script_of
 from hopsd.model.job import Node, Shape, ThroughputTable
-from hopsd.model.knowledge import Bandwidth, Knowledge, Theory
+from hopsd.model.knowledge import Bandwidth, Knowledge, Theory, ThroughputRecord
 
 KNOWN_ALONE, UNKNOWN_ALONE = 0.05, 0.5
 """Standard deviation of the logarithm of a GPU's speed: from basic times, from other types."""
@@ -71,12 +81,13 @@ class EstimatorSettings:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Tables by GPU type, factors of servers that differ from their type, and factors by shape
-    where measured.
+    where measured; ``across``: factors by number of leaf switches.
     """
 
     tables: Mapping[GpuType, ThroughputTable]
     server_factor: Mapping[NodeName, float] = field(default_factory=dict)
     server_factor_at: Mapping[Shape, Mapping[NodeName, float]] = field(default_factory=dict)
+    across: AcrossLeaves = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +145,13 @@ class Estimator:
         records = knowledge.records
         if settings.model.paper_exact:  # it has no batch sizes
             records = tuple(replace(record, batch=0.0) for record in records)
-        self._layers = by_workload(records, settings.half_life_seconds, now)
-        self._bandwidth = {b.gpu_type: b for b in (*knowledge.bandwidth, *settings.bandwidth)}
+        self._bandwidth = {b.gpu_type: b for b in knowledge.bandwidth}
+        for given in settings.bandwidth:
+            known = self._bandwidth.get(given.gpu_type, given)
+            self._bandwidth[given.gpu_type] = replace(
+                given, b_across=given.b_across or known.b_across
+            )
+        self._implied = {b.gpu_type: b for b in knowledge.implied}
         self._theory: dict[WorkloadName, dict[GpuType, Theory]] = defaultdict(dict)
         for fit in filter(credible, knowledge.theory):
             self._theory[fit.workload][fit.gpu_type] = fit
@@ -146,7 +162,66 @@ class Estimator:
                 versions = self._versions[script]
                 versions[name] = max(at, versions.get(name, at))
         self._known: dict[WorkloadName, Estimate] = {}
-        self._implied = {b.gpu_type: b for b in knowledge.implied}
+        self._records: dict[WorkloadName, list[ThroughputRecord]] | None = None
+        self._measured_across: Mapping[WorkloadName, AcrossLeaves] = {}
+        self._b_across: Mapping[GpuType, float] = {}
+        if not settings.model.paper_exact:
+            self._measured_across = self._measure_across(records)
+            calibrated = {t: b.b_across for t, b in self._bandwidth.items() if b.b_across}
+            self._b_across = {**self._imply_across(), **calibrated}
+            spread = {record.workload for record in records if record.leaves > 1}
+            records = below_one_leaf(records, {name: self._across(name) for name in spread})
+        self._layers = by_workload(records, settings.half_life_seconds, now)
+
+    def _measure_across(
+        self, records: Sequence[ThroughputRecord]
+    ) -> Mapping[WorkloadName, AcrossLeaves]:
+        spread = {record.workload for record in records if record.leaves > 1}
+        own: dict[WorkloadName, list[ThroughputRecord]] = defaultdict(list)
+        for record in records:
+            if record.workload in spread:
+                own[record.workload].append(record)
+        found = {
+            workload: measured_across(some, self._settings.min_records)
+            for workload, some in own.items()
+        }
+        return {workload: {1: 1.0, **factors} for workload, factors in found.items() if factors}
+
+    def _imply_across(self) -> dict[GpuType, float]:
+        """Parameters per second across leaves by type: the median of what workloads imply."""
+        votes: dict[GpuType, list[float]] = defaultdict(list)
+        for workload, across in self._measured_across.items():
+            for t, times, shape in self._network_times(workload):
+                rate = implied_across(times, across[min(across.keys() - {1})], shape, self._model)
+                if rate is not None:
+                    votes[t].append(rate)
+        return {t: median_low(rates) for t, rates in votes.items()}
+
+    def _across(self, workload: WorkloadName) -> AcrossLeaves:
+        """As measured, else as its basic times predict, the geometric mean over types."""
+        if workload in self._measured_across:
+            return self._measured_across[workload]
+        if not self._b_across:
+            return {}
+        factors = [
+            theory_across(times, self._b_across[t], shape, self._model)
+            for t, times, shape in self._network_times(workload)
+            if t in self._b_across
+        ]
+        mean = exp(sum(map(log, factors)) / len(factors)) if factors else 1.0
+        return {1: 1.0, 2: mean} if mean < 1.0 - SCATTER else {}
+
+    @property
+    def _model(self) -> IterationModel:
+        return self._settings.model
+
+    def _network_times(self, workload: WorkloadName) -> Iterator[tuple[GpuType, BasicTimes, Shape]]:
+        """Basic times of a workload on types whose network is known, and two whole servers."""
+        for t, theory in self._theory.get(workload, {}).items():
+            bandwidth = self._bandwidth.get(t) or self._implied.get(t)
+            times = basic_times(theory, bandwidth) if bandwidth else None
+            if times is not None and not theory.inference and t in self._largest:
+                yield t, times, (2 * self._largest[t], 2)
 
     def estimate(self, workload: WorkloadName) -> Estimate:
         """Tables of one workload for all GPU types of the nodes."""
@@ -154,10 +229,22 @@ class Estimator:
             self._known[workload] = self._estimate(workload)
         return self._known[workload]
 
+    def records(self, workload: WorkloadName) -> Sequence[ThroughputRecord]:
+        """What jobs of a workload reported."""
+        if self._records is None:
+            self._records = defaultdict(list)
+            for record in self._knowledge.records:
+                self._records[record.workload].append(record)
+        return self._records.get(workload, ())
+
     def _estimate(self, workload: WorkloadName) -> Estimate:
         knowledge = self._knowledge
         if workload in knowledge.tables:
-            return Estimate(knowledge.tables[workload], knowledge.server_factor.get(workload, {}))
+            return Estimate(
+                knowledge.tables[workload],
+                knowledge.server_factor.get(workload, {}),
+                across=knowledge.across.get(workload, {}),
+            )
         layers = self._layers.get(workload, Layers({}, {}, {}))
         min_records = self._settings.min_records
         measured = {t: tables.answering(min_records) for t, tables in layers.type.items()}
@@ -204,7 +291,7 @@ class Estimator:
             s: plausible_factors(factors_of_nodes)
             for s, factors_of_nodes in factors_by_shape(layers, min_records).items()
         }
-        return Estimate(plausible_tables(tables), factors, at)
+        return Estimate(plausible_tables(tables), factors, at, self._across(workload))
 
     def _previous_version(self, workload: WorkloadName) -> WorkloadName | None:
         """The workload's newest other version of the program (its name after the last ``+``)."""

@@ -57,6 +57,7 @@ class Comment:
     search that it belongs to; ``phase``: its phase in that, 0: none.
     ``shape``, and ``per_node`` GPUs on each node; None: as in the script's own options.
     ``profile``: its user lets hops run it briefly on one GPU of each type to measure its speed.
+    ``segment``: its nodes come in groups of so many, each within one rack; None: as in the script.
     """
 
     reqs: tuple[int, ...]
@@ -72,6 +73,7 @@ class Comment:
     shape: ShapeRule | None = None
     per_node: int | None = None
     profile: bool = False
+    segment: int | None = None
 
 
 def is_ours(text: str) -> bool:
@@ -154,6 +156,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         shape=ShapeRule.EVEN if per_node is not None else shape,
         per_node=per_node,
         profile=pairs.get("profile", "no") == "yes",
+        segment=_gpus(pairs["segment"]) if "segment" in pairs else None,
     )
 
 
@@ -358,6 +361,7 @@ KEYS: Mapping[str, Key] = {
     "shape": _choice(*ShapeRule),
     "per_node": Key(f"GPUs on each node, from {bounds.GPUS}", _gpus),
     "profile": _choice("yes", "no"),
+    "segment": Key(f"nodes in a rack together, from {bounds.GPUS}", _gpus),
 }
 """All keys; ``job_submit.lua`` has the same, in this order."""
 

@@ -66,6 +66,7 @@ def with_signal(asked: Asked, option: str) -> Asked:
 def _asked(said: Mapping[str, str]) -> Asked:
     shape = said.get("shape", "")
     switches, _, wait = said.get("switches", "").partition("@")
+    segments = said.get("segments", "").split(",")
     target, name, seconds = (*said.get("signal", "").split(":", 2), "", "", "")[:3]
     return Asked(
         shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
@@ -86,10 +87,13 @@ def _asked(said: Mapping[str, str]) -> Asked:
         signal_steps=name in SIGNALS and target == "steps",
         signal_seconds=_whole(seconds) if name in SIGNALS else None,
         traps=frozenset(said["traps"].split(",")) - {"none"} if said.get("traps") else None,
+        ends=frozenset(filter(None, said.get("ends", "").split(","))),
         ranks=_whole(said.get("ranks")),
         switches=_whole(switches),
         switches_seconds=int(wait) if _SECONDS_WORD.fullmatch(wait) else None,
         segment=_whole(said.get("segment")),
+        spread_segments="spread" in segments,
+        consolidate_segments="consolidate" in segments,
         starts=frozenset(filter(None, said.get("starts", "").split(","))),
         repeats=frozenset(filter(None, said.get("repeats", "").split(","))),
     )

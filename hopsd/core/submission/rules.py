@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.model.ids import NodeName, host_of
-from hopsd.model.reading import JobReading, NodeReading, SiteMemory
+from hopsd.model.reading import JobReading, NodeReading, Reading, SeveralBlocks, SiteMemory
 from hopsd.model.rules import Rules, ShapeRule, interned
 
 _DECIMALS = 10**6
 """Fractions of a core per GPU or of a megabyte, rounded down: never more than was requested."""
+
+_EVEN_NOTE = "as many GPUs on each node: Slurm's topology/block starts it on no others"
+_ONE_BLOCK_NOTE = "within one block: before 26.05 Slurm starts it on no named nodes of several"
 
 _NAMED_MOST = 4
 """Nodes that a note names."""
@@ -83,12 +87,12 @@ class RulesOnNodes:
 
 
 def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeReading]:
-    """The nodes with the GPU type, features, disk and other GRES that the job asks for.
+    """The nodes with the GPU type, features, memory, disk and other GRES that the job asks for.
 
     For ``[a|b]`` the alternative with most GPUs.
     Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
     """
-    asked = job.asked
+    asked, wanted_mb = job.asked, job.requested_node_mb
     wanted = dict(_gres(item) for item in asked.gres.split(",") if item)
     fitting = [
         node
@@ -99,6 +103,7 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
         and not (asked.exclusive and node.mixed)
         and all(node.gres.get(name, 0) >= count for name, count in wanted.items())
         and node.disk_mb >= asked.disk_mb
+        and (wanted_mb is None or node.memory_mb is None or node.memory_mb >= wanted_mb)
     ]
     if job.features:
         choices = [
@@ -113,7 +118,44 @@ def on_racks(rules: Rules, job: JobReading, waited: float) -> Rules:
     """``rules`` with what ``--segment`` and ``--switches`` ask of a job that has waited so many
     seconds.
     """
-    return replace(rules, segment=job.asked.segment, max_switches=_switches(job, waited))
+    return replace(
+        rules,
+        segment=job.asked.segment,
+        max_switches=_switches(job, waited),
+        spread_segments=job.asked.spread_segments,
+        consolidate_segments=job.asked.consolidate_segments,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRule:
+    """What Slurm's topology/block leaves of the placements on ``nodes``."""
+
+    several: SeveralBlocks
+    nodes: int = 0
+    """In the largest block."""
+    gpus: int = 0
+    """On the largest node."""
+
+    @classmethod
+    def of(cls, reading: Reading) -> BlockRule:
+        sizes = Counter(node.switches[-1] for node in reading.nodes if node.switches)
+        most = max((node.gpus for node in reading.nodes), default=0)
+        return cls(reading.several_blocks, max(sizes.values(), default=0), most)
+
+    def applied(self, rules: Rules, reqs: Sequence[int]) -> tuple[Rules, str]:
+        """The rules that Slurm accepts of a job with these GPU counts, and what its user should
+        know of them. A job that no block holds is left as it is.
+        """
+        if rules.shape is ShapeRule.NODE:
+            return rules, ""
+        matters = max(reqs) > (rules.per_node or self.gpus)
+        if self.several is SeveralBlocks.EVEN and rules.shape is ShapeRule.ANY:
+            return replace(rules, shape=ShapeRule.EVEN), _EVEN_NOTE if matters else ""
+        fewest = ceil(min(reqs) / (rules.per_node or self.gpus or 1))
+        if self.several is SeveralBlocks.NONE and fewest <= self.nodes:
+            return replace(rules, max_switches=1), _ONE_BLOCK_NOTE if matters else ""
+        return rules, ""
 
 
 def _switches(job: JobReading, waited: float) -> int | None:

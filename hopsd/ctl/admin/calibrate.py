@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from hopsd.config import Config, load
+from hopsd.core.snapshot.build import with_racks
 from hopsd.core.speed.calibration import Fit, fit
 from hopsd.ctl.config_file import config_option
 from hopsd.ctl.render import show, show_json, table
@@ -38,8 +39,9 @@ class Calibration:
 
     gpu_type: GpuType
     backend: str
-    link: Fit | None
-    net: Fit | None
+    link: Fit | None = None
+    net: Fit | None = None
+    across: Fit | None = None
     speeds: Mapping[str, float] = field(default_factory=dict)
 
     def records(self, node: NodeName, timestamp: float) -> list[ThroughputRecord]:
@@ -62,7 +64,8 @@ class Calibration:
         link, net = self.link or self.net, self.net or self.link
         if link is None or net is None:
             return None
-        return Bandwidth(self.gpu_type, link.bandwidth, net.bandwidth, timestamp)
+        across = self.across.bandwidth if self.across else 0.0
+        return Bandwidth(self.gpu_type, link.bandwidth, net.bandwidth, timestamp, across)
 
 
 @click.command()
@@ -113,7 +116,8 @@ def calibrate(
     """Measure how fast each GPU type and the links between its GPUs are, and store that.
 
     All-reduces of several sizes run as ordinary Slurm jobs of the caller: between GPUs of one
-    server (b_link) and of two (b_net), equation 2. Two small networks train for some seconds on one
+    server (b_link), of two below one leaf switch (b_net) and of two below different ones
+    (b_across), equation 2. Two small networks train for some seconds on one
     GPU of each type: hops then knows how types compare before it has seen a user's training. The
     jobs take the GPUs that are idle, and wait for others.
 
@@ -131,8 +135,11 @@ def calibrate(
     allocations = {
         kind: allocation for kind in gpu_types if (allocation := single_gpu(reading, kind))
     }
-    total = sum(len(results) for kind in gpu_types for results in shapes(reading, kind)) + len(
-        allocations
+    reading = with_racks(
+        reading, {node: rack for rack, nodes in config.racks.items() for node in nodes}
+    )
+    total = len(allocations) + sum(
+        len(results) for kind in gpu_types for _, results in shapes(reading, kind)
     )
     with Bar("calibrate", "placements") as bar:
         counter = count(1)
@@ -194,9 +201,9 @@ def _measure(
     on_placement: Callable[[], None],
     quiet: bool,
 ) -> Calibration:
-    result = Calibration(gpu_type, "", None, None)
-    one_server, two_servers = shapes(reading, gpu_type)
-    for name, allocations in (("link", one_server), ("net", two_servers)):
+    result = Calibration(gpu_type, "")
+    found: dict[str, Any] = {}
+    for name, allocations in shapes(reading, gpu_type):
         transfers = []
         for allocation in allocations:
             if not quiet:
@@ -206,9 +213,8 @@ def _measure(
             transfers += times
             on_placement()
         if transfers:
-            fitted = fit(transfers)
-            result = replace(result, link=fitted) if name == "link" else replace(result, net=fitted)
-    return result
+            found[name] = fit(transfers)
+    return replace(result, **found)
 
 
 def _speed_table(results: Sequence[Calibration]) -> Any:
@@ -235,7 +241,11 @@ def _table(result: Calibration) -> Any:
             f"{1e3 * fitted.prediction(transfer):.3f}",
             f"{fitted.residual(transfer):+.0%}",
         )
-        for name, fitted in (("b_link", result.link), ("b_net", result.net))
+        for name, fitted in (
+            ("b_link", result.link),
+            ("b_net", result.net),
+            ("b_across", result.across),
+        )
         if fitted
         for transfer in fitted.transfers
     ]
@@ -247,7 +257,8 @@ def _summary(bandwidths: Sequence[Bandwidth], config: Config, *, is_stored: bool
     for bandwidth in bandwidths:
         yield (
             f"{bandwidth.gpu_type}: b_link {bandwidth.b_link:.4g}, b_net"
-            f" {bandwidth.b_net:.4g} parameters/s {'stored' if is_stored else 'not stored'}"
+            f" {bandwidth.b_net:.4g}{_of_leaves(bandwidth)} parameters/s"
+            f" {'stored' if is_stored else 'not stored'}"
         )
         if bandwidth.gpu_type in config.bandwidth:
             override = config.bandwidth[bandwidth.gpu_type]
@@ -257,12 +268,17 @@ def _summary(bandwidths: Sequence[Bandwidth], config: Config, *, is_stored: bool
             )
 
 
+def _of_leaves(bandwidth: Bandwidth) -> str:
+    return f", b_across {bandwidth.b_across:.4g}" if bandwidth.b_across else ""
+
+
 def _document(result: Calibration) -> dict[str, Any]:
     return {
         "gpu_type": result.gpu_type,
         "backend": result.backend,
         "b_link": _fit_document(result.link),
         "b_net": _fit_document(result.net),
+        "b_across": _fit_document(result.across),
         "samples_per_second": dict(result.speeds),
     }
 

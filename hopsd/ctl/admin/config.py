@@ -13,6 +13,7 @@ import click
 
 from hopsd.config import DEFAULT_PATH, Config, load
 from hopsd.config.reference import options_by_path, settings, toml, toml_value
+from hopsd.ctl.admin.config_check import cluster_problems, file_problems
 from hopsd.ctl.admin.node_check import Site, problems, read_site, submit_script_problems
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, say
@@ -53,6 +54,7 @@ def config() -> None:
 def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     """Report every error in FILE; with --node also what is wrong with this machine's part of hops.
 
+    Its partitions and nodes are looked up in Slurm, if that answers.
     Its site.sh, scripts and folders are compared with FILE, if there is one, with slurm.conf and
     with this release. Without --node, the rights of hopsd's account in Slurm are checked, too.
 
@@ -67,11 +69,25 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     if loaded is not None:
         for warning in loaded.warnings:
             complain(warning)
-        say(f"{path}: good, {len(loaded.explicit_keys)} settings given")
+        _check_settings(loaded, path)
     if node:
         _check_node(folder, loaded)
     elif loaded is not None:
         _check_rights(account)
+
+
+def _check_settings(config: Config, path: Path) -> None:
+    wrong = list(file_problems(config))
+    if config.slurm.partitions or config.racks:
+        try:
+            wrong += cluster_problems(config, SlurmCommands(5.0))
+        except SlurmError as error:
+            complain(f"cannot check partitions and nodes: {str(error).splitlines()[0]}")
+    for sentence in wrong:
+        complain(f"{path}: {sentence}")
+    if wrong:
+        sys.exit(2)
+    say(f"{path}: good, {len(config.explicit_keys)} settings given")
 
 
 def _check_rights(account: str) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.shell import completion as complete
@@ -35,7 +35,7 @@ wait_option = click.option(
 @socket_option
 @click.option("--release-held", is_flag=True, help="Give all held jobs to plain Slurm, too.")
 @wait_option
-def pause(path: Path, release_held: bool, wait: float) -> None:
+def pause(path: Address, release_held: bool, wait: float) -> None:
     """Leave everything to Slurm: nothing is placed, moved or held any more.
 
     \b
@@ -59,7 +59,7 @@ def pause(path: Path, release_held: bool, wait: float) -> None:
 @click.command()
 @socket_option
 @wait_option
-def resume(path: Path, wait: float) -> None:
+def resume(path: Address, wait: float) -> None:
     """Schedule again. Jobs given to plain Slurm stay there to their end.
 
     \b
@@ -76,7 +76,7 @@ def resume(path: Path, wait: float) -> None:
 @click.argument("jobs", nargs=-1, required=True, shell_complete=complete.waiting_jobs)
 @socket_option
 @wait_option
-def release(jobs: tuple[str, ...], path: Path, wait: float) -> None:
+def release(jobs: tuple[str, ...], path: Address, wait: float) -> None:
     """Give held JOBS to plain Slurm, each with its smallest GPU count; of an array all that waits.
 
     \b
@@ -91,7 +91,7 @@ def release(jobs: tuple[str, ...], path: Path, wait: float) -> None:
     _show_outcomes(path, answer["released"], start, wait)
 
 
-def _wait_for_mode(path: Path, mode: str, message: str, seconds: float) -> None:
+def _wait_for_mode(path: Address, mode: str, message: str, seconds: float) -> None:
     """Wait for ``mode`` and print ``message``; a standby hopsd leaves the change to the leader."""
 
     def is_in_mode() -> bool:
@@ -111,7 +111,7 @@ def _wait_for_mode(path: Path, mode: str, message: str, seconds: float) -> None:
     )
 
 
-def _show_outcomes(path: Path, jobs: Sequence[str], start: float, seconds: float) -> None:
+def _show_outcomes(path: Address, jobs: Sequence[str], start: float, seconds: float) -> None:
     """One line per job with its outcome."""
     outcomes: dict[str, str | None] = dict.fromkeys(jobs)
 
@@ -137,7 +137,7 @@ def _pending_text(job: str) -> str:
     return f"requested, not done yet; see `hopsctl explain {job}`"
 
 
-def _outcome(path: Path, job: str, row: Document | None, start: float) -> str | None:
+def _outcome(path: Address, job: str, row: Document | None, start: float) -> str | None:
     """The outcome of a release; None while unknown."""
     if row is not None and row["released"]:
         return "given to plain Slurm"

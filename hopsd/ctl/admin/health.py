@@ -1,16 +1,17 @@
-"""`hopsctl health`: nodes that are slow, and nodes that break jobs."""
+"""`hopsctl health`: slow nodes, nodes that break jobs, trainings that hang, idle GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
+from hopsd.ctl.user.status import standing
 from hopsd.formats.health import health_json, read_health
 from hopsd.formats.source import read_text
 
@@ -19,8 +20,8 @@ from hopsd.formats.source import read_text
 @click.option("--records", metavar="FILE|-", help="Judge a file of records; do not ask hopsd.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 @socket_option
-def health(records: str | None, as_json: bool, path: Path) -> None:
-    """Name nodes that are slow and nodes that break jobs, from ordinary trainings.
+def health(records: str | None, as_json: bool, path: Address) -> None:
+    """Name slow nodes, nodes that break jobs, trainings that hang, and GPUs held for nothing.
 
     Nothing is changed: what to do about them is the site's decision.
 
@@ -32,7 +33,8 @@ def health(records: str | None, as_json: bool, path: Path) -> None:
     Exit codes: 0 judged, 2 the file is not one of records, 4 hopsd is not reachable.
     """
     if records is None:
-        document = ask_daemon(path, "health")
+        running = ask_daemon(path, "status")["running"]
+        document = {**ask_daemon(path, "health"), "hung": _hung(running), "idle": _idle(running)}
     else:
         from hopsd.health.judge import judge  # noqa: PLC0415  # scipy is slow to import
 
@@ -64,8 +66,35 @@ def _show(document: Mapping[str, Any]) -> None:
         ]
         head = ["node", "failed runs", "expected", "probability by chance"]
         show(table("Nodes that break jobs", head, failures))
+    for job in document.get("hung", []):
+        facts = [(f"rank {rank['rank']}", standing(rank)) for rank in job["ranks"]]
+        show(table(f"Job {job['job']} of {job['user']} {job['text']}", ["rank", "is"], facts))
+    idle = [(row["job"], row["user"], row["gpus"], row["text"]) for row in document.get("idle", [])]
+    if idle:
+        show(table("GPUs held for nothing", ["job", "user", "GPUs", "evidence"], idle))
     if not slow and not lemons:
         print("No node is certain to be slow or to break jobs.")
+
+
+def _hung(running: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The jobs that hang, of those that the status shows; an older hopsd does not tell."""
+    return [
+        {"job": row["id"], "user": row["user"], **row["hung"]} for row in running if row.get("hung")
+    ]
+
+
+def _idle(running: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The jobs that hold GPUs for nothing."""
+    return [
+        {
+            "job": row["id"],
+            "user": row["user"],
+            "gpus": sum(row["placement"].values()),
+            "text": row["idle"],
+        }
+        for row in running
+        if row.get("idle")
+    ]
 
 
 def _time(seconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from hopsd.ctl.terminal import printable
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType
-from hopsd.model.reason import duration
+from hopsd.model.reason import count_of, duration
 
 Document = dict[str, Any]
 
@@ -44,14 +44,24 @@ svg{width:100%;height:auto;font:11px system-ui,sans-serif}
 """
 
 
+def slurm_sentence(jobs: int) -> str:
+    """On the jobs of a time before hops was more than a shadow."""
+    verb = "is" if jobs == 1 else "are"
+    return (
+        f"{count_of(jobs, 'jobs')} that Slurm ran while hops was a shadow {verb} not in the"
+        " figures of jobs."
+    )
+
+
 def page(document: Document) -> str:
     """The page as HTML text."""
     title = f"GPUs from {_day(document['since'])} to {_day(document['until'])}"
-    user = document["user"]
+    user, slurms = document["user"], document["slurm_jobs"]
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>Only jobs of {_text(user)}.</p>" if user is not None else "",
         "<p>hops is a shadow: Slurm ran these jobs.</p>" if document["shadow"] else "",
+        f"<p>{slurm_sentence(slurms)}</p>" if slurms and not document["shadow"] else "",
         _tiles(document),
         _use(document),
         _waits(document),

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
+from hopsd.ctl.address import Address
 from hopsd.ctl.admin.past_runs import PATIENCE
 from hopsd.ctl.daemon import ask_daemon, socket_option
-from hopsd.ctl.history.page import page
+from hopsd.ctl.history.page import page, slurm_sentence
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.study.progress import Bar
@@ -51,7 +52,7 @@ _BEFORE = ("jobs", "gpu_hours", "mean_wait", "median_wait", "p90_wait", "mean_sl
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option("--no-accounting", is_flag=True, help="Do not ask sacct how it was before hops.")
 def report(
-    path: Path,
+    path: Address,
     since: float,
     until: float | None,
     html: Path | None,
@@ -104,6 +105,7 @@ def summed(answer: Document) -> Document:
     waits = [{**row, "gpu_hours": row["gpu_seconds"] / 3600.0} for row in answer["waits"]]
     return {
         **{key: answer[key] for key in ("since", "until", "user", "first", "shadow")},
+        "slurm_jobs": answer.get("slurm_jobs", 0),
         "gpu_hours": None if use is None else {"all": totals, **by_type},
         "over_time": use,
         "jobs": {
@@ -173,6 +175,8 @@ def _show(document: Document) -> None:
     say(f"{clock(document['since'])} to {clock(document['until'])}{restriction}\n")
     if document["shadow"]:
         say("hops is a shadow: Slurm ran these jobs.\n")
+    elif document["slurm_jobs"]:
+        say(f"{slurm_sentence(document['slurm_jobs'])}\n")
     if document["gpu_hours"] is None:
         say("You may not see how the cluster's GPUs were used (PrivateData).\n")
     else:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.history.period import TimeParam, period, until_option
 from hopsd.ctl.history.report import ADDING_UP
@@ -64,7 +65,7 @@ def shadow() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 @click.option("--csv", "as_csv", is_flag=True, help="A line for each job, with both starts.")
 def report(
-    path: Path,
+    path: Address,
     since: float,
     until: float | None,
     policies: Sequence[str],
@@ -124,7 +125,7 @@ def report(
         say(f"Distributions, and every server over time: {folder / 'report.html'}")
 
 
-def _diary(path: Path, since: float, until: float, max_jobs: int, bar: Bar) -> Document:
+def _diary(path: Address, since: float, until: float, max_jobs: int, bar: Bar) -> Document:
     """hopsd's answer with the diary's newest jobs, requested page by page to bound hopsd's
     memory.
     """

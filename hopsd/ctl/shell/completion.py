@@ -5,18 +5,17 @@ Nobody waits for it: what hopsd has not told within ``PATIENCE`` is not offered.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, get_completion_class
 
-from hopsd.ctl.daemon import DEFAULT_SOCKET, SOCKET_VARIABLE, ask
+from hopsd.ctl.address import AddressType, default_address
+from hopsd.ctl.daemon import ask
 from hopsd.ctl.terminal import printable
 from hopsd.errors import HopsError
 
@@ -74,13 +73,13 @@ def _asked(context: click.Context, command: str) -> Any:
     Raises:
         LookupError: there is none within ``PATIENCE``, not even the beginning of one.
     """
-    given = [p.name for p in context.command.params if p.envvar == SOCKET_VARIABLE]
-    path = context.params.get(given[0] or "") if given else os.environ.get(SOCKET_VARIABLE)
+    given = [p.name for p in context.command.params if isinstance(p.type, AddressType)]
+    path = context.params.get(given[0] or "") if given else None
     answers = []
 
     def look() -> None:
         with suppress(HopsError):
-            answers.append(ask(Path(path or DEFAULT_SOCKET), command, timeout_seconds=PATIENCE))
+            answers.append(ask(path or default_address(), command, timeout_seconds=PATIENCE))
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()

@@ -15,6 +15,7 @@ from hopsd.model.ids import job_order
 from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.reason import count_of
 from hopsd.policies.registry import get
+from hopsd.serve.status import of_racks
 
 
 @click.command()
@@ -47,7 +48,7 @@ def _show(snapshot: Snapshot, made: Plan) -> None:
     jobs = count_of(len(made.placements), "jobs")
     print(
         f"{jobs} on {count_of(gpus, 'GPUs')} of {sum(n.gpus for n in snapshot.nodes)},"
-        f" {len(made.waiting)} wait, {made.fragments} fragments\n"
+        f" {len(made.waiting)} wait, {made.fragments} fragments{of_racks(made.rack_fragments)}\n"
         f"objective {made.objective:.6g} of at most {made.upper_bound:.6g}"
         f" (gap {made.gap:.3%}, {made.status}), {made.configurations} configurations,"
         f" {made.seconds.get('total', 0.0):.2f} s\n"

@@ -57,6 +57,7 @@ def json_object(comment: Comment) -> dict[str, object]:
         "shape": comment.shape.value if comment.shape else None,
         "per_node": comment.per_node,
         "profile": comment.profile,
+        "segment": comment.segment,
     }
 
 

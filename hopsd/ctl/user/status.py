@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from hopsd.ctl import render
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.render import cell, show, show_json, table
@@ -75,7 +76,7 @@ FEW = 3
     " as lost_to_others.",
 )
 def status(
-    path: Path,
+    path: Address,
     watch: bool,
     every: float,
     as_json: bool,
@@ -121,7 +122,7 @@ def status(
             live.update(page(asked()), refresh=True)
 
 
-def ask_status(path: Path, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
+def ask_status(path: Address, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
     """An excerpt of the status document; ``chosen``: as :meth:`Choice.of` reads it.
 
     ``asking``: by default the process ends if no daemon answers.
@@ -250,7 +251,7 @@ def _nodes(doc: Document, most: int | None) -> Any:
             node["gpu_type"],
             node["gpus"],
             node["idle"],
-            node["state"] if node["usable"] else f"{node['state']} (not used)",
+            _node_state(node),
             _held(node),
         )
         for node in doc["nodes"]
@@ -258,6 +259,11 @@ def _nodes(doc: Document, most: int | None) -> Any:
     columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
     most, of = _rows(doc, "nodes", rows, most)
     return table("Nodes", columns, rows, most=most, of=of)
+
+
+def _node_state(node: Document) -> str:
+    state = node["state"] if node["usable"] else f"{node['state']} (not used)"
+    return f"{state}; {node['health']}" if node.get("health") else str(state)
 
 
 def _held(node: Document) -> dict[str, int]:
@@ -274,7 +280,7 @@ def running(doc: Document, most: int | None) -> Any:
             job["name"],
             job["reqs"],
             job["placement"],
-            "profiling" if job["profiling"] else "training",
+            _doing(job),
             duration(doc["time"] - job["since"]) if job["since"] else "-",
             duration(job["wait_seconds"]),
             job["latency_ratio"],
@@ -295,6 +301,14 @@ def running(doc: Document, most: int | None) -> Any:
         most=most,
         of=of,
     )
+
+
+def _doing(job: Document) -> str:
+    if job.get("hung"):
+        return "hangs"
+    if job.get("idle"):
+        return "idle"
+    return "profiling" if job["profiling"] else "training"
 
 
 def _progress(job: Document) -> str:
@@ -368,7 +382,7 @@ def _show_terms(context: click.Context, _option: click.Parameter, wanted: bool) 
     ),
     help="Where it ran, or why it waited, at that time; without a date, the last such time.",
 )
-def explain(job: str, path: Path, as_json: bool, at: datetime | None) -> None:
+def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None:
     """Why JOB runs where it runs, or why it waits.
 
     \b
@@ -503,11 +517,34 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("restarts", row["restarts"]),
         ("samples", _progress(row)),
     ]
+    facts += _hung(row)
+    if row.get("idle"):
+        facts.append(("noticed", row["idle"]))
     if row["noticed"]:
         facts.append(("noticed", row["noticed"]))
     if row["reason"]:
         facts.append(("waits because", f"{row['code']}: {row['reason']}"))
     return facts
+
+
+def _hung(row: Document) -> list[tuple[str, object]]:
+    """What hangs, and where its ranks stand; an older hopsd does not tell."""
+    hung = row.get("hung")
+    if not hung:
+        return []
+    facts: list[tuple[str, object]] = [("training", hung["text"])]
+    facts += [(f"rank {rank['rank']}", standing(rank)) for rank in hung["ranks"][:FIRST]]
+    folders = sorted({str(Path(r["stacks"]).parent) for r in hung["ranks"] if r["stacks"]})
+    if folders:
+        facts.append(("stacks of all ranks", f"in {', '.join(folders)[:500]}"))
+    return facts
+
+
+def standing(rank: Document) -> str:
+    """Where a rank of a training that hangs stands."""
+    call = f" in {rank['waits_in']}" if rank["waits_in"] else ""
+    line = f", at {rank['line']}" if rank["line"] else ""
+    return f"{rank['state']}{call} on {rank['node']}{line}"
 
 
 def _recorded(record: Document) -> list[tuple[str, object]]:

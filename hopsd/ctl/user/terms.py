@@ -17,6 +17,9 @@ TERMS: dict[str, str] = {
     "placement": "The GPUs of a job on each node: n0:2 n1:2 is four GPUs on two nodes.",
     "plain job": "A job without a hops comment: Slurm's alone.",
     "priority": "A job's weight in the plan; under Hops it grows with the latency ratio.",
+    "rack fragments": (
+        "Whole racks' worth of idle GPUs on racks where no waiting rack-bound job could use them."
+    ),
     "RAQLR": "The mean latency ratio of the jobs that ended lately (metrics.raqlr_hours).",
     "reqs": "The GPU counts that the job accepts.",
     "restarts": "How often the job was stopped and started again, on the same or on other GPUs.",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.shell import completion as complete
@@ -20,7 +20,7 @@ Document = dict[str, Any]
 @click.argument("workload", required=False, shell_complete=complete.workloads)
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
-def throughput(workload: str | None, path: Path, as_json: bool) -> None:
+def throughput(workload: str | None, path: Address, as_json: bool) -> None:
     """How fast WORKLOAD runs by all that is known; without it, the list of known workloads.
 
     The beginning of its name is enough where no other begins so.

@@ -12,7 +12,6 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from hopsd.ctl import render
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask, socket_option
 from hopsd.ctl.options import FiniteRange
 from hopsd.ctl.terminal import printable
@@ -50,7 +50,7 @@ KEYS = "q: end   hopsctl explain JOB: why a job runs or waits"
     show_default=True,
     help="Seconds between refreshes.",
 )
-def top(path: Path, every: float) -> None:
+def top(path: Address, every: float) -> None:
     """The cluster on the whole screen: GPUs by type, what runs, what waits and why.
 
     q or Ctrl-C ends it. It needs a terminal; `hopsctl status` prints the same once.
@@ -70,7 +70,7 @@ def top(path: Path, every: float) -> None:
             os.kill(0, signal.SIGTSTP)  # as the terminal would; returns after fg
 
 
-def _until_suspended(path: Path, every: float, doc: Document) -> Document | None:
+def _until_suspended(path: Address, every: float, doc: Document) -> Document | None:
     """Show the screen until Ctrl-Z is pressed; None: until it is to end."""
     error = ""
     with keys(), Live(console=render.console, screen=True, auto_refresh=False) as live:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 
+from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.terminal import say
@@ -29,7 +29,7 @@ _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 def when(
-    script: str | None, comment: str | None, limit: str | None, path: Path, as_json: bool
+    script: str | None, comment: str | None, limit: str | None, path: Address, as_json: bool
 ) -> None:
     """When SCRIPT would start if it were submitted now, and with which GPU count sooner.
 

@@ -97,20 +97,20 @@ class Situation:
 
     def _seconds(self, job: Job, gpus: int) -> list[float]:
         rates = [self._servers.rate_on(job, t, gpus) for t in self._types]
-        left = self._samples_left(job, rates, None)
-        return [left / rate if rate > 0 else np.inf for rate in rates]
+        remaining_samples = self._samples_left(job, rates, None)
+        return [remaining_samples / rate if rate > 0 else np.inf for rate in rates]
 
     def _running(self, job: Job) -> Running:
         gpus = job.running.gpus
         rates = [self._servers.rate_on(job, t, gpus) for t in self._types]
         kind = self._types.index(self._node_types[job.running.nodes[0]])
-        here = configuration_throughput(job, job.running, self._node_types)
-        rates[kind] = here = here or rates[kind] or 1.0
-        left = self._samples_left(job, rates, here)
-        times = np.array([left / rate if rate > 0 else np.inf for rate in rates])
-        return Running(job, gpus, kind, left / here, times)
+        current_rate = configuration_throughput(job, job.running, self._node_types)
+        rates[kind] = current_rate = current_rate or rates[kind] or 1.0
+        remaining_samples = self._samples_left(job, rates, current_rate)
+        times = np.array([remaining_samples / rate if rate > 0 else np.inf for rate in rates])
+        return Running(job, gpus, kind, remaining_samples / current_rate, times)
 
-    def _samples_left(self, job: Job, rates: Sequence[float], here: float | None) -> float:
+    def _samples_left(self, job: Job, rates: Sequence[float], current_rate: float | None) -> float:
         """Samples left. If their number is unknown, as many as the mean type trains in what is left
         of the expected run time; if the job reports no progress, it is assumed to have trained as
         long as it ran.
@@ -118,8 +118,8 @@ class Situation:
         mean = sum(share * rate for share, rate in zip(self._present, rates, strict=True))
         if job.samples is None:
             return remaining_seconds(job, self._age[job.id]) * (mean or 1.0)
-        done = job.samples_done or job.run_seconds * (here or mean)
-        return max(job.samples - done, OVERRUN_SHARE * job.samples)
+        trained_samples = job.samples_done or job.run_seconds * (current_rate or mean)
+        return max(job.samples - trained_samples, OVERRUN_SHARE * job.samples)
 
 
 class Machines:
@@ -152,8 +152,8 @@ class Machines:
     def ready(self, kind: int) -> Floats:
         """When each device of a type is free; devices without a known time are left out."""
         times = self._free[kind].ravel()
-        known: Floats = times[np.isfinite(times)]
-        return known
+        finite_times: Floats = times[np.isfinite(times)]
+        return finite_times
 
     def unclaimed(self, kind: int) -> int:
         """The number of devices of a type that are idle and not reserved."""
@@ -183,13 +183,13 @@ class Machines:
         if gpus <= free.shape[1]:
             times = np.maximum(free[:, gpus - 1], self.now)
             first = float(times.min())
-            able = np.flatnonzero(times == first)
-            row = int(able[(free[able] <= first).sum(axis=1).argmin()])
+            candidates = np.flatnonzero(times == first)
+            row = int(candidates[(free[candidates] <= first).sum(axis=1).argmin()])
             return first, ((row, gpus),)
-        whole = free[np.arange(len(sizes)), sizes - 1]
+        times_of_size = free[np.arange(len(sizes)), sizes - 1]
         parts: list[tuple[int, int]] = []
         missing, first = gpus, self.now
-        for row in np.lexsort((-sizes, whole)).tolist():
+        for row in np.lexsort((-sizes, times_of_size)).tolist():
             part = min(missing, int(sizes[row]))
             parts.append((row, part))
             first = max(first, float(free[row, part - 1]))
@@ -198,26 +198,26 @@ class Machines:
                 return first, tuple(parts)
         return np.inf, ()
 
-    def start(self, kind: int, parts: Parts, until: float) -> Allocation:
+    def start(self, kind: int, parts: Parts, end: float) -> Allocation:
         """Allocate idle devices."""
-        self.reserve(kind, parts, until)
+        self.reserve(kind, parts, end)
         return self._give(kind, parts)
 
     def keep(self, kind: int, allocation: Allocation) -> Allocation:
         """Allocate again what a job held before, with no known end."""
         return self.start(kind, tuple((self._row[n], gpus) for n, gpus in allocation), np.inf)
 
-    def reserve(self, kind: int, parts: Parts, until: float) -> None:
+    def reserve(self, kind: int, parts: Parts, end: float) -> None:
         """Reserve the devices that become free first on each of the servers."""
         for row, gpus in parts:
             free = self._free[kind][row]
-            free[:gpus] = until
+            free[:gpus] = end
             free.sort()
 
     def fill(self, kind: int, row: int, gpus: int) -> Allocation | None:
         """Allocate idle but reserved devices of a server; None: too few."""
-        promised = int(self._idle[kind][row]) - int((self._free[kind][row] <= self.now).sum())
-        return self._give(kind, ((row, gpus),)) if gpus <= promised else None
+        unreserved = int(self._idle[kind][row]) - int((self._free[kind][row] <= self.now).sum())
+        return self._give(kind, ((row, gpus),)) if gpus <= unreserved else None
 
     def _give(self, kind: int, parts: Parts) -> Allocation:
         for row, gpus in parts:

@@ -71,8 +71,8 @@ class Progress:
         self._of: dict[UserName, float] = {}
         for job in [run.job for run in situation.running] + list(work.jobs):
             self._of.setdefault(job.user, 0.0)
-            since = np.inf if job.running else job.submit
-            self._oldest[job.user] = min(since, self._oldest.get(job.user, np.inf))
+            submit = np.inf if job.running else job.submit
+            self._oldest[job.user] = min(submit, self._oldest.get(job.user, np.inf))
         for run in situation.running:
             self.add(run.job.user, run.gpus, run.seconds, run.kind)
 
@@ -127,7 +127,7 @@ class _Scheduler:
         self._fill_reserved()
 
     def _reserved(self, kind: int) -> bool:
-        return any(held.kind == kind for held in self._reservations)
+        return any(reservation.kind == kind for reservation in self._reservations)
 
     def _members(self, order: Sequence[UserName], alpha: float) -> frozenset[UserName]:
         return frozenset(order[: eligible_users(len(order), alpha)])
@@ -145,14 +145,14 @@ class _Scheduler:
         part.
         """
         alpha = self._alpha
-        before: list[int] = []
+        previous: list[int] = []
         while True:
             members = self._members(order, alpha)
             jobs = [i for i in self._open if self._work.jobs[i].user in members]
-            firsts = self._firsts(jobs, order) if len(jobs) > len(before) else []
+            firsts = self._firsts(jobs, order) if len(jobs) > len(previous) else []
             if firsts or len(members) == len(order):
                 return members, firsts
-            before = jobs
+            previous = jobs
             alpha = min(1.0, 2 * len(members) / len(order))
 
     def _firsts(self, jobs: Sequence[int], order: Sequence[UserName]) -> list[tuple[int, int]]:
@@ -177,12 +177,12 @@ class _Scheduler:
         matching = match(queues)
         first = {int(matching.machine[i]): int(i) for i in np.argsort(matching.place)}
         rank = {user: i for i, user in enumerate(order)}
-        found = [
+        first_jobs = [
             (jobs[i], int(kind[machine]))
             for machine, i in first.items()
             if self._acts(jobs[i], queues.earliest[i], queues.ready[machine], int(kind[machine]))
         ]
-        return sorted(found, key=lambda pair: (rank[work.jobs[pair[0]].user], pair[0]))
+        return sorted(first_jobs, key=lambda pair: (rank[work.jobs[pair[0]].user], pair[0]))
 
     def _acts(self, job: int, earliest: Floats, ready: float, kind: int) -> bool:
         """Whether a job that comes first on a machine starts, or gets a reservation.
@@ -197,20 +197,20 @@ class _Scheduler:
     def _earliest(self, jobs: Iterable[int]) -> Floats:
         """When as many devices as each job takes are free together, (jobs, types)."""
         sizes = {int(self._work.gpus[i]) for i in jobs}
-        known = {g: self._machines.soonest(g) for g in sizes}
-        return np.array([known[int(self._work.gpus[i])] for i in jobs])
+        soonest = {g: self._machines.soonest(g) for g in sizes}
+        return np.array([soonest[int(self._work.gpus[i])] for i in jobs])
 
     def _start(self, job: int, kind: int, parts: Parts) -> None:
         seconds = self._work.seconds[job]
-        until = self._machines.now + float(seconds[kind])
-        given = self._machines.start(kind, parts, until)
-        self._placed(job, kind, given)
+        end = self._machines.now + float(seconds[kind])
+        allocation = self._machines.start(kind, parts, end)
+        self._placed(job, kind, allocation)
 
-    def _placed(self, job: int, kind: int, given: Allocation) -> None:
+    def _placed(self, job: int, kind: int, allocation: Allocation) -> None:
         spec = self._work.jobs[job]
-        self.placements[spec.id] = given
+        self.placements[spec.id] = allocation
         self.waiting.pop(spec.id, None)
-        self._progress.add(spec.user, given.gpus, self._work.seconds[job], kind)
+        self._progress.add(spec.user, allocation.gpus, self._work.seconds[job], kind)
         if job in self._open:
             self._open.remove(job)
 
@@ -227,14 +227,16 @@ class _Scheduler:
 
     def _fill_reserved(self) -> None:
         """Jobs that end before a reservation begins, the shortest first."""
-        for held in self._reservations:
-            free_for = held.start - self._machines.now
-            seconds = self._work.seconds[:, held.kind]
+        for reservation in self._reservations:
+            free_for = reservation.start - self._machines.now
+            seconds = self._work.seconds[:, reservation.kind]
             for job in sorted(self._open, key=lambda i: float(seconds[i])):
                 if seconds[job] > free_for:
                     break
-                for row, _ in held.parts:
-                    given = self._machines.fill(held.kind, row, int(self._work.gpus[job]))
-                    if given is not None:
-                        self._placed(job, held.kind, given)
+                for row, _ in reservation.parts:
+                    allocation = self._machines.fill(
+                        reservation.kind, row, int(self._work.gpus[job])
+                    )
+                    if allocation is not None:
+                        self._placed(job, reservation.kind, allocation)
                         break

@@ -21,10 +21,10 @@ def violations(instance: Instance, schedule: Schedule) -> list[str]:
     Constraint 6 defines C_n, so nothing can break it in a value derived from the schedule;
     the others are checked as printed. A GPU's ``free_from`` counts with constraint 8.
     """
-    expected = int((instance.rounds * instance.scale).sum())
-    if len(schedule.start) != expected or len(schedule.gpu) != expected:
-        found = f"{len(schedule.start)} tasks have a start, {len(schedule.gpu)} a GPU"
-        return [f"(5) {found}, there are {expected}"]
+    task_count = int((instance.rounds * instance.scale).sum())
+    if len(schedule.start) != task_count or len(schedule.gpu) != task_count:
+        message = f"{len(schedule.start)} tasks have a start, {len(schedule.gpu)} a GPU"
+        return [f"(5) {message}, there are {task_count}"]
     wrong = list(_assigned(instance, schedule))
     if not wrong:
         wrong = [*_in_order(instance, schedule), *_one_at_a_time(instance, schedule)]
@@ -73,12 +73,12 @@ def _one_at_a_time(instance: Instance, schedule: Schedule) -> Iterator[str]:
     for task, job, _ in _tasks(instance):
         gpu, start = int(schedule.gpu[task]), float(schedule.start[task])
         busy[gpu].append((start, float(instance.train[job, instance.gpu_type[gpu]]), task))
-    for gpu, held in busy.items():
-        free, before = float(instance.free_from[gpu]), "others"
-        for start, seconds, task in sorted(held):
+    for gpu, tasks in busy.items():
+        free, occupant = float(instance.free_from[gpu]), "others"
+        for start, seconds, task in sorted(tasks):
             if _before(start, free):
-                yield f"(8) task {task} starts at {start} on GPU {gpu}, {before} end at {free}"
-            free, before = start + seconds, f"task {task}'s training"
+                yield f"(8) task {task} starts at {start} on GPU {gpu}, {occupant} end at {free}"
+            free, occupant = start + seconds, f"task {task}'s training"
 
 
 def _before(moment: float, limit: float) -> bool:

@@ -77,10 +77,10 @@ class _Floor:
         job = entry[1]
         seconds = self._whole[job]
         while self._todo[job]:
-            able = [k for k, pool in enumerate(self.idle) if pool and seconds[k] < np.inf]
-            if not able:
+            kinds = [k for k, pool in enumerate(self.idle) if pool and seconds[k] < np.inf]
+            if not kinds:
                 return
-            kind = min(able, key=seconds.__getitem__)
+            kind = min(kinds, key=seconds.__getitem__)
             self._begin(job, kind)
         self.waiting.remove(entry)
         if self._next[job] < self._last[job]:

@@ -30,8 +30,8 @@ def earliest_available(
     """The GPU that is free first, whatever its speed; the first of equal ones (Algorithm 1, line
     12).
     """
-    able = (kind for kind, pool in enumerate(pools) if pool and seconds[kind] < inf)
-    return min(able, key=lambda kind: pools[kind][0]), 0
+    kinds = (kind for kind, pool in enumerate(pools) if pool and seconds[kind] < inf)
+    return min(kinds, key=lambda kind: pools[kind][0]), 0
 
 
 def earliest_finish(
@@ -76,7 +76,7 @@ def _in_order(instance: Instance, order: Ints, rule: Rule, relaxed: Relaxed) -> 
     pools: list[Pool] = [[] for _ in range(instance.train.shape[1])]
     for m, kind in enumerate(instance.gpu_type):
         insort(pools[kind], (float(instance.free_from[m]), m))
-    train, whole = instance.train.tolist(), (instance.train + instance.sync).tolist()
+    train, train_and_sync = instance.train.tolist(), (instance.train + instance.sync).tolist()
     ready, synced = instance.arrival.tolist(), instance.arrival.tolist()
     turn = [0] * instance.jobs
     start, gpu = np.zeros(instance.tasks), np.zeros(instance.tasks, dtype=np.int64)
@@ -85,9 +85,9 @@ def _in_order(instance: Instance, order: Ints, rule: Rule, relaxed: Relaxed) -> 
         job = jobs[task]
         if rounds[task] != turn[job]:
             turn[job], ready[job] = rounds[task], synced[job]
-        kind, position = rule(pools, ready[job], whole[job])
+        kind, position = rule(pools, ready[job], train_and_sync[job])
         free, m = pools[kind].pop(position)
         start[task], gpu[task] = max(ready[job], free), m
         insort(pools[kind], (float(start[task] + train[job][kind]), m))
-        synced[job] = max(synced[job], float(start[task] + whole[job][kind]))
+        synced[job] = max(synced[job], float(start[task] + train_and_sync[job][kind]))
     return Schedule(start, gpu, relaxed.lower_bound)

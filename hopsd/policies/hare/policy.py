@@ -63,17 +63,17 @@ class Hare:
         if not jobs or not servers.left:
             return Plan(placements={}, waiting=waiting | {job.id: _BEHIND for job in jobs})
         instance = instance_of(snapshot, servers, jobs)
-        made = schedule(instance, self.scheduler, INTERVALS)
-        placements = _place(servers, jobs, _begun(instance, made, list(servers.types)))
+        task_schedule = schedule(instance, self.scheduler, INTERVALS)
+        placements = _place(servers, jobs, _begun(instance, task_schedule, list(servers.types)))
         for job in jobs:
             if job.id not in placements:
                 waiting[job.id] = _BEHIND
-        total = made.weighted_completion(instance)
+        total = task_schedule.weighted_completion(instance)
         return Plan(
             placements=placements,
             objective=-total,
-            upper_bound=-made.lower_bound,
-            gap=1.0 - made.lower_bound / total,
+            upper_bound=-task_schedule.lower_bound,
+            gap=1.0 - task_schedule.lower_bound / total,
             fragments=servers.left if len(placements) < len(jobs) else 0,
             waiting=waiting,
         )
@@ -92,11 +92,13 @@ def instance_of(snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> In
     speed = np.array(
         [[_per_gpu(servers, j, t, k) for t in types] for j, k in zip(jobs, scale, strict=True)]
     )
-    left = np.array([_left(snapshot, servers, j, k) for j, k in zip(jobs, scale, strict=True)])
-    pieces = left / (scale * speed.max(axis=1) * snapshot.round.seconds)
+    remaining_work = np.array(
+        [_left(snapshot, servers, j, k) for j, k in zip(jobs, scale, strict=True)]
+    )
+    pieces = remaining_work / (scale * speed.max(axis=1) * snapshot.round.seconds)
     rounds = np.clip(np.ceil(pieces), 1, PIECES_MAX).astype(np.int64)
     with np.errstate(divide="ignore"):
-        train = (left / (scale * rounds))[:, None] / speed
+        train = (remaining_work / (scale * rounds))[:, None] / speed
     kinds = [types.index(n.gpu_type) for n in snapshot.nodes for _ in range(n.gpus)]
     free = [
         0.0 if i < servers.idle[n.name] else snapshot.round.seconds
@@ -131,31 +133,31 @@ def _left(snapshot: Snapshot, servers: Servers, job: Job, scale: int) -> float:
     if job.samples is not None:
         return max(job.samples - job.samples_done, job.samples * UNSTARTED_SHARE)
     rates = {t: servers.rate_on(job, t, scale) for t in servers.types}
-    able = [(rate, servers.types[t]) for t, rate in rates.items() if rate > 0]
-    mean = sum(rate * gpus for rate, gpus in able) / sum(gpus for _, gpus in able)
+    usable_rates = [(rate, servers.types[t]) for t, rate in rates.items() if rate > 0]
+    mean = sum(rate * gpus for rate, gpus in usable_rates) / sum(gpus for _, gpus in usable_rates)
     age = age_seconds(job, snapshot.nodes)
     return mean * max(age - job.run_seconds, age * UNSTARTED_SHARE)
 
 
 def _begun(
-    instance: Instance, made: Schedule, types: Sequence[GpuType]
+    instance: Instance, task_schedule: Schedule, types: Sequence[GpuType]
 ) -> dict[int, Counter[GpuType]]:
     """GPUs by type on which a job's tasks begin now, the jobs in the order of their tasks."""
-    now = np.flatnonzero(made.start <= 0.0)
-    owner = instance.job_of_task[now]
-    begun: dict[int, Counter[GpuType]] = {}
-    for job, gpu in zip(owner.tolist(), made.gpu[now].tolist(), strict=True):
-        begun.setdefault(job, Counter())[types[instance.gpu_type[gpu]]] += 1
-    return begun
+    starting_tasks = np.flatnonzero(task_schedule.start <= 0.0)
+    owner = instance.job_of_task[starting_tasks]
+    gpus_by_job: dict[int, Counter[GpuType]] = {}
+    for job, gpu in zip(owner.tolist(), task_schedule.gpu[starting_tasks].tolist(), strict=True):
+        gpus_by_job.setdefault(job, Counter())[types[instance.gpu_type[gpu]]] += 1
+    return gpus_by_job
 
 
 def _place(
-    servers: Servers, jobs: Sequence[Job], begun: dict[int, Counter[GpuType]]
+    servers: Servers, jobs: Sequence[Job], gpus_by_job: dict[int, Counter[GpuType]]
 ) -> dict[JobId, Allocation]:
     """Placements: jobs that can stay do, then the others, large before small."""
     placements: dict[JobId, Allocation] = {}
     moving = []
-    for i, gpus in begun.items():
+    for i, gpus in gpus_by_job.items():
         best = _best(servers, jobs[i], gpus)
         running = jobs[i].running
         if (
@@ -168,10 +170,10 @@ def _place(
         else:
             moving.append((i, best))
     for i, best in sorted(moving, key=lambda pair: -(pair[1][1] if pair[1] else 0)):
-        found = _fitting(servers, jobs[i], best, sum(begun[i].values()))
-        if found is not None:
-            servers.take(found)
-            placements[jobs[i].id] = found
+        allocation = _fitting(servers, jobs[i], best, sum(gpus_by_job[i].values()))
+        if allocation is not None:
+            servers.take(allocation)
+            placements[jobs[i].id] = allocation
     return placements
 
 
@@ -179,26 +181,26 @@ def _best(servers: Servers, job: Job, gpus: Counter[GpuType]) -> tuple[GpuType, 
     """The fastest type and count within what the job's tasks got; None: no count of it."""
     options = [
         (servers.rate_on(job, t, size), t, size)
-        for t, most in gpus.items()
-        for size in _sizes(job, most)
+        for t, gpus_max in gpus.items()
+        for size in _sizes(job, gpus_max)
     ]
-    able = [(t, size) for rate, t, size in options if rate > 0]
+    usable = [(t, size) for rate, t, size in options if rate > 0]
     rates = [rate for rate, _, _ in options if rate > 0]
-    return able[int(np.argmax(rates))] if able else None
+    return usable[int(np.argmax(rates))] if usable else None
 
 
 def _fitting(
-    servers: Servers, job: Job, best: tuple[GpuType, int] | None, most: int
+    servers: Servers, job: Job, best: tuple[GpuType, int] | None, gpus_max: int
 ) -> Allocation | None:
     """The wanted type and count if servers have room, else as many GPUs as any type has."""
     if best is not None:
-        found = servers.fastest(job, best[1], [best[0]])
-        if found is not None:
-            return found
-    for size in _sizes(job, most):
-        found = servers.fastest(job, size)
-        if found is not None:
-            return found
+        allocation = servers.fastest(job, best[1], [best[0]])
+        if allocation is not None:
+            return allocation
+    for size in _sizes(job, gpus_max):
+        allocation = servers.fastest(job, size)
+        if allocation is not None:
+            return allocation
     return None
 
 

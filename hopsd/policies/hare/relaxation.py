@@ -91,10 +91,10 @@ class _Columns:
 
     @staticmethod
     def of(instance: Instance, grid: Floats) -> _Columns:
-        able = np.isfinite(instance.train) & (instance.capacity > 0)
+        runnable = np.isfinite(instance.train) & (instance.capacity > 0)
         ends = np.append(grid[1:], np.inf)
         open_to = ends[None, :] > instance.arrival[:, None]
-        job, kind, interval = np.nonzero(able[:, :, None] & open_to[:, None, :])
+        job, kind, interval = np.nonzero(runnable[:, :, None] & open_to[:, None, :])
         since = np.maximum(grid[interval], instance.arrival[job])
         return _Columns(job, kind, interval, since)
 
@@ -130,8 +130,8 @@ def _grid(instance: Instance, intervals: int) -> Floats:
 
 def _all_trained(instance: Instance, columns: _Columns) -> Constraints:
     """sum f >= 1 for every job."""
-    here = np.arange(len(columns.job))
-    return Constraints(columns.job, here, -np.ones(len(here)), -np.ones(instance.jobs))
+    entries = np.arange(len(columns.job))
+    return Constraints(columns.job, entries, -np.ones(len(entries)), -np.ones(instance.jobs))
 
 
 def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Constraints:
@@ -140,13 +140,13 @@ def _within_capacity(instance: Instance, columns: _Columns, grid: Floats) -> Con
     types = instance.train.shape[1]
     free = np.clip(grid[1:, None] - np.maximum(grid[:-1, None], instance.free_from), 0.0, None)
     seconds = np.stack([free[:, instance.gpu_type == kind].sum(axis=1) for kind in range(types)])
-    here = np.flatnonzero(columns.interval < finite)
+    entries = np.flatnonzero(columns.interval < finite)
     tasks = (instance.rounds * instance.scale)[columns.job]
-    used = (tasks * columns.train(instance))[here]
-    row = columns.kind[here] * finite + columns.interval[here]
+    gpu_seconds = (tasks * columns.train(instance))[entries]
+    row = columns.kind[entries] * finite + columns.interval[entries]
     limit = seconds.ravel()
     scale = np.where(limit > 0, limit, 1.0)
-    return Constraints(row, here, used / scale[row], limit / scale)
+    return Constraints(row, entries, gpu_seconds / scale[row], limit / scale)
 
 
 def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Constraints:
@@ -155,33 +155,33 @@ def _within_speed(instance: Instance, columns: _Columns, grid: Floats) -> Constr
         alone = np.where(
             np.isfinite(instance.train), instance.sync / (instance.train + instance.sync), 0.0
         )
-    ahead = alone[:, instance.capacity > 0].max(axis=1)
+    rounds_alone = alone[:, instance.capacity > 0].max(axis=1)
     begin = np.maximum(grid[None, :-1], instance.arrival[:, None])
     length = np.clip(grid[None, 1:] - begin, 0.0, None)
-    most = (length / _shortest_round(instance)[:, None] + 2 * ahead[:, None]) / instance.rounds[
-        :, None
-    ]
-    binding = most < 1.0
+    share_max = (
+        length / _shortest_round(instance)[:, None] + 2 * rounds_alone[:, None]
+    ) / instance.rounds[:, None]
+    binding = share_max < 1.0
     number = np.full((instance.jobs, len(grid)), -1)
     number[:, :-1][binding] = np.arange(binding.sum())
     row = number[columns.job, columns.interval]
-    here = np.flatnonzero(row >= 0)
-    return Constraints(row[here], here, np.ones(len(here)), most[binding])
+    entries = np.flatnonzero(row >= 0)
+    return Constraints(row[entries], entries, np.ones(len(entries)), share_max[binding])
 
 
 def _ends(instance: Instance, columns: _Columns, unit: float) -> Constraints:
     """The two rows of C_n, whose column is after the shares, in units of ``unit`` seconds."""
     jobs, shares = instance.jobs, len(columns.job)
-    after = 0.5 * columns.train(instance) + columns.sync(instance)
+    task_tail = 0.5 * columns.train(instance) + columns.sync(instance)
     behind = (instance.rounds - 1) / 2 * _shortest_round(instance)
     serial = instance.rounds[columns.job] * (columns.train(instance) + columns.sync(instance))
-    own = shares + np.arange(jobs)
-    here = np.arange(shares)
+    end_column = shares + np.arange(jobs)
+    entries = np.arange(shares)
     return Constraints(
         np.concatenate((columns.job, np.arange(jobs), jobs + columns.job, jobs + np.arange(jobs))),
-        np.concatenate((here, own, here, own)),
+        np.concatenate((entries, end_column, entries, end_column)),
         np.concatenate(
-            ((columns.since + after) / unit, -np.ones(jobs), serial / unit, -np.ones(jobs))
+            ((columns.since + task_tail) / unit, -np.ones(jobs), serial / unit, -np.ones(jobs))
         ),
         np.concatenate((-behind, -instance.arrival)) / unit,
     )
@@ -195,11 +195,11 @@ def _starts(instance: Instance, columns: _Columns, grid: Floats, f: Floats) -> F
     shortest = _shortest_round(instance)
     parts = []
     for job in range(instance.jobs):
-        done = np.cumsum(shares[job])
-        knots = np.column_stack((done - shares[job], done)).ravel()
+        trained_share = np.cumsum(shares[job])
+        knots = np.column_stack((trained_share - shares[job], trained_share)).ravel()
         moments = np.column_stack((begin[job], end[job])).ravel()
         rounds = np.arange(instance.rounds[job])
-        trained = (rounds + FIRST) / len(rounds) * done[-1]
+        trained = (rounds + FIRST) / len(rounds) * trained_share[-1]
         start = np.maximum(np.interp(trained, knots, moments), instance.arrival[job])
         serial = rounds * shortest[job]
         start = np.maximum.accumulate(start - serial) + serial
@@ -219,8 +219,8 @@ def _turns(
     tasks = (instance.rounds * instance.scale)[columns.job]
     np.add.at(seconds, (columns.job, columns.interval), f * tasks * columns.train(instance))
     order = np.argsort(shares @ grid, kind="stable")
-    after = np.zeros_like(seconds)
-    after[order] = np.cumsum(seconds[order], axis=0)
+    offset = np.zeros_like(seconds)
+    offset[order] = np.cumsum(seconds[order], axis=0)
     total = np.maximum(seconds.sum(axis=0), np.finfo(float).tiny)
     length = np.diff(grid, append=2 * grid[-1] - grid[0])
-    return grid + (after - seconds) / total * length, grid + after / total * length
+    return grid + (offset - seconds) / total * length, grid + offset / total * length

@@ -32,7 +32,7 @@ def sequence(
         gpu_type=np.zeros(gpus, dtype=np.int64),
         free_from=np.zeros(gpus),
     )
-    made = schedule(instance, scheduler)
-    order = np.argsort(made.start, kind="stable")
+    task_schedule = schedule(instance, scheduler)
+    order = np.argsort(task_schedule.start, kind="stable")
     job = instance.job_of_task[order]
-    return [job[made.gpu[order] == gpu].tolist() for gpu in range(gpus)]
+    return [job[task_schedule.gpu[order] == gpu].tolist() for gpu in range(gpus)]

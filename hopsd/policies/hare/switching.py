@@ -18,11 +18,11 @@ from hopsd.policies.hare.tasks import Instance, Schedule
 def switches(instance: Instance, schedule: Schedule) -> Bools:
     """Whether another job's task is the one before it on its GPU, of every task: (tasks,)."""
     order = _in_time(schedule)
-    job, found = instance.job_of_task, np.zeros(instance.tasks, dtype=bool)
+    job, is_switch = instance.job_of_task, np.zeros(instance.tasks, dtype=bool)
     for gpu in range(len(instance.gpu_type)):
-        here = order[schedule.gpu[order] == gpu]
-        found[here[1:]] = job[here[1:]] != job[here[:-1]]
-    return found
+        tasks_of_gpu = order[schedule.gpu[order] == gpu]
+        is_switch[tasks_of_gpu[1:]] = job[tasks_of_gpu[1:]] != job[tasks_of_gpu[:-1]]
+    return is_switch
 
 
 def delayed(instance: Instance, schedule: Schedule, seconds: Floats) -> Schedule:
@@ -34,7 +34,7 @@ def delayed(instance: Instance, schedule: Schedule, seconds: Floats) -> Schedule
     """
     job, kind = instance.job_of_task, instance.gpu_type[schedule.gpu]
     train = instance.train[job, kind]
-    whole = (train + instance.sync[job, kind]).tolist()
+    train_and_sync = (train + instance.sync[job, kind]).tolist()
     wait = np.where(switches(instance, schedule), seconds[job], 0.0).tolist()
     turn, ready = [0] * instance.jobs, instance.arrival.tolist()
     synced, free = instance.arrival.tolist(), instance.free_from.tolist()
@@ -46,7 +46,7 @@ def delayed(instance: Instance, schedule: Schedule, seconds: Floats) -> Schedule
             turn[n], ready[n] = rounds[task], synced[n]
         start[task] = max(start[task], ready[n], free[m] + wait[task])
         free[m] = start[task] + trains[task]
-        synced[n] = max(synced[n], start[task] + whole[task])
+        synced[n] = max(synced[n], start[task] + train_and_sync[task])
     return replace(schedule, start=np.array(start))
 
 

@@ -45,8 +45,8 @@ class Instance:
         _require(self.sync.shape == (jobs, types), "sync: not of the shape of train")
         _require(self.free_from.shape == self.gpu_type.shape, "free_from: not one value a GPU")
         _require(len(self.gpu_type) > 0, "gpu_type: no GPU; accepted is 1 or more")
-        known = (self.gpu_type >= 0) & (self.gpu_type < types)
-        _require(bool(known.all()), f"gpu_type: accepted is 0 to {types - 1}")
+        valid_type = (self.gpu_type >= 0) & (self.gpu_type < types)
+        _require(bool(valid_type.all()), f"gpu_type: accepted is 0 to {types - 1}")
         for name, values in (("arrival", self.arrival), ("free_from", self.free_from)):
             _require(bool(np.isfinite(values).all()), f"{name}: accepted are finite seconds")
         positive = (self.weight > 0) & np.isfinite(self.weight)
@@ -54,8 +54,10 @@ class Instance:
         _require(bool((self.rounds > 0).all()), "rounds: accepted is 1 or more")
         _require(bool((self.scale > 0).all()), "scale: accepted is 1 or more")
         _require(bool((self.train > 0).all()), "train: accepted are seconds above 0")
-        able = np.isfinite(self.train[:, np.unique(self.gpu_type)]).any(axis=1)
-        _require(bool(able.all()), f"train: job {int(able.argmin())} can run on no GPU there is")
+        runnable = np.isfinite(self.train[:, np.unique(self.gpu_type)]).any(axis=1)
+        _require(
+            bool(runnable.all()), f"train: job {int(runnable.argmin())} can run on no GPU there is"
+        )
         synced = (self.sync >= 0) & np.isfinite(self.sync)
         _require(bool(synced.all()), "sync: accepted are finite seconds, 0 or more")
 
@@ -84,8 +86,8 @@ class Instance:
     def round_of_task(self) -> Ints:
         """The round of every task, from 0: (tasks,)."""
         job = self.job_of_task
-        within = np.arange(len(job)) - self.first_task[job]
-        rounds: Ints = within // self.scale[job]
+        task_in_job = np.arange(len(job)) - self.first_task[job]
+        rounds: Ints = task_in_job // self.scale[job]
         return rounds
 
     @property

@@ -107,8 +107,10 @@ def _outside_window(
     waiting |= {
         job.id: reasons.nowhere(job, pools) for job in everyone.jobs if job.id not in runs_somewhere
     }
-    size, asked = len(window), sum(min(job.reqs) for job in window)
+    size, requested_gpus = len(window), sum(min(job.reqs) for job in window)
     for position, job in enumerate(allowed_jobs[size:], size + 1):
         priority = everyone.priority[job.id]
-        waiting[job.id] = reasons.outside_window(position, priority, size, asked, gpus, reach)
+        waiting[job.id] = reasons.outside_window(
+            position, priority, size, requested_gpus, gpus, reach
+        )
     return waiting

@@ -19,10 +19,10 @@ def in_queue_order(program: Program, choice: Ints) -> Ints:
     start, ordered = program.configurations.start, choice.copy()
     for jobs in _interchangeable(program, choice):
         chosen = choice[jobs]
-        placed = chosen >= 0
-        columns = chosen[placed]
+        is_placed = chosen >= 0
+        columns = chosen[is_placed]
         best_first = np.argsort(-program.gain(columns), kind="stable")
-        offsets = (chosen - start[jobs])[placed][best_first]
+        offsets = (chosen - start[jobs])[is_placed][best_first]
         ordered[jobs] = -1
         first = jobs[: len(offsets)]
         ordered[first] = start[first] + offsets
@@ -37,10 +37,13 @@ def _interchangeable(program: Program, choice: Ints) -> Iterable[Ints]:
         first, last = columns.start[job : job + 2].tolist()
         if columns.present[job] >= 0 or first == last:
             continue
-        own = slice(first, last)
-        key = [columns.shape[own].tobytes(), (program.base[own] / program.least[job]).tobytes()]
+        job_columns = slice(first, last)
+        key = [
+            columns.shape[job_columns].tobytes(),
+            (program.base[job_columns] / program.least[job]).tobytes(),
+        ]
         if columns.share is not None:
-            key.append(columns.share[own].tobytes())
+            key.append(columns.share[job_columns].tobytes())
         groups.setdefault(tuple(key), []).append(job)
     for group in groups.values():
         jobs = np.array(group, dtype=np.int64)

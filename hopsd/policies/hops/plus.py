@@ -157,9 +157,9 @@ def _dominating_weight(
     together.
     """
     work = [outlooks[job] for job in weight]
-    least = min((min(1.0, w.slowest / w.unit) for w in work), default=1.0)
-    most = max((2.0 * max(1.0, w.fastest / w.unit) for w in work), default=1.0)
-    ratio: float = (most / least) ** POWER
+    slowest_gain = min((min(1.0, w.slowest / w.unit) for w in work), default=1.0)
+    fastest_gain = max((2.0 * max(1.0, w.fastest / w.unit) for w in work), default=1.0)
+    ratio: float = (fastest_gain / slowest_gain) ** POWER
     return ratio * (len(weight) + 1) * max(weight.values(), default=1.0)
 
 
@@ -167,15 +167,15 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     """Remaining work of jobs that an idle cluster could run, without held and dependent ones."""
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
-    expected = ages(jobs, snapshot.nodes)
+    expected_seconds = ages(jobs, snapshot.nodes)
     memory = remembered(snapshot.nodes)
     work = {}
     for job in jobs:
-        about = _speed_range, job.reqs, job.rules, job.sensitivity
-        speeds = memory.of(job, about, partial(_speed_range, job, pools))
+        memory_key = _speed_range, job.reqs, job.rules, job.sensitivity
+        speeds = memory.of(job, memory_key, partial(_speed_range, job, pools))
         if speeds is not None:
             slowest, fastest, mean = speeds
-            age = expected[job.id]
+            age = expected_seconds[job.id]
             gpu_seconds = remaining_seconds(job, age) * mean_count(job.reqs)
             work[job.id] = RemainingWork(gpu_seconds * mean, gpu_seconds, age, slowest, fastest)
     return work
@@ -211,8 +211,8 @@ def _weights(
         return {}
     outlook = [outlooks[job.id] for job in jobs]
     gpus = sum(node.gpus for node in snapshot.nodes)
-    work = np.array([each.gpu_seconds for each in outlook])
-    shortest = np.array([each.shortest for each in outlook])
+    work = np.array([job_outlook.gpu_seconds for job_outlook in outlook])
+    shortest = np.array([job_outlook.shortest for job_outlook in outlook])
     urgency = _shares(work)
     if settings.tail_weight:
         drained = max(fsum(work) / gpus, float(shortest.max()))
@@ -220,10 +220,10 @@ def _weights(
     urgency *= _restart_stakes(jobs, outlook)
     late = priorities(jobs, snapshot.nodes, settings, snapshot.now)
     weights = {}
-    for job, each, u in zip(jobs, outlook, urgency.tolist(), strict=True):
+    for job, job_outlook, u in zip(jobs, outlook, urgency.tolist(), strict=True):
         # Not since its submission: a hold is no unfairness of the plan's.
-        end = job.wait_seconds + job.run_seconds + each.shortest
-        fairness = end / seconds_on_share(job, each.age, gpus, len(jobs))
+        end = job.wait_seconds + job.run_seconds + job_outlook.shortest
+        fairness = end / seconds_on_share(job, job_outlook.age, gpus, len(jobs))
         behind = _squared(late[job.id]) + UNFAIR * _squared(fairness - 1.0)
         weights[job.id] = float((1.0 + behind) * u)
     return weights
@@ -234,15 +234,15 @@ def _shares(work: Floats) -> Floats:
     amounts, job, count = np.unique(work, return_inverse=True, return_counts=True)
     log = LIKE * np.log(np.maximum(amounts, _LEAST_SECONDS))
     no_more = np.exp(np.logaddexp.accumulate(log + np.log(count)) - log)
-    more = len(work) - np.cumsum(count)
-    shares: Floats = ((more + no_more) / len(work))[job]
+    larger_jobs = len(work) - np.cumsum(count)
+    shares: Floats = ((larger_jobs + no_more) / len(work))[job]
     return shares
 
 
 def _restart_stakes(jobs: Sequence[Job], outlook: Sequence[RemainingWork]) -> Floats:
     """z of each job, (jobs,)."""
-    unit = np.array([each.unit for each in outlook])
-    samples = np.array([each.samples for each in outlook])
+    unit = np.array([job_outlook.unit for job_outlook in outlook])
+    samples = np.array([job_outlook.samples for job_outlook in outlook])
     restart = np.array([job.restart_seconds if job.running else 0.0 for job in jobs])
     return unit / _speed_net_of_restart(unit, samples, restart)
 
@@ -259,8 +259,8 @@ def _program(
     weights: Sequence[float],
 ) -> Program:
     """The program of W and U."""
-    samples = np.array([each.samples for each in outlook])
-    unit = np.array([each.unit for each in outlook])
+    samples = np.array([job_outlook.samples for job_outlook in outlook])
+    unit = np.array([job_outlook.unit for job_outlook in outlook])
     restart = np.array(
         [job.restart_seconds if job.running or job.run_seconds > 0.0 else 0.0 for job in jobs]
     )
@@ -270,11 +270,13 @@ def _program(
 
     columns, present = configurations.revalued(worth, POWER), configurations.present
     running = present >= 0
-    kept = np.ones(len(jobs))  # what a restart leaves of the present placement's worth
-    here = present[running]
-    kept[running] = columns.throughput[here] / configurations.throughput[here] ** POWER
-    least = _speed_net_of_restart(unit, samples, restart) ** POWER * kept
-    return build(columns, weights, 1.0, kept, least)
+    restart_factor = np.ones(len(jobs))  # what a restart leaves of the present placement's worth
+    present_columns = present[running]
+    restart_factor[running] = (
+        columns.throughput[present_columns] / configurations.throughput[present_columns] ** POWER
+    )
+    min_value = _speed_net_of_restart(unit, samples, restart) ** POWER * restart_factor
+    return build(columns, weights, 1.0, restart_factor, min_value)
 
 
 def _speed_net_of_restart(speed: Floats, samples: Floats, restart: Floats) -> Floats:

@@ -112,19 +112,19 @@ def without_needless_moves(program: Program, choice: Ints) -> Ints:
     and no other job got it, even if no restart cost is known.
     """
     present = program.configurations.present
-    kept = choice.copy()
+    settled_choice = choice.copy()
     movers = np.flatnonzero((present >= 0) & (choice >= 0) & (choice != present))
     if not len(movers):
-        return kept
+        return settled_choice
     free = program.capacity - program.taken(choice)
     for job in movers.tolist():
-        here, there = present[job : job + 1], kept[job : job + 1]
-        if program.value[here[0]] < program.value[there[0]]:
+        present_column, new_column = present[job : job + 1], settled_choice[job : job + 1]
+        if program.value[present_column[0]] < program.value[new_column[0]]:
             continue
-        residual = free + program.taken(there) - program.taken(here)
+        residual = free + program.taken(new_column) - program.taken(present_column)
         if np.all(residual >= 0):
-            kept[job], free = here[0], residual
-    return kept
+            settled_choice[job], free = present_column[0], residual
+    return settled_choice
 
 
 class _Stages:
@@ -135,9 +135,9 @@ class _Stages:
         self.seconds: dict[str, float] = {}
 
     def lap(self, stage: str) -> None:
-        now = perf_counter()
-        self.seconds[stage] = now - self._last
-        self._last = now
+        current_time = perf_counter()
+        self.seconds[stage] = current_time - self._last
+        self._last = current_time
 
     def total(self) -> float:
         return perf_counter() - self._start
@@ -172,7 +172,10 @@ def _plan(
     }
     objective = _objective(program, choice)
     bound = max(objective, program.unscaled(solution.bound))
-    waiting = {**chosen.waiting, **_waiting_reasons(chosen, placements, configurations)}
+    waiting = {
+        **chosen.waiting,
+        **_waiting_reasons(chosen, placements, configurations, snapshot.nodes),
+    }
     idle_left = int(chosen.available.gpus.sum()) - program.gpus(choice)
     queued = any(job.id not in placements and _may_run(chosen, job) for job in chosen.queue)
     clock.lap("check")
@@ -194,9 +197,11 @@ def _plan(
 
 
 def _may_run(chosen: Candidates, job: Job) -> bool:
-    """Whether no site limit keeps the job out."""
+    """Whether GPUs may be left for want of a place for the job: no site limit keeps it out, and an
+    idle cluster could run it.
+    """
     reason = chosen.waiting.get(job.id)
-    return reason is None or reason.code is not ReasonCode.LIMIT
+    return reason is None or reason.code not in (ReasonCode.LIMIT, ReasonCode.NO_CONFIGURATION)
 
 
 def _objective(program: Program, choice: Ints) -> float:
@@ -209,10 +214,13 @@ def _allocation(configurations: Configurations, column: int, nodes: Sequence[Nod
 
 
 def _waiting_reasons(
-    chosen: Candidates, placements: Mapping[JobId, Allocation], configurations: Configurations
+    chosen: Candidates,
+    placements: Mapping[JobId, Allocation],
+    configurations: Configurations,
+    nodes: Sequence[Node],
 ) -> dict[JobId, Reason]:
     """Why each candidate without a placement waits."""
-    idle = chosen.available.gpus.tolist()
+    idle = [*zip(nodes, chosen.available.gpus.tolist(), strict=True)]
     return {
         job.id: reasons.lost(job, count, chosen.priority[job.id], len(placements))
         if count
@@ -234,25 +242,25 @@ def _numbers(
     numbers = {}
     for job in chosen.queue:
         column = column_of.get(job.id)
-        gain = throughput = source = between = None
+        gain = throughput = source = interval = None
         if column is not None:
             gain = float(program.gain(np.array([column]))[0])
             throughput = float(configurations.throughput[column])
             parts = configurations.shapes.parts(int(configurations.shape[column]))
             table = job.throughput[nodes[parts[0][0]].gpu_type]
-            held = sum(gpus for _, gpus in parts), len(parts)
-            source = table.source_of(*held)
-            between = _between(table, held, throughput)
+            shape = sum(gpus for _, gpus in parts), len(parts)
+            source = table.source_of(*shape)
+            interval = _between(table, shape, throughput)
         numbers[job.id] = JobNumbers(
-            chosen.priority[job.id], chosen.rho[job.id], gain, throughput, source, between
+            chosen.priority[job.id], chosen.rho[job.id], gain, throughput, source, interval
         )
     return numbers
 
 
-def _between(table: ThroughputTable, held: Shape, throughput: float) -> tuple[float, float] | None:
+def _between(table: ThroughputTable, shape: Shape, throughput: float) -> tuple[float, float] | None:
     """The 80 % interval of the job's throughput, scaled from that of its shape."""
     if table.by_shape is None:
         return None
-    low, high = table.by_shape.between(*held)
-    scale = throughput / table.by_shape.per_gpu(*held)
+    low, high = table.by_shape.between(*shape)
+    scale = throughput / table.by_shape.per_gpu(*shape)
     return scale * low, scale * high

@@ -56,8 +56,8 @@ class Offer:
     def gpus(self) -> int:
         return sum(part.gpus for part in self.parts)
 
-    def together(self, other: Offer) -> Offer:
-        return Offer(tuple(sorted(self.parts + other.parts, key=_largest_first)))
+    def together(self, second: Offer) -> Offer:
+        return Offer(tuple(sorted(self.parts + second.parts, key=_largest_first)))
 
 
 def _largest_first(part: Part) -> tuple[int, GpuType, str]:
@@ -110,16 +110,16 @@ class Market:
 
 
 def _share_left(job: Job, age: float) -> float:
-    done = job.samples_done / job.samples if job.samples else job.run_seconds / age
-    return max(LEFT_MIN, 1.0 - done)
+    done_share = job.samples_done / job.samples if job.samples else job.run_seconds / age
+    return max(LEFT_MIN, 1.0 - done_share)
 
 
 def _mean_rate(job: Job, gpus: dict[GpuType, int]) -> float:
     """As eq. 9 of the Hops paper expects: the mean over GPUs of the seconds a sample takes."""
-    able = {t: n for t, n in gpus.items() if t in job.throughput and single_gpu(job, t) > 0}
-    if not able:
+    usable_gpus = {t: n for t, n in gpus.items() if t in job.throughput and single_gpu(job, t) > 0}
+    if not usable_gpus:
         return 1.0
-    return sum(able.values()) / fsum(n / single_gpu(job, t) for t, n in able.items())
+    return sum(usable_gpus.values()) / fsum(n / single_gpu(job, t) for t, n in usable_gpus.items())
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,13 @@ class JobsApp:
         if phase > 0:
             seconds, slowdown = [median(seconds)] * len(jobs), [median(slowdown)] * len(jobs)
         return [
-            JobInfo(self.market.left[job.id] * self.market.rate[job.id], own, factor, max(job.reqs))
-            for job, own, factor in zip(jobs, seconds, slowdown, strict=True)
+            JobInfo(
+                self.market.left[job.id] * self.market.rate[job.id],
+                job_seconds,
+                factor,
+                max(job.reqs),
+            )
+            for job, job_seconds, factor in zip(jobs, seconds, slowdown, strict=True)
         ]
 
 
@@ -169,17 +174,17 @@ def slowdown_of(job: Job, offer: Offer, jobs: int, seconds: float) -> float:
     return pace / sum(part.gpus for part in usable) / seconds if usable else inf
 
 
-def _placement(offer: Offer, share: int, needed: int) -> tuple[int, float]:
+def _placement(offer: Offer, share: int, gpus_needed: int) -> tuple[int, float]:
     """The number of servers over which a share of GPUs spreads, and S by placement.
 
-    A share counts as in one server, or one rack, if all ``needed`` shares can be.
+    A share counts as in one server, or one rack, if all ``gpus_needed`` shares can be.
     """
-    if sum(part.gpus // share for part in offer.parts) >= needed:
+    if sum(part.gpus // share for part in offer.parts) >= gpus_needed:
         return 1, IN_SERVER
     racks = Counter[RackName | None]()
     for part in offer.parts:
         racks[part.rack] += part.gpus
-    together = sum(gpus // share for gpus in racks.values()) >= needed
+    together = sum(gpus // share for gpus in racks.values()) >= gpus_needed
     return _servers(offer, share), ACROSS_SERVERS if together else ACROSS_RACKS
 
 
@@ -217,12 +222,12 @@ class Agent:
 
         Infinite without any GPU: the app would never end.
         """
-        whole = self.kept.together(offer)
-        if not whole.gpus:
+        combined = self.kept.together(offer)
+        if not combined.gpus:
             return inf
-        phases = [self.scheduler.jobs_in_phase(i, whole) for i in range(self.scheduler.phases())]
+        phases = [self.scheduler.jobs_in_phase(i, combined) for i in range(self.scheduler.phases())]
         elapsed = self.elapsed + lost_seconds
-        return shared_seconds(elapsed, phases, whole.gpus) / self.independent
+        return shared_seconds(elapsed, phases, combined.gpus) / self.independent
 
 
 Agents = Callable[[App, Market, Offer], Agent]

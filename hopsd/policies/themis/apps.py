@@ -36,8 +36,8 @@ class App:
         """Since when it holds nothing; None while it holds something."""
         if self.present:
             return None
-        ended = [job.waiting_since for job in self.jobs if job.waiting_since is not None]
-        return max(ended, default=self.submit)
+        waiting_times = [job.waiting_since for job in self.jobs if job.waiting_since is not None]
+        return max(waiting_times, default=self.submit)
 
     @property
     def present(self) -> Allocation:
@@ -95,33 +95,33 @@ def divide(
     Jobs that can stay do. Then each of the others starts on its smallest count, the longest first,
     and the one that would end last takes its next larger count as long as there are GPUs.
     """
-    own = servers.within(won)
-    placed: dict[JobId, Allocation] = {}
+    app_servers = servers.within(won)
+    placements: dict[JobId, Allocation] = {}
     for job, _ in jobs:
-        if job.running and own.holds(job.running):
-            placed[job.id] = job.running
-            own.take(job.running)
+        if job.running and app_servers.holds(job.running):
+            placements[job.id] = job.running
+            app_servers.take(job.running)
     for job, _ in sorted(jobs, key=lambda pair: -pair[1]):
-        found = None if job.id in placed else own.fastest(job, min(job.reqs))
-        if found is not None:
-            placed[job.id] = found
-            own.take(found)
-    growing = [(job, work) for job, work in jobs if job.id in placed]
-    while growing and own.left:
-        last = max(growing, key=lambda pair: pair[1] / placed[pair[0].id].gpus)
-        if not grow(last[0], placed, own):
+        allocation = None if job.id in placements else app_servers.fastest(job, min(job.reqs))
+        if allocation is not None:
+            placements[job.id] = allocation
+            app_servers.take(allocation)
+    growing = [(job, work) for job, work in jobs if job.id in placements]
+    while growing and app_servers.left:
+        last = max(growing, key=lambda pair: pair[1] / placements[pair[0].id].gpus)
+        if not grow(last[0], placements, app_servers):
             growing.remove(last)
-    return placed
+    return placements
 
 
-def grow(job: Job, placed: dict[JobId, Allocation], servers: Servers) -> bool:
+def grow(job: Job, placements: dict[JobId, Allocation], servers: Servers) -> bool:
     """Give a placed job its next larger count where there is room; returns whether there was."""
-    now = placed[job.id]
-    larger = min((count for count in job.reqs if count > now.gpus), default=None)
+    present = placements[job.id]
+    larger = min((count for count in job.reqs if count > present.gpus), default=None)
     if larger is None:
         return False
-    servers.give_back(now)
-    found = servers.fastest(job, larger)
-    placed[job.id] = found or now
-    servers.take(placed[job.id])
-    return found is not None
+    servers.give_back(present)
+    allocation = servers.fastest(job, larger)
+    placements[job.id] = allocation or present
+    servers.take(placements[job.id])
+    return allocation is not None

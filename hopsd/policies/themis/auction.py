@@ -61,18 +61,18 @@ def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outc
     choice, bound = _solve(
         program, Task(gap, monotonic() + 0.6 * seconds, CheckedSolver(backend()), seed)
     )
-    kept = payment_factors(program, choice, Task(gap, give_up, CheckedSolver(backend()), seed))
+    factors = payment_factors(program, choice, Task(gap, give_up, CheckedSolver(backend()), seed))
     worth = program.scaled_objective(choice)
-    return Outcome(choice, kept, worth, max(worth, bound))
+    return Outcome(choice, factors, worth, max(worth, bound))
 
 
 def _solve(program: Program, task: Task) -> tuple[Ints, float]:
     """The best choice and a bound; exact where the program is small."""
     if len(program.value) > EXACT_COLUMNS:
         return solve_large(program, task, turns=1)
-    left = max(0.1, task.give_up - monotonic())
-    found = solve(program, task.gap, left, seed=task.seed, turns=1)
-    return found.choice, found.bound
+    seconds = max(0.1, task.give_up - monotonic())
+    solution = solve(program, task.gap, seconds, seed=task.seed, turns=1)
+    return solution.choice, solution.bound
 
 
 def payment_factors(program: Program, choice: Ints, task: Task) -> Floats:
@@ -87,30 +87,30 @@ def payment_factors(program: Program, choice: Ints, task: Task) -> Floats:
     if filled.any():
         starts = program.configurations.start[:-1][filled]
         best[filled] = np.maximum.reduceat(program.value, starts)
-    kept = np.ones(len(choice))
+    factors = np.ones(len(choice))
     missed = best - value
     winners = np.flatnonzero((choice >= 0) & (missed.sum() - missed > ROUNDING))
     if not len(winners):
-        return kept
+        return factors
     if len(choice) <= EXACT_BIDDERS and len(program.value) <= EXACT_COLUMNS:
         for i in winners:
-            kept[i] = _exactly(program, value, int(i), task)
-        return kept
+            factors[i] = _exactly(program, value, int(i), task)
+        return factors
     prices = find_prices(program, column_groups(program), float(value.sum()), task.give_up)
-    paid = program.per_column(prices.item)[choice[winners]]
-    kept[winners] = np.exp(-np.maximum(0.0, paid))
-    return kept
+    payments = program.per_column(prices.item)[choice[winners]]
+    factors[winners] = np.exp(-np.maximum(0.0, payments))
+    return factors
 
 
 def _exactly(program: Program, value: Floats, app: int, task: Task) -> float:
-    others = np.ones(len(value), dtype=np.bool_)
-    others[app] = False
-    without, _ = restrict(program, others, program.capacity)
-    best = without.scaled_objective(_solve(without, task)[0])
+    is_other = np.ones(len(value), dtype=np.bool_)
+    is_other[app] = False
+    reduced_program, _ = restrict(program, is_other, program.capacity)
+    best = reduced_program.scaled_objective(_solve(reduced_program, task)[0])
     return exp(min(0.0, float(value.sum() - value[app]) - best))
 
 
-def after_payment(won: Allocation, kept: float, counts: Sequence[int], luck: float) -> Allocation:
+def after_payment(won: Allocation, factor: float, counts: Sequence[int], luck: float) -> Allocation:
     """The GPUs of ``won`` left after the payment, taken from the fullest servers first.
 
     Only whole GPUs in one of ``counts`` can be used, so the share is rounded up or down at random
@@ -118,13 +118,17 @@ def after_payment(won: Allocation, kept: float, counts: Sequence[int], luck: flo
     up, liars would pay too little. An app that won always keeps at least the smallest count.
     """
     possible = sorted({count for count in counts if count < won.gpus} | {won.gpus})
-    share = max(kept * won.gpus, possible[0])
-    below = max(count for count in possible if count <= share + ROUNDING)
-    above = min((count for count in possible if count > share), default=below)
-    size = above if luck * (above - below) < share - below - ROUNDING else below
+    share = max(factor * won.gpus, possible[0])
+    lower_count = max(count for count in possible if count <= share + ROUNDING)
+    upper_count = min((count for count in possible if count > share), default=lower_count)
+    size = (
+        upper_count
+        if luck * (upper_count - lower_count) < share - lower_count - ROUNDING
+        else lower_count
+    )
     parts: dict[str, int] = {}
     for node, gpus in sorted(won, key=lambda part: (-part[1], part[0])):
-        taken = min(gpus, size - sum(parts.values()))
-        if taken:
-            parts[node] = taken
+        part_gpus = min(gpus, size - sum(parts.values()))
+        if part_gpus:
+            parts[node] = part_gpus
     return Allocation.of(parts)

@@ -88,26 +88,26 @@ class Bids:
         """Hold the auction."""
         worth = np.log(np.repeat(self.without, np.diff(self.columns.start)) / self.rho)
         program = program_of(self.columns, self.capacity, worth)
-        kept = np.flatnonzero(worth > ROUNDING)
+        worthwhile = np.flatnonzero(worth > ROUNDING)
         outcome = auction(program, settings.gap, settings.time_limit_seconds, settings.seed)
         choice = outcome.choice.copy()
-        choice[choice >= 0] = kept[choice[choice >= 0]]
+        choice[choice >= 0] = worthwhile[choice[choice >= 0]]
         return replace(outcome, choice=choice)
 
     def won(self, outcome: Outcome, rng: Random) -> list[Allocation]:
         """What every app keeps after its payment, empty for those that win nothing."""
-        found = []
-        for app, column, kept in zip(self.apps, outcome.choice, outcome.kept, strict=True):
+        winners = []
+        for app, column, factor in zip(self.apps, outcome.choice, outcome.kept, strict=True):
             if column < 0:
-                found.append(Allocation())
+                winners.append(Allocation())
                 continue
             parts = self.columns.shapes.parts(int(self.columns.shape[column]))
-            whole = Allocation.of({self.names[server]: gpus for server, gpus in parts})
+            allocation = Allocation.of({self.names[server]: gpus for server, gpus in parts})
             counts = app.contending[0].reqs
             if len(app.contending) > 1:
-                counts = tuple(range(min(min(j.reqs) for j in app.contending), whole.gpus + 1))
-            found.append(after_payment(whole, float(kept), counts, rng.random()))
-        return found
+                counts = tuple(range(min(min(j.reqs) for j in app.contending), allocation.gpus + 1))
+            winners.append(after_payment(allocation, float(factor), counts, rng.random()))
+        return winners
 
 
 def _table(
@@ -118,17 +118,17 @@ def _table(
     Running apps pay for a restart except with the offer ``present``, their current GPUs.
     """
     restart = max(job.restart_seconds if job.running else 0.0 for job in app.contending)
-    known = {offer: agent.rho(offer, restart) for offer in dict.fromkeys(offers)}
-    rho = np.array([known[offer] for offer in offers])
+    rho_of_offer = {offer: agent.rho(offer, restart) for offer in dict.fromkeys(offers)}
+    rho = np.array([rho_of_offer[offer] for offer in offers])
     if restart and present >= 0:
         rho[present] = agent.rho(offers[present])
     finite = rho[np.isfinite(rho)]
-    without = agent.rho(Offer(()))
-    if not np.isfinite(without):
-        without = UNSERVED * (1.0 + waited) * float(finite.min(initial=np.inf))
-    if not np.isfinite(without):
+    rho_without = agent.rho(Offer(()))
+    if not np.isfinite(rho_without):
+        rho_without = UNSERVED * (1.0 + waited) * float(finite.min(initial=np.inf))
+    if not np.isfinite(rho_without):
         return np.ones(len(offers)), 1.0
-    return np.where(np.isfinite(rho), rho, without), without
+    return np.where(np.isfinite(rho), rho, rho_without), rho_without
 
 
 def _bidder(app: App, servers: Servers) -> Job:
@@ -139,13 +139,13 @@ def _bidder(app: App, servers: Servers) -> Job:
     first = app.contending[0]
     if len(app.contending) == 1:
         return first
-    most = min(servers.left, sum(max(job.reqs) for job in app.contending))
-    counts = {2**i for i in range(most.bit_length())} | {most}
+    gpus_max = min(servers.left, sum(max(job.reqs) for job in app.contending))
+    counts = {2**i for i in range(gpus_max.bit_length())} | {gpus_max}
     smallest = min(min(job.reqs) for job in app.contending)
     usable = {t for job in app.contending for t in job.throughput}
     return replace(
         first,
-        reqs=tuple(sorted(count for count in counts if count >= min(smallest, most))),
+        reqs=tuple(sorted(count for count in counts if count >= min(smallest, gpus_max))),
         throughput={t: ThroughputTable({1: 1.0}, {2: 1.0}) for t in usable},
         server_factor={},
         server_factor_at={},

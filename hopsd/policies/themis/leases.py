@@ -43,6 +43,8 @@ def leased(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:
 def _lasts(job: Job, snapshot: Snapshot, lease_seconds: float) -> bool:
     if job.running_since is None or lease_seconds <= 0:
         return False
-    held = snapshot.now - job.running_since
-    before = held - snapshot.round.seconds
-    return floor(max(0.0, before) / lease_seconds) == floor(held / lease_seconds)
+    run_seconds = snapshot.now - job.running_since
+    previous_run_seconds = run_seconds - snapshot.round.seconds
+    return floor(max(0.0, previous_run_seconds) / lease_seconds) == floor(
+        run_seconds / lease_seconds
+    )

@@ -58,8 +58,8 @@ class Themis:
         bidders = apps[: bidding(len(apps), settings.filter_share)] if servers.left else []
         worth = bound = 0.0
         if bidders:
-            own = [agents[app.key] for app in bidders]
-            bids = Bids.collect(bidders, own, snapshot, servers, waited)
+            bidding_agents = [agents[app.key] for app in bidders]
+            bids = Bids.collect(bidders, bidding_agents, snapshot, servers, waited)
             outcome = bids.settle(settings)
             worth, bound = outcome.worth, outcome.bound
             for app, won in zip(bidders, bids.won(outcome, rng), strict=True):
@@ -100,8 +100,8 @@ def current_rho(app: App, agent: Agent, nodes: Mapping[NodeName, Node]) -> float
         return replace(agent, kept=now).rho(Offer(()))
     usable = {t for job in app.contending for t in job.throughput}
     present = {node.gpu_type for node in nodes.values()}
-    most = gpus_max(app)
-    return min(agent.rho(Offer((Part(t, most),))) for t in sorted(usable & present))
+    gpus_limit = gpus_max(app)
+    return min(agent.rho(Offer((Part(t, gpus_limit),))) for t in sorted(usable & present))
 
 
 def leases_waited(app: App, snapshot: Snapshot, lease_seconds: float) -> float:
@@ -141,10 +141,10 @@ def _give(
     if not won:
         return
     if len(app.contending) == 1:
-        given = {app.contending[0].id: won}
+        allocations = {app.contending[0].id: won}
     else:
-        given = divide([(job, market.left[job.id]) for job in app.contending], won, servers)
-    for job, allocation in given.items():
+        allocations = divide([(job, market.left[job.id]) for job in app.contending], won, servers)
+    for job, allocation in allocations.items():
         servers.take(allocation)
         placements[job] = allocation
 
@@ -157,19 +157,19 @@ def give_leftovers(
     Jobs that can stay where they run do, others start on their smallest count. Then the latter grow
     as long as there is room.
     """
-    started = []
+    growable = []
     for job in jobs:
         if not servers.left:
             return
-        found = job.running if job.running and servers.holds(job.running) else None
-        if found is None:
-            found = servers.fastest(job, min(job.reqs))
-            started += [job] if found is not None else []
-        if found is not None:
-            servers.take(found)
-            placements[job.id] = found
-    while started and servers.left:
-        started = [job for job in started if grow(job, placements, servers)]
+        allocation = job.running if job.running and servers.holds(job.running) else None
+        if allocation is None:
+            allocation = servers.fastest(job, min(job.reqs))
+            growable += [job] if allocation is not None else []
+        if allocation is not None:
+            servers.take(allocation)
+            placements[job.id] = allocation
+    while growable and servers.left:
+        growable = [job for job in growable if grow(job, placements, servers)]
 
 
 def _nowhere(
@@ -177,9 +177,9 @@ def _nowhere(
 ) -> dict[JobId, Reason]:
     """Reasons of jobs that contend in no app, since no idle cluster could hold them."""
     pools = pools_of(snapshot.nodes)
-    able = {job.id for app in apps for job in app.contending}
+    contending = {job.id for app in apps for job in app.contending}
     jobs = [job for app in everyone for job in app.contending]
-    return {job.id: reasons.nowhere(job, pools) for job in jobs if job.id not in able}
+    return {job.id: reasons.nowhere(job, pools) for job in jobs if job.id not in contending}
 
 
 def _lost(

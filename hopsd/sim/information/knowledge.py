@@ -151,7 +151,9 @@ def _flat(workload: Workload) -> Workload:
 def _time_limits(cluster: Cluster, truth: Workload, rng: random.Random) -> dict[JobId, float]:
     limits = {}
     for spec, facts in zip(truth.jobs, facts_of(cluster, truth), strict=True):
-        asked = facts.gpu_seconds / min(spec.reqs) * rng.uniform(1.0, LIMIT_SLACK_MAX)
-        made_up = next((limit for limit in TIME_LIMITS if limit >= asked), TIME_LIMITS[-1])
+        requested_seconds = facts.gpu_seconds / min(spec.reqs) * rng.uniform(1.0, LIMIT_SLACK_MAX)
+        made_up = next(
+            (limit for limit in TIME_LIMITS if limit >= requested_seconds), TIME_LIMITS[-1]
+        )
         limits[spec.id] = spec.time_limit_seconds or made_up
     return limits

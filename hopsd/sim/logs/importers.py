@@ -109,11 +109,11 @@ def workload_of(jobs: Iterable[Logged], cluster: Cluster) -> Workload:
 
     A logged job is assumed to be as fast spread over servers as in one, since logs do not say.
     """
-    known = [job for job in jobs if job.gpus > 0 and job.seconds > 0]
-    if not known:
+    usable_jobs = [job for job in jobs if job.gpus > 0 and job.seconds > 0]
+    if not usable_jobs:
         raise FormatError("the log has no job with GPUs and a run time")
-    _check(known)
-    start = min(job.submit for job in known)
+    _check(usable_jobs)
+    start = min(job.submit for job in usable_jobs)
     types = sorted({server.gpu_type for server in cluster.servers})
     table = ThroughputTable({1: RATE}, {2: RATE}, source="log")
     specs = tuple(
@@ -125,7 +125,7 @@ def workload_of(jobs: Iterable[Logged], cluster: Cluster) -> Workload:
             samples=job.gpus * job.seconds * RATE,
             reqs=job.reqs or (job.gpus,),
         )
-        for job in known
+        for job in usable_jobs
     )
     factors: dict[WorkloadName, dict[NodeName, float]] = {}
     return Workload({LOGGED: dict.fromkeys(types, table)}, specs, factors)
@@ -133,9 +133,11 @@ def workload_of(jobs: Iterable[Logged], cluster: Cluster) -> Workload:
 
 def _check(jobs: Iterable[Logged]) -> None:
     names = Counter(job.id for job in jobs)
-    twice = [name for name, times in names.items() if times > 1]
-    if twice:
-        raise FormatError(f"job {twice[0]!r} is in the log twice; accepted are ids of their own")
+    duplicates = [name for name, times in names.items() if times > 1]
+    if duplicates:
+        raise FormatError(
+            f"job {duplicates[0]!r} is in the log twice; accepted are ids of their own"
+        )
     if "" in names:
         raise FormatError("a job has no id; accepted are ids of their own")
 
@@ -150,19 +152,21 @@ def _whole(row: dict[str, str], column: str, line: int) -> int:
     return int(value)
 
 
-def _rows(text: str, delimiter: str, needed: set[str]) -> Iterable[tuple[int, dict[str, str]]]:
+def _rows(
+    text: str, delimiter: str, required_columns: set[str]
+) -> Iterable[tuple[int, dict[str, str]]]:
     """The rows, each with its line number."""
     reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
     try:
         columns = list(reader.fieldnames or [])
         for wrong, names in (
-            ("missing", needed - set(columns)),
+            ("missing", required_columns - set(columns)),
             ("there twice", {name for name in columns if name and columns.count(name) > 1}),
         ):
             if names:
                 raise FormatError(f"line 1: columns {', '.join(sorted(names))} are {wrong}")
         for row in reader:
-            if any(row[column] is None for column in needed):
+            if any(row[column] is None for column in required_columns):
                 raise FormatError(f"line {reader.line_num}: too few columns")
             if None in row:
                 raise FormatError(f"line {reader.line_num}: more columns than line 1 names")

@@ -56,10 +56,12 @@ class Replay:
     def restarted(self) -> int:
         return sum(len(job.runs) > 1 for job in self.jobs)
 
-    def only(self, kept: Workload) -> Replay:
-        """Without the jobs that ``kept`` lacks."""
-        left = {job.id for job in kept.jobs}
-        return replace(self, jobs=tuple(job for job in self.jobs if job.id in left), workload=kept)
+    def only(self, workload: Workload) -> Replay:
+        """Without the jobs that ``workload`` lacks."""
+        job_ids = {job.id for job in workload.jobs}
+        return replace(
+            self, jobs=tuple(job for job in self.jobs if job.id in job_ids), workload=workload
+        )
 
 
 def replay(
@@ -77,8 +79,8 @@ def replay(
     Raises:
         InputError: no job with GPUs ran in that time.
     """
-    cut = [job.within(start, end) for job in logged if job.since < end]
-    ran = sorted((job for job in cut if job.runs), key=lambda job: (job.since, job.id))
+    clipped_jobs = [job.within(start, end) for job in logged if job.since < end]
+    ran = sorted((job for job in clipped_jobs if job.runs), key=lambda job: (job.since, job.id))
     older = max(0, len(ran) - most)
     if older:
         start = ran[older].since
@@ -94,7 +96,7 @@ def replay(
         start=start,
         end=end,
         movable=movable,
-        never_ran=sum(not job.runs for job in cut),
+        never_ran=sum(not job.runs for job in clipped_jobs),
         unfinished=sum(job.runs[-1].end == end for job in ran),
         unknown_types=sum(bool(job.gpu_type) and job.gpu_type not in types for job in ran),
         older=older,
@@ -103,13 +105,13 @@ def replay(
 
 def _distinct(jobs: Sequence[LoggedJob]) -> list[LoggedJob]:
     """Slurm may have counted its ids from the first one again: the later job gets a new name."""
-    seen: Counter[JobId] = Counter()
-    named = []
+    occurrences: Counter[JobId] = Counter()
+    distinct_jobs = []
     for job in jobs:
-        seen[job.id] += 1
-        again = seen[job.id]
-        named.append(job if again == 1 else replace(job, id=JobId(f"{job.id}-{again}")))
-    return named
+        occurrences[job.id] += 1
+        repeat = occurrences[job.id]
+        distinct_jobs.append(job if repeat == 1 else replace(job, id=JobId(f"{job.id}-{repeat}")))
+    return distinct_jobs
 
 
 def _workload(
@@ -145,9 +147,9 @@ def as_it_was(played: Replay, cluster: Cluster, round_seconds: float) -> Result:
     changes = []
     for job in played.jobs:
         for run in job.runs:
-            held = Allocation.of({_SOMEWHERE: run.gpus})
+            allocation = Allocation.of({_SOMEWHERE: run.gpus})
             end = played.end if run.end is None else run.end
-            changes.append(Change(run.start - played.start, job.id, held))
+            changes.append(Change(run.start - played.start, job.id, allocation))
             changes.append(Change(end - played.start, job.id, Allocation()))
     changes.sort(key=lambda change: change.time)
     facts = [replace(f, rate=lambda _: 0.0) for f in facts_of(cluster, played.workload)]
@@ -186,15 +188,15 @@ _ASSUMED = (
 def assumptions(played: Replay, *, of: str) -> list[str]:
     """What a replay takes for granted, in sentences; ``of``: where the jobs are known from."""
     users = len({job.user for job in played.jobs})
-    moved = (
+    moved_text = (
         "Jobs may be moved and stopped, and lose no work by it."
         if played.movable
         else "No job is moved or stopped once it runs, as jobs that do not save their work."
     )
-    said = [
+    sentences = [
         f"{count_of(len(played.jobs), 'jobs')} with GPUs of {count_of(users, 'users')}, as {of}.",
         *_ASSUMED,
-        moved,
+        moved_text,
     ]
     for number, text in (
         (played.older, "older jobs are left out, so the period begins later"),
@@ -205,5 +207,5 @@ def assumptions(played: Replay, *, of: str) -> list[str]:
         (played.without_limit, "jobs had no time limit; one is made up"),
     ):
         if number:
-            said.append(f"{number} {text}." if number != 1 else f"1 of them: {text}.")
-    return said
+            sentences.append(f"{number} {text}." if number != 1 else f"1 of them: {text}.")
+    return sentences

@@ -117,12 +117,14 @@ def _keeps_back(
 
 
 def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
-    """Jobs, tasks and arrays (``17``, ``17_4``) whose end decides whether Slurm starts another job.
+    """Jobs, tasks and arrays (``17``, ``17_4``) whose end decides whether Slurm starts another job
+    of their own user: what other users make depend on a job does not change how hops treats it.
 
     A job that fails in a profile run has ended for Slurm, for some seconds: "afterok" then
     stays "failed", and "afterany" is met (22.05).
     """
     jobs = list(jobs)
+    owners = {name: job.user for job in jobs for name in (str(job.array), str(job.id), job.key)}
     found: set[str] = set()
     last: dict[tuple[str, str], int] = {}  # of those with "singleton", by user and name
     for job in jobs:
@@ -135,7 +137,9 @@ def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
                 name = (job.user, job.name)
                 last[name] = max(job.turn, last.get(name, 0))
             elif target is not None and kind != "after":
-                found.add(target.removesuffix("_*"))
+                target = target.removesuffix("_*")
+                if owners.get(target, job.user) == job.user:
+                    found.add(target)
     before = {
         job.key
         for job in jobs

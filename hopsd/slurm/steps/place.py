@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, host_of
 from hopsd.model.reading import (
+    MOVED_MARK,
     PARTITIONS_MARK,
     PROFILE_MARK,
     USER_HOLD_BEGIN,
@@ -21,10 +23,11 @@ from hopsd.model.reading import (
     SlurmState,
     with_marks,
 )
-from hopsd.model.step import OutcomeStatus, Phase, Step, Transition
+from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.shape import fits, free_gpus
 from hopsd.slurm.steps.placement_request import Requests
+from hopsd.slurm.steps.requeues import Requeues
 from hopsd.slurm.steps.wave import Result, put_off, startable_together, unstartable, usable_gpus
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
@@ -79,6 +82,9 @@ _LASTING = (
     "ReqNodeNotAvail",
     "Reservation",
 )
+
+SHOWN_CHARACTERS = 200
+"""How long a job's former nodes may be in its comment."""
 
 # While nothing starts or leaves, the nodes are read again for queued starts after so many seconds,
 # and sooner where a node only has to finish its last job's epilog.
@@ -143,12 +149,14 @@ class Placer:
         watch: Watch,
         settings: ApplySettings,
         unready: Callable[[JobReading], Result | None],
+        requeues: Requeues,
     ) -> None:
         """``unready``: why a held job may not be released just now, such as a person's hold."""
         self._adapter = adapter
         self._watch = watch
         self._settings = settings
         self._unready = unready
+        self._requeues = requeues
         self._overlooked: set[JobId] = set()
         self._queue: dict[JobId, _Queued] = {}
         self._deferred: dict[JobId, Step] = {}
@@ -497,6 +505,7 @@ class Placer:
                 restarts = jobs[step.job].restarts
                 start = _Starting(step, at, restarts, patient, latest, ticks)
                 self._starting[step.job] = start
+                self._requeues.forget(step.job)
                 del self._queue[step.job]
                 self._progress = ticks
         failed = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
@@ -553,7 +562,7 @@ class Placer:
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
             if job.state is not SlurmState.PENDING:
-                self._adapter.requeue_hold(job.id)
+                self._requeues.ask(job.id)
             elif job.hold is Hold.NONE:
                 # A person held it between placing and release: only that leaves this mark.
                 self._adapter.hold(job.id, USER_HOLD_BEGIN if _marked_held(job) else 0.0)
@@ -617,14 +626,22 @@ def _goes_elsewhere(step: Step) -> bool:
     return bool(before) and before.isdisjoint(map(host_of, step.target.nodes))
 
 
+def _shown(allocation: Allocation) -> str:
+    """``n0:2,n4:4``, or ``96:12`` (GPUs and nodes) of a long one."""
+    text = ",".join(f"{node}:{gpus}" for node, gpus in allocation)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{allocation.gpus}:{len(allocation.nodes)}"
+
+
 def _marked(job: JobReading, step: Step, partition: str) -> str | None:
-    """The comment with or without the mark that prolog.sh reads, and with the partitions that the
+    """The comment with or without the marks that prolog.sh reads, and with the partitions that the
     job asks for, where it is placed in fewer; None: leave it as it is.
     """
-    ours = PROFILE_MARK, PARTITIONS_MARK
+    ours = PROFILE_MARK, PARTITIONS_MARK, MOVED_MARK
     words = [word for word in job.marks.split() if word.partition("=")[0] not in ours]
     if step.profiling:
         words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)
+    if step.kind is StepKind.MOVE and step.current:
+        words.append(f"{MOVED_MARK}={_shown(step.current)}")
     if partition and partition != job.partition:
         words.append(f"{PARTITIONS_MARK}={job.partition}>{partition}")
     marks = " ".join(words)

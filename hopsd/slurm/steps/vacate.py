@@ -12,12 +12,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from math import inf
+from typing import Protocol
 
 from hopsd.model.ids import JobId, NodeName
-from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.reading import JobReading, SaveTimes, SlurmState
 from hopsd.model.reason import clock
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.slurm.adapter import Adapter, SignalScope
+from hopsd.slurm.steps.requeues import Requeues
 from hopsd.slurm.steps.wave import Result
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
@@ -29,7 +31,8 @@ class Leaving:
     """A job that is to leave its nodes; all times but ``signalled`` (epoch, 0: never) are ticks.
 
     ``grace_end``: when it is requeued if it still runs. ``requeued``: when that was requested,
-    None: not yet; ``refusal``: why Slurm refused it. ``since``: when its phase began.
+    None: not yet; ``refusal``: why Slurm refused it. ``since``: when its phase began. ``save``: it
+    leaves after its next save, if that comes before ``grace_end``.
     """
 
     step: Step
@@ -39,6 +42,28 @@ class Leaving:
     signalled: float = 0.0
     requeued: float | None = None
     refusal: str = ""
+    save: SaveWait | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveWait:
+    """A job without a signal leaves once its training has saved: it loses nothing then.
+
+    ``saved_at``: the end of its last save when the wait began.
+    """
+
+    saved_at: float
+
+
+SAVE_LOOK_SECONDS = 1.0
+"""How often the reports of a job that leaves after its next save are read."""
+
+
+class SaveWatch(Protocol):
+    """Tells when a job saves."""
+
+    def __call__(self, job: JobReading) -> SaveTimes | None:
+        """None: it is not known."""
 
 
 class Action(Enum):
@@ -92,8 +117,17 @@ class Vacating:
     each begins then; it delays nothing but what needs the job's own GPUs.
     """
 
-    def __init__(self, adapter: Adapter, watch: Watch, settings: ApplySettings) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        watch: Watch,
+        settings: ApplySettings,
+        requeues: Requeues,
+        saves: SaveWatch,
+    ) -> None:
         self._adapter = adapter
+        self._requeues = requeues
+        self._saves = saves
         self._watch = watch
         self._settings = settings
         self._leaving: dict[JobId, Leaving] = {}
@@ -122,13 +156,35 @@ class Vacating:
             if step.kind is not StepKind.REQUEUE and job.state is not SlurmState.COMPLETING:
                 warning = signal_of(job, self._settings)
             if warning is None:
-                leaving = Leaving(step, ticks, ticks)
+                leaving = self._leaving_after_save(step, job, ticks)
             else:
                 end = ticks + warning.seconds
                 leaving = Leaving(step, ticks, end, warning.name, self._watch.now())
             self._add(leaving, job)
             if warning is not None:
                 self._warn(job.id, warning)
+
+    def _leaving_after_save(self, step: Step, job: JobReading, ticks: float) -> Leaving:
+        running = step.kind is not StepKind.REQUEUE and job.state is SlurmState.RUNNING
+        times = self._saves(job) if running else None
+        leaving = Leaving(step, ticks, ticks)
+        if times is None:
+            return leaving
+        return self._waiting(replace(leaving, save=SaveWait(times.at)), times, ticks)
+
+    def _waiting(self, leaving: Leaving, times: SaveTimes | None, ticks: float) -> Leaving:
+        """With the tick until which it waits for a save: now, once that has ended or none is near.
+        One that is under way may take as long as the longest grace.
+        """
+        settings, save = self._settings, leaving.save
+        if save is None or times is None:
+            return replace(leaving, grace_end=ticks, save=None)
+        remaining = leaving.since + settings.grace_seconds - ticks
+        if times.saving:
+            return replace(leaving, grace_end=leaving.since + settings.longest_grace_seconds)
+        if times.at != save.saved_at or not times.ends_by(self._watch.now(), remaining):
+            return replace(leaving, grace_end=ticks, save=None)
+        return replace(leaving, grace_end=leaving.since + settings.grace_seconds)
 
     def _warn(self, job: JobId, warning: WarningSignal) -> None:
         """Send the signal. Where it is for the steps alone, the batch shell is stopped before: a
@@ -154,6 +210,8 @@ class Vacating:
         for one in transitions:
             grace_end = ticks + max(0.0, one.grace - one.seconds)
             leaving = Leaving(one.step, ticks - one.seconds, grace_end, one.signal, one.signalled)
+            if one.phase is Phase.LEAVING and not one.signal and (job := jobs.get(one.step.job)):
+                leaving = self._leaving_after_save(one.step, job, ticks)
             if one.phase is Phase.STOPPING:
                 leaving = replace(leaving, since=ticks, requeued=ticks)
             self._add(leaving, jobs.get(one.step.job))
@@ -185,6 +243,8 @@ class Vacating:
         def look(one: Leaving) -> float:
             if one.refusal:
                 return ticks
+            if one.requeued is None and one.save is not None:
+                return min(self._looked + SAVE_LOOK_SECONDS, one.grace_end)
             if one.requeued is None and self._looked < one.grace_end:
                 return one.grace_end
             return (one.grace_end if one.requeued is None else one.requeued) + timeout
@@ -203,8 +263,11 @@ class Vacating:
         ticks = self._looked = self._watch.ticks()
         vacated: dict[JobId, Step] = {}
         results: dict[JobId, Result] = {}
-        for job_id, leaving in list(self._leaving.items()):
-            job = jobs.get(job_id)
+        for job_id, one in list(self._leaving.items()):
+            job, leaving = jobs.get(job_id), one
+            running = job is not None and job.state is SlurmState.RUNNING
+            if job is not None and running and one.save is not None and one.requeued is None:
+                leaving = self._leaving[job_id] = self._waiting(one, self._saves(job), ticks)
             action = next_action(leaving, job, ticks, self._settings)
             if action in (Action.REQUEUE, Action.REQUEUE_ENDED):
                 self._requeue(leaving, ended=action is Action.REQUEUE_ENDED)
@@ -223,7 +286,7 @@ class Vacating:
     def _requeue(self, leaving: Leaving, *, ended: bool) -> None:
         job, errors = leaving.step.job, dict[JobId, str]()
         with refusals(errors, job):
-            self._adapter.requeue_hold(job, ended=ended)
+            self._requeues.ask(job, ended=ended)
         ticks = self._watch.ticks()
         self._leaving[job] = replace(
             leaving, since=ticks, requeued=ticks, refusal=errors.get(job, "")
@@ -270,20 +333,26 @@ class WarningSignal:
 
 
 def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
-    """The script's own ``--signal``, which it handles; otherwise the site's.
+    """The script's own ``--signal``; otherwise the site's.
 
-    None if the site's signal would only kill the script's shell: before the job could be requeued,
-    Slurm would call it failed, mail its user and strand the jobs that depend on it.
+    The batch shell is sent one only if the script's text shows that it neither dies nor exits by
+    it: Slurm would call the job completed or failed before it could be requeued,
+    mail its user, and start or strand the jobs that depend on it. None: no signal is safe.
     """
     asked = job.asked
+    name, scope, seconds = settings.checkpoint_signal, settings.signal_scope, settings.grace_seconds
     if asked.signal:
-        seconds = settings.grace_seconds if asked.signal_seconds is None else asked.signal_seconds
-        scope = SignalScope.STEPS if asked.signal_steps else SignalScope.BATCH
-        return WarningSignal(asked.signal, scope, min(seconds, settings.longest_grace_seconds))
-    name, scope = settings.checkpoint_signal, settings.signal_scope
-    if scope is SignalScope.BATCH and asked.traps is not None and name not in asked.traps:
-        return None
-    return WarningSignal(name, scope, settings.grace_seconds)
+        name, scope = asked.signal, SignalScope.BATCH
+        if asked.signal_steps:
+            scope = SignalScope.STEPS
+        if asked.signal_seconds is not None:
+            seconds = asked.signal_seconds
+        seconds = min(seconds, settings.longest_grace_seconds)
+    if scope is not SignalScope.STEPS and asked.survived is not None and name not in asked.survived:
+        if scope is SignalScope.BATCH:
+            return None
+        scope = SignalScope.STEPS
+    return WarningSignal(name, scope, seconds)
 
 
 def died_of_warning(job: JobReading, settings: ApplySettings) -> bool:

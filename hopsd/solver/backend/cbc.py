@@ -75,12 +75,12 @@ def solve(
             command += ["-mips", str(_write_start(Path(folder, "p.mst"), model, start))]
         if nodes_max is not None:
             command += ["-maxNodes", str(nodes_max)]
-        left = give_up - monotonic()
-        if left <= 0:
+        remaining_seconds = give_up - monotonic()
+        if remaining_seconds <= 0:
             return Answer()
-        command += ["-sec", f"{max(0.05, left * _TOLD_SHARE):.3f}", "-branch"]
+        command += ["-sec", f"{max(0.05, remaining_seconds * _TOLD_SHARE):.3f}", "-branch"]
         command += ["-printingOptions", "all", "-solution", str(answer), "-quit"]
-        log = _run(command, left)
+        log = _run(command, remaining_seconds)
         return Answer() if log is None else Answer(_read(answer, model), read_bound(log, gap))
 
 
@@ -94,7 +94,7 @@ def _run(command: Sequence[str], seconds: float) -> str | None:
     """CBC's output; None if it was late or failed."""
     try:
         # Waiting on a pipe returns at once; subprocess's wait(timeout) sleeps up to 50 ms.
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             timeout=max(0.01, seconds),
             stdin=subprocess.DEVNULL,
@@ -104,7 +104,7 @@ def _run(command: Sequence[str], seconds: float) -> str | None:
         )
     except (subprocess.TimeoutExpired, OSError):
         return None
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
+    return process.stdout.decode(errors="replace") if process.returncode == 0 else None
 
 
 def to_mps(model: Model) -> str:

@@ -39,17 +39,17 @@ class CheckedSolver:
         seconds: float,
         nodes_max: int | None = None,
     ) -> Answer:
-        own = seconds if self.answered else _UNTRIED * seconds
-        if own <= 0 or (self.failed and self.asked >= _TRIES):
+        budget = seconds if self.answered else _UNTRIED * seconds
+        if budget <= 0 or (self.failed and self.asked >= _TRIES):
             return Answer()
         began = monotonic()
         try:
-            answer = self.solve(model, start, gap, own, nodes_max)
+            answer = self.solve(model, start, gap, budget, nodes_max)
         except Exception:  # whatever breaks in a solver, a plan is at hand
             answer = Answer()
         if answer.x is not None and not model.holds(answer.x):
             answer = Answer()
-        late = answer.x is None and own < _SHORT and monotonic() - began >= _LATE * own
+        late = answer.x is None and budget < _SHORT and monotonic() - began >= _LATE * budget
         self.asked += not late
         self.answered += answer.x is not None
         return answer

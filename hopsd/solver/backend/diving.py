@@ -38,10 +38,12 @@ def dive(model: Model, likely: Bools, seconds: float) -> Floats | None:
     """
     if not able_to_dive() or seconds <= 0:
         return None
-    now = monotonic()
+    start_time = monotonic()
     with child.Child("hopsd.solver.backend.diving") as diving:
-        diving.ask((model, likely, now + _TOLD_SHARE * seconds))
-        return _read(model, reduce(lambda _, later: later, diving.answers(now + seconds), b""))
+        diving.ask((model, likely, start_time + _TOLD_SHARE * seconds))
+        return _read(
+            model, reduce(lambda _, later: later, diving.answers(start_time + seconds), b"")
+        )
 
 
 def _read(model: Model, fixed: bytes) -> Floats | None:
@@ -64,8 +66,10 @@ def fix_in_turn(
     """What :func:`dive` returns, in this process; after ``give_up`` (monotonic seconds), what was
     fixed until then.
     """
-    none = np.zeros(len(model.objective), dtype=np.bool_)
-    last: Bools = reduce(lambda _, later: later, rounds(model, likely, give_up, liking), none)
+    nothing_fixed = np.zeros(len(model.objective), dtype=np.bool_)
+    last: Bools = reduce(
+        lambda _, later: later, rounds(model, likely, give_up, liking), nothing_fixed
+    )
     return last.astype(np.float64)
 
 
@@ -79,49 +83,49 @@ def rounds(
     liked = model.objective if liking is None else liking * model.objective
     relaxation = _Relaxation(model, give_up)
     # From the optimum over a few columns, it is not far to that over all (sifting).
-    others = np.flatnonzero(~likely)
-    relaxation.bound(others, 0.0)
+    unlikely = np.flatnonzero(~likely)
+    relaxation.bound(unlikely, 0.0)
     relaxation.solve()
-    relaxation.bound(others, 1.0)
-    left, fixed = model.upper.copy(), np.zeros(len(model.objective), dtype=np.bool_)
-    able = np.ones(len(fixed), dtype=np.bool_)
-    each = _FRACTIONAL_EACH if len(fixed) <= _MANY else _FRACTIONAL_EACH_OF_MANY
+    relaxation.bound(unlikely, 1.0)
+    capacity, fixed = model.upper.copy(), np.zeros(len(model.objective), dtype=np.bool_)
+    eligible = np.ones(len(fixed), dtype=np.bool_)
+    fractional_per_fix = _FRACTIONAL_EACH if len(fixed) <= _MANY else _FRACTIONAL_EACH_OF_MANY
     at_once = 0
     while (x := relaxation.solve()) is not None:
-        worth = np.where(able & (x > _SOME), liked * x, 0.0)
+        worth = np.where(eligible & (x > _SOME), liked * x, 0.0)
         fractional = np.count_nonzero((worth > 0.0) & (x < _WHOLE))
-        at_once = at_once or 1 + int(fractional) // each
-        taken = _take(model, worth, x, left, at_once)
-        if not len(taken):
+        at_once = at_once or 1 + int(fractional) // fractional_per_fix
+        columns = _take(model, worth, x, capacity, at_once)
+        if not len(columns):
             break
-        fixed[taken] = True
+        fixed[columns] = True
         yield fixed.copy()
-        closed = able & ~_fits(model, left)
-        able &= ~closed
-        able[taken] = closed[taken] = False
-        relaxation.fix(taken, 1.0)
-        relaxation.fix(np.flatnonzero(closed & ~fixed), 0.0)
+        blocked_columns = eligible & ~_fits(model, capacity)
+        eligible &= ~blocked_columns
+        eligible[columns] = blocked_columns[columns] = False
+        relaxation.fix(columns, 1.0)
+        relaxation.fix(np.flatnonzero(blocked_columns & ~fixed), 0.0)
 
 
-def _take(model: Model, worth: Floats, x: Floats, left: Floats, fractional: int) -> Ints:
+def _take(model: Model, worth: Floats, x: Floats, capacity: Floats, fractional: int) -> Ints:
     """The most valuable variables that fit together, up to so many ``fractional`` ones; they are
-    subtracted from ``left`` (rows,).
+    subtracted from ``capacity`` (rows,).
     """
-    taken = []
+    columns = []
     for j in np.argsort(-worth, kind="stable")[: np.count_nonzero(worth)].tolist():
         if fractional <= 0 and x[j] < _WHOLE:
             break
-        own = slice(model.start[j], model.start[j + 1])
-        row, factor = model.row[own], model.factor[own]
-        if np.all(factor <= left[row] + _ROUNDING):
-            left[row] -= factor
+        entries = slice(model.start[j], model.start[j + 1])
+        row, factor = model.row[entries], model.factor[entries]
+        if np.all(factor <= capacity[row] + _ROUNDING):
+            capacity[row] -= factor
             fractional -= x[j] < _WHOLE
-            taken.append(j)
-    return np.array(taken, dtype=np.int64)
+            columns.append(j)
+    return np.array(columns, dtype=np.int64)
 
 
-def _fits(model: Model, left: Floats) -> Bools:
-    lacking = model.factor > left[model.row] + _ROUNDING
+def _fits(model: Model, capacity: Floats) -> Bools:
+    lacking = model.factor > capacity[model.row] + _ROUNDING
     fits: Bools = np.logical_or.reduceat(lacking, model.start[:-1]) == np.False_
     return fits
 
@@ -139,11 +143,11 @@ class _Relaxation:
 
     def solve(self) -> Floats | None:
         """An optimal x; None if there was no time."""
-        left = self._give_up - monotonic()
-        if left <= 0:
+        remaining_seconds = self._give_up - monotonic()
+        if remaining_seconds <= 0:
             return None
-        if np.isfinite(left):
-            self._highs.setOptionValue("time_limit", self._highs.getRunTime() + left)
+        if np.isfinite(remaining_seconds):
+            self._highs.setOptionValue("time_limit", self._highs.getRunTime() + remaining_seconds)
         self._highs.run()
         if self._highs.getModelStatus() != self._optimal:
             return None
@@ -153,14 +157,14 @@ class _Relaxation:
         """Fix variables at ``value``."""
         self._between(columns, value, value)
 
-    def bound(self, columns: Ints, most: float) -> None:
-        """Let variables be between 0 and ``most``."""
-        self._between(columns, 0.0, most)
+    def bound(self, columns: Ints, upper: float) -> None:
+        """Let variables be between 0 and ``upper``."""
+        self._between(columns, 0.0, upper)
 
-    def _between(self, columns: Ints, least: float, most: float) -> None:
+    def _between(self, columns: Ints, lower: float, upper: float) -> None:
         count = len(columns)
         if count:
-            bounds = np.full(count, least), np.full(count, most)
+            bounds = np.full(count, lower), np.full(count, upper)
             self._highs.changeColsBounds(count, columns.astype(np.int32), *bounds)
 
 

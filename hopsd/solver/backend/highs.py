@@ -25,10 +25,10 @@ def solve(
     """Solve a model with HiGHS; same contract as :func:`hopsd.solver.backend.cbc.solve`."""
     if seconds <= 0:
         return Answer()
-    now = monotonic()
+    start_time = monotonic()
     with child.Child("hopsd.solver.backend.highs") as highs:
-        highs.ask((model, start, gap, now + _TOLD_SHARE * seconds, nodes_max))
-        record = next(highs.answers(now + seconds), b"")
+        highs.ask((model, start, gap, start_time + _TOLD_SHARE * seconds, nodes_max))
+        record = next(highs.answers(start_time + seconds), b"")
     try:
         bound, *x = np.frombuffer(record)
     except ValueError:  # no answer
@@ -54,8 +54,8 @@ def _ask(
         highs.setSolution(solution)
     highs.run()
     info = highs.getInfo()
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    x = np.array(highs.getSolution().col_value) if found else None
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    x = np.array(highs.getSolution().col_value) if feasible else None
     return Answer(x, -float(info.mip_dual_bound))
 
 

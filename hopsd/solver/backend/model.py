@@ -32,14 +32,14 @@ class Model:
         """Whether ``x``, rounded, is feasible; false if it needs more than slight rounding."""
         if x.shape != self.objective.shape or not np.all(np.isfinite(x)):
             return False
-        whole = np.round(x)
-        used = np.bincount(
-            self.row, self.factor * np.repeat(whole, np.diff(self.start)), len(self.upper)
+        rounded = np.round(x)
+        usage = np.bincount(
+            self.row, self.factor * np.repeat(rounded, np.diff(self.start)), len(self.upper)
         )
         return bool(
-            np.all(np.abs(x - whole) <= _WHOLE)
-            and np.all((whole >= 0.0) & (whole <= self.bound))
-            and np.all(used <= self.upper * (1 + _ROUNDING) + _ROUNDING)
+            np.all(np.abs(x - rounded) <= _WHOLE)
+            and np.all((rounded >= 0.0) & (rounded <= self.bound))
+            and np.all(usage <= self.upper * (1 + _ROUNDING) + _ROUNDING)
         )
 
 
@@ -71,13 +71,13 @@ def model(program: Program, columns: Ints, capacity: Ints, *, as_written: bool =
     jobs = configurations.jobs
     row[heads], row[~heads] = job, jobs + server_row[:, :kinds].ravel()
     factor[~heads] = amount[:, :kinds].ravel()
-    used = factor > 0.0
-    rows, row = np.unique(row[used], return_inverse=True)
+    nonzero = factor > 0.0
+    rows, row = np.unique(row[nonzero], return_inverse=True)
     limits = np.concatenate([np.ones(jobs), np.tile(capacity * unit, kinds)])
-    start = np.concatenate([[0], np.cumsum(used)])[start]
+    start = np.concatenate([[0], np.cumsum(nonzero)])[start]
     value = program.value[columns]
     scale = float(value.max(initial=0.0)) or 1.0
-    return Model(value / scale, start, row, factor[used], limits[rows], np.ones(len(columns)))
+    return Model(value / scale, start, row, factor[nonzero], limits[rows], np.ones(len(columns)))
 
 
 def _entries(program: Program, columns: Ints) -> tuple[Ints, Ints]:
@@ -95,5 +95,5 @@ def chosen_columns(columns: Ints, answer: Answer) -> Ints | None:
     """The columns chosen in the answer; None where there is no solution."""
     if answer.x is None:
         return None
-    chosen: Ints = columns[np.round(answer.x) == 1.0]
-    return chosen
+    selection: Ints = columns[np.round(answer.x) == 1.0]
+    return selection

@@ -56,16 +56,16 @@ class Simplex:
         basis.col_status = [self._column.get(c, status.kLower) for c in columns]
         basis.row_status = [self._row.get(r, status.kBasic) for r in rows]
         # Any other number of basic ones than of rows is no basis.
-        whole = (basis.col_status + basis.row_status).count(status.kBasic) == len(rows)
+        is_basis = (basis.col_status + basis.row_status).count(status.kBasic) == len(rows)
         give_up = monotonic() + seconds
-        highs = _run(highspy, lp, basis if whole else None, seconds)
+        highs = _run(highspy, lp, basis if is_basis else None, seconds)
         if highs.getModelStatus() == highspy.HighsModelStatus.kUnknown:
             highs = _run(highspy, lp, None, give_up - monotonic())
-        ended = highs.getModelStatus()
-        if ended == highspy.HighsModelStatus.kInfeasible:
+        model_status = highs.getModelStatus()
+        if model_status == highspy.HighsModelStatus.kInfeasible:
             return None
-        if ended != highspy.HighsModelStatus.kOptimal:
-            raise SolverError(f"the linear program was not solved: {ended}")
+        if model_status != highspy.HighsModelStatus.kOptimal:
+            raise SolverError(f"the linear program was not solved: {model_status}")
         basis, solution = highs.getBasis(), highs.getSolution()
         self._column |= dict(zip(columns, basis.col_status, strict=True))
         self._row |= dict(zip(rows, basis.row_status, strict=True))

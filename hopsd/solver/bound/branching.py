@@ -56,18 +56,18 @@ def bound_by_branching(
     if prices.bound <= target or program.configurations.segments is not None:
         return prices.bound
     order = count()
-    whole = np.arange(len(program.value))
-    root = _Case((), whole, prices.row, prices.bound, prices.bound)
+    all_columns = np.arange(len(program.value))
+    root = _Case((), all_columns, prices.row, prices.bound, prices.bound)
     open_cases = [(-prices.bound, next(order), root)]
     while open_cases and effort > 0 and monotonic() < give_up:
         divided = _divide(program, open_cases[0][2], target)
         if divided is None:
             break
         _, _, case = heapq.heappop(open_cases)
-        columns, others = divided
-        effort -= len(case.columns) + _STEPS * len(columns) * (_OVERHEAD + len(others))
+        columns, other_columns = divided
+        effort -= len(case.columns) + _STEPS * len(columns) * (_OVERHEAD + len(other_columns))
         for column in columns.tolist():
-            part = _part(program, case, others, column, target, give_up)
+            part = _part(program, case, other_columns, column, target, give_up)
             if part.bound > target:
                 heapq.heappush(open_cases, (-part.bound, next(order), part))
     highest = open_cases[0][2].bound if open_cases else target
@@ -85,28 +85,28 @@ def _divide(program: Program, case: _Case, target: float) -> tuple[Ints, Ints] |
     job = np.searchsorted(program.configurations.start, case.columns, side="right") - 1
     best = np.zeros(program.configurations.jobs)
     np.maximum.at(best, job, profit)
-    near = best[job] - profit <= distance
-    places = np.bincount(job[near], minlength=len(best))
+    is_near = best[job] - profit <= distance
+    places = np.bincount(job[is_near], minlength=len(best))
     # Unplaced, such a job loses its whole profit: every plan above the target places it.
-    able = (best > distance) & (places > 0) & (places <= _PLACES_MAX)
-    if not able.any():
+    dividable = (best > distance) & (places > 0) & (places <= _PLACES_MAX)
+    if not dividable.any():
         return None
-    divided = int(np.argmax(np.where(able, best, -np.inf)))
-    return case.columns[near & (job == divided)], case.columns[near & (job != divided)]
+    divided = int(np.argmax(np.where(dividable, best, -np.inf)))
+    return case.columns[is_near & (job == divided)], case.columns[is_near & (job != divided)]
 
 
 def _part(
-    program: Program, case: _Case, others: Ints, column: int, target: float, give_up: float
+    program: Program, case: _Case, open_columns: Ints, column: int, target: float, give_up: float
 ) -> _Case:
     """``case`` with one more job placed; its bound is no higher."""
-    placed = (*case.placed, column)
-    rest = _rest(program, placed)
-    if np.any(rest.capacity < 0):
-        return replace(case, placed=placed, bound=-np.inf)
-    columns = others[program.fits(rest.capacity)[others]]
-    fixed = float(program.value[list(placed)].sum())
-    row, bound = descend_over(rest, columns, case.row, target - fixed, _STEPS, give_up)
-    return _Case(placed, columns, row, fixed + bound, min(case.bound, fixed + bound))
+    fixed_columns = (*case.placed, column)
+    remaining_program = _rest(program, fixed_columns)
+    if np.any(remaining_program.capacity < 0):
+        return replace(case, placed=fixed_columns, bound=-np.inf)
+    columns = open_columns[program.fits(remaining_program.capacity)[open_columns]]
+    fixed = float(program.value[list(fixed_columns)].sum())
+    row, bound = descend_over(remaining_program, columns, case.row, target - fixed, _STEPS, give_up)
+    return _Case(fixed_columns, columns, row, fixed + bound, min(case.bound, fixed + bound))
 
 
 def _rest(program: Program, placed: tuple[int, ...]) -> Program:

@@ -56,34 +56,34 @@ class CliqueFinder:
 
         After ``give_up`` (monotonic seconds) those found until then.
         """
-        held = np.flatnonzero(x > 1e-6)
-        if len(held) > _HELD_MAX:
-            held = np.sort(held[np.argsort(-x[held], kind="stable")[:_HELD_MAX]])
-        if not len(held):
+        support = np.flatnonzero(x > 1e-6)
+        if len(support) > _HELD_MAX:
+            support = np.sort(support[np.argsort(-x[support], kind="stable")[:_HELD_MAX]])
+        if not len(support):
             return []
-        exclude = self._excluding(columns[held])
+        exclude = self._excluding(columns[support])
         likely = np.bincount(self._shape[columns], minlength=len(self._conflicts)).astype(float)
-        times = np.zeros(len(held), dtype=np.int64)
-        found: list[Clique] = []
-        for members in _violated(exclude, x[held], self._rng, give_up):
-            if len(found) == _NEW or monotonic() > give_up:
+        times = np.zeros(len(support), dtype=np.int64)
+        cliques: list[Clique] = []
+        for members in _violated(exclude, x[support], self._rng, give_up):
+            if len(cliques) == _NEW or monotonic() > give_up:
                 break
             if times[members].max() >= _SHARED:
                 continue
-            clique = self._lifted(columns[held[members]], likely)
+            clique = self._lifted(columns[support[members]], likely)
             key = clique.items.tobytes(), clique.columns.tobytes()
             if key not in self._known:
                 self._known.add(key)
-                found.append(clique)
+                cliques.append(clique)
                 times[members] += 1
-        return found
+        return cliques
 
     def _excluding(self, columns: Ints) -> Bools:
         """Which of ``columns`` exclude which, (n, n); none excludes itself."""
-        shapes, which = np.unique(self._shape[columns], return_inverse=True)
+        shapes, shape_index = np.unique(self._shape[columns], return_inverse=True)
         job = self._program.configurations.jobs_of(columns)
         of_shapes = np.stack([self._conflicts.of(s)[shapes] for s in shapes.tolist()])
-        exclude: Bools = of_shapes[np.ix_(which, which)] | (job[:, None] == job)
+        exclude: Bools = of_shapes[np.ix_(shape_index, shape_index)] | (job[:, None] == job)
         np.fill_diagonal(exclude, val=False)
         return exclude
 
@@ -96,21 +96,27 @@ class CliqueFinder:
         # Two jobs could take the same item, unless it excludes itself.
         common = conflicts.itself[shape] & (np.bincount(job)[job] == 1)
         items = np.unique(shape[common]).tolist()
-        own = {j: members[(job == j) & ~common] for j in np.unique(job[~common]).tolist()}
-        for j in own:
-            others = [self._shape[taken] for other, taken in own.items() if other != j]
-            able = conflicts.with_all({*items, *np.concatenate([shape[:0], *others]).tolist()})
+        columns_by_job = {
+            j: members[(job == j) & ~common] for j in np.unique(job[~common]).tolist()
+        }
+        for j in columns_by_job:
+            other_shapes = [
+                self._shape[taken] for other, taken in columns_by_job.items() if other != j
+            ]
+            compatible = conflicts.with_all(
+                {*items, *np.concatenate([shape[:0], *other_shapes]).tolist()}
+            )
             every = np.arange(start[j], start[j + 1])
-            own[j] = every[able[self._shape[every]]]
-        columns = np.sort(np.concatenate([members[:0], *own.values()]))
-        able = conflicts.itself & conflicts.with_all({*items, *self._shape[columns].tolist()})
-        able[items] = False
-        more = np.flatnonzero(able & (likely > 0.0))
-        more = more[np.argsort(-likely[more], kind="stable")]
-        while len(items) < _ITEMS_MAX and len(more):
-            item, more = int(more[0]), more[1:]
+            columns_by_job[j] = every[compatible[self._shape[every]]]
+        columns = np.sort(np.concatenate([members[:0], *columns_by_job.values()]))
+        compatible = conflicts.itself & conflicts.with_all({*items, *self._shape[columns].tolist()})
+        compatible[items] = False
+        candidates = np.flatnonzero(compatible & (likely > 0.0))
+        candidates = candidates[np.argsort(-likely[candidates], kind="stable")]
+        while len(items) < _ITEMS_MAX and len(candidates):
+            item, candidates = int(candidates[0]), candidates[1:]
             items.append(item)
-            more = more[conflicts.of(item)[more]]
+            candidates = candidates[conflicts.of(item)[candidates]]
         inside = np.zeros(len(conflicts), dtype=np.bool_)
         inside[items] = True
         return Clique(np.flatnonzero(inside), columns[~inside[self._shape[columns]]])
@@ -122,7 +128,7 @@ def _violated(
     """Cliques of a graph (n, n) with a weight ``x`` (n,) above 1, greedily grown from every vertex,
     the heaviest first.
     """
-    found: dict[bytes, tuple[float, Ints]] = {}
+    cliques: dict[bytes, tuple[float, Ints]] = {}
     for number in range(_TRIES):
         worth = x if number == 0 else x * (_JITTER + rng.random(len(x)))
         for first in range(0, len(x), _AT_ONCE):
@@ -130,19 +136,19 @@ def _violated(
                 break
             inside = _grown(exclude, worth, np.arange(first, min(first + _AT_ONCE, len(x))))
             for row in inside[inside @ x > 1 + _VIOLATED]:
-                found[row.tobytes()] = float(x[row].sum()), np.flatnonzero(row)
-    for _, members in sorted(found.values(), key=lambda clique: -clique[0]):
+                cliques[row.tobytes()] = float(x[row].sum()), np.flatnonzero(row)
+    for _, members in sorted(cliques.values(), key=lambda clique: -clique[0]):
         yield members
 
 
 def _grown(exclude: Bools, worth: Floats, seeds: Ints) -> Bools:
     """A clique from each of some vertices, the worthiest vertex added first: (seeds, n)."""
-    inside, able = np.zeros((len(seeds), len(worth)), dtype=np.bool_), exclude[seeds]
+    inside, compatible = np.zeros((len(seeds), len(worth)), dtype=np.bool_), exclude[seeds]
     inside[np.arange(len(seeds)), seeds] = True
-    while (growing := np.flatnonzero(able.any(axis=1))).size:
-        best = np.argmax(np.where(able[growing], worth, 0.0), axis=1)
+    while (growing := np.flatnonzero(compatible.any(axis=1))).size:
+        best = np.argmax(np.where(compatible[growing], worth, 0.0), axis=1)
         inside[growing, best] = True
-        able[growing] &= exclude[best]
+        compatible[growing] &= exclude[best]
     return inside
 
 
@@ -170,36 +176,36 @@ class _Conflicts:
 
     def of(self, item: int) -> Bools:
         """The items that do not fit beside ``item``, (items,)."""
-        known = self._known.get(item)
-        if known is None:
-            known = np.zeros(self._items, dtype=np.bool_)
+        conflicts = self._known.get(item)
+        if conflicts is None:
+            conflicts = np.zeros(self._items, dtype=np.bool_)
             for row, amount in self._demands.of(item):
                 if amount:
-                    on = slice(self._first[row], self._first[row + 1])
-                    beside = self._amount[on] > self._capacity[row] - amount
-                    known[self._item[on][beside]] = True
+                    entries = slice(self._first[row], self._first[row + 1])
+                    conflicting = self._amount[entries] > self._capacity[row] - amount
+                    conflicts[self._item[entries][conflicting]] = True
             if (len(self._known) + 1) * self._items > _KEPT_MAX:
                 self._known.clear()
-            self._known[item] = known
-        return known
+            self._known[item] = conflicts
+        return conflicts
 
     def with_all(self, items: Iterable[int]) -> Bools:
         """The items that fit beside none of ``items``, (items,)."""
-        all_ = np.ones(self._items, dtype=np.bool_)
+        common = np.ones(self._items, dtype=np.bool_)
         for item in items:
-            all_ &= self.of(item)
-        return all_
+            common &= self.of(item)
+        return common
 
 
 def costs(cliques: Sequence[Clique], prices: Floats, items: int) -> tuple[Floats, ColumnCosts]:
     """The costs at ``prices`` (cliques,): of every item, (items,), and of columns besides."""
-    item, columns, each = np.zeros(items), [NONE], [np.zeros(0)]
+    item, columns, column_prices = np.zeros(items), [NONE], [np.zeros(0)]
     for clique, price in zip(cliques, prices.tolist(), strict=True):
         if price > 0.0:
             item[clique.items] += price
             columns.append(clique.columns)
-            each.append(np.full(len(clique.columns), price))
-    return item, ColumnCosts.of(np.concatenate(columns), np.concatenate(each))
+            column_prices.append(np.full(len(clique.columns), price))
+    return item, ColumnCosts.of(np.concatenate(columns), np.concatenate(column_prices))
 
 
 def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple[Ints, Ints]:
@@ -210,11 +216,11 @@ def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple
     items, of_item = _joined([clique.items for clique in cliques])
     lengths = first[items + 1] - first[items]
     of_items = by_shape[np.repeat(first[items], lengths) + ramp(lengths)]
-    own, of_own = _joined([clique.columns for clique in cliques])
-    at = np.searchsorted(columns, own)
-    there = np.append(columns, -1)[at] == own
-    holder = np.concatenate([of_items, at[there]])
-    which = np.concatenate([np.repeat(of_item, lengths), of_own[there]])
+    clique_columns, of_own = _joined([clique.columns for clique in cliques])
+    position = np.searchsorted(columns, clique_columns)
+    is_listed = np.append(columns, -1)[position] == clique_columns
+    holder = np.concatenate([of_items, position[is_listed]])
+    which = np.concatenate([np.repeat(of_item, lengths), of_own[is_listed]])
     order = np.argsort(which, kind="stable")
     return holder[order], which[order]
 

@@ -43,14 +43,14 @@ def column_groups(program: Program) -> ColumnGroups:
     kind = np.unique(np.stack([pool, size, servers]), axis=1, return_inverse=True)[1].ravel()
     values = segment_values(program)
     if values is not None:
-        own = values.segments
+        segments = values.segments
         return ColumnGroups(
-            own.start[:-1],
-            own.start[1:],
-            own.job,
-            pool[own.item],
-            size[own.item],
-            servers[own.item],
+            segments.start[:-1],
+            segments.start[1:],
+            segments.job,
+            pool[segments.item],
+            size[segments.item],
+            servers[segments.item],
             values.most(),
             values.mean(),
         )

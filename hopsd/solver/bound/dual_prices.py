@@ -105,20 +105,20 @@ def _prices_of_sample(
     """
     jobs, log_weight = program.configurations.jobs, program.log_weight()
     every = max(1, jobs // size)
-    chosen = np.zeros(jobs, dtype=np.bool_)
-    chosen[np.argsort(-log_weight, kind="stable")[every // 2 :: every]] = True
-    sample, to = of_jobs(program, chosen), _alike(program)
-    share = float(np.count_nonzero(chosen)) / jobs
-    tied = rows.tied(to, share)
-    count = np.bincount(to)
-    first = np.stack([np.bincount(to, own) / count for own in start]).ravel()
-    whole = prices_at(program, rows, start.ravel()).bound
-    if not whole:
+    in_sample = np.zeros(jobs, dtype=np.bool_)
+    in_sample[np.argsort(-log_weight, kind="stable")[every // 2 :: every]] = True
+    sample, group = of_jobs(program, in_sample), _alike(program)
+    share = float(np.count_nonzero(in_sample)) / jobs
+    tied = rows.tied(group, share)
+    count = np.bincount(group)
+    first = np.stack([np.bincount(group, own) / count for own in start]).ravel()
+    full_bound = prices_at(program, rows, start.ravel()).bound
+    if not full_bound:
         return start.ravel()
-    worth = prices_at(sample, tied, first).bound / whole
-    found = _descend_in_rounds(sample, tied, first, worth * floor, give_up, _LONG)
-    near: Floats = found.row.reshape(KINDS, -1)[:, to].ravel()
-    return near
+    worth = prices_at(sample, tied, first).bound / full_bound
+    sample_prices = _descend_in_rounds(sample, tied, first, worth * floor, give_up, _LONG)
+    averaged: Floats = sample_prices.row.reshape(KINDS, -1)[:, group].ravel()
+    return averaged
 
 
 def _alike(program: Program) -> Ints:
@@ -131,13 +131,13 @@ def _alike(program: Program) -> Ints:
     order = np.lexsort((columns.speed, kind))
     heads = np.flatnonzero(np.append(True, np.diff(kind[order]) != 0))
     lengths = np.diff(np.append(heads, servers))
-    together = np.repeat(np.maximum(1, lengths // _ALIKE), lengths)
-    rank = ramp(lengths) // together
+    group_size = np.repeat(np.maximum(1, lengths // _ALIKE), lengths)
+    rank = ramp(lengths) // group_size
     new = np.append(True, (np.diff(kind[order]) != 0) | (np.diff(rank) != 0))
-    to = np.arange(len(program.capacity))
-    to[order] = np.cumsum(new) - 1
-    to[servers:] += int(to[:servers].max(initial=-1)) + 1 - servers
-    return to
+    group = np.arange(len(program.capacity))
+    group[order] = np.cumsum(new) - 1
+    group[servers:] += int(group[:servers].max(initial=-1)) + 1 - servers
+    return group
 
 
 def descend_over(
@@ -215,37 +215,39 @@ def _descend_in_rounds(
             row = np.mean(steps[len(steps) // 2 :], axis=0)
         else:
             row = _descend(dual, at.row, floor, rounds.steps, give_up, pace)
-        at, before = prices_at(program, rows, row), best.bound
+        at, previous_bound = prices_at(program, rows, row), best.bound
         best = min(best, at, key=lambda prices: prices.bound)
-        settled = abs(at.bound - before) <= _SETTLED * before
-        if settled and number >= _ROUNDS_MIN and not rounds.from_best:
+        converged = abs(at.bound - previous_bound) <= _SETTLED * previous_bound
+        if converged and number >= _ROUNDS_MIN and not rounds.from_best:
             break
     return best
 
 
-def _near_best(program: Program, at: Prices, rng: np.random.Generator) -> Ints:
+def _near_best(program: Program, prices: Prices, rng: np.random.Generator) -> Ints:
     """The columns within 5 % of each job's best; of many, an evenly spaced sample, within 2 % if
     most jobs have many.
     """
     columns = program.configurations
-    near = at.sample(program, _NEAR, _ACTIVE_PER_JOB, rng)
-    if columns.segments is not None and len(near) > _ACTIVE_PER_JOB * np.count_nonzero(at.job):
-        near = at.sample(program, _NEAR_OF_MANY, _ACTIVE_PER_JOB, rng)
-    bounds = np.searchsorted(near, columns.start)
+    columns_near = prices.sample(program, _NEAR, _ACTIVE_PER_JOB, rng)
+    if columns.segments is not None and len(columns_near) > _ACTIVE_PER_JOB * np.count_nonzero(
+        prices.job
+    ):
+        columns_near = prices.sample(program, _NEAR_OF_MANY, _ACTIVE_PER_JOB, rng)
+    bounds = np.searchsorted(columns_near, columns.start)
     count = np.diff(bounds)
     stride = np.maximum(1, count // _ACTIVE_PER_JOB)
     offset = rng.integers(0, stride)
     rank = ramp(count) + np.repeat(offset, count)
-    some: Ints = near[rank % np.repeat(stride, count) == 0]
-    return some
+    sample: Ints = columns_near[rank % np.repeat(stride, count) == 0]
+    return sample
 
 
 def _descend(
     dual: _Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float = 1.0
 ) -> Floats:
     """The best of some steps."""
-    taken = _steps(dual, start, floor, steps, give_up, pace)
-    return min(taken, key=lambda step: step[0], default=(np.inf, start))[1]
+    steps_taken = _steps(dual, start, floor, steps, give_up, pace)
+    return min(steps_taken, key=lambda step: step[0], default=(np.inf, start))[1]
 
 
 def _steps(
@@ -254,28 +256,28 @@ def _steps(
     """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while: the
     bounds and prices on the way.
     """
-    best, at, stalled = np.inf, start, 0
+    best, prices, stalled = np.inf, start, 0
     direction = np.zeros(len(start))
     for _ in range(steps):
-        bound, slope = dual(at)
-        yield bound, at
+        bound, slope = dual(prices)
+        yield bound, prices
         stalled = 0 if bound < best - _PROGRESS * abs(bound) else stalled + 1
         best = min(best, bound)
         if stalled >= _STALL:
             pace, stalled = pace * _SHRINK, 0
         direction = slope + _KEPT * direction
-        np.putmask(direction, (at <= 0.0) & (direction > 0.0), 0.0)
+        np.putmask(direction, (prices <= 0.0) & (direction > 0.0), 0.0)
         square = _dot(direction, direction)
         if square == 0.0 or bound <= floor or monotonic() > give_up:
             break
-        at = np.maximum(0.0, at - pace * (bound - floor) / square * direction)
+        prices = np.maximum(0.0, prices - pace * (bound - floor) / square * direction)
 
 
-def _dot(one: Floats, other: Floats) -> float:
+def _dot(left_vector: Floats, right_vector: Floats) -> float:
     """The scalar product. BLAS divides long ones among threads, which wait for each other longer
     than they work, and its sums depend on their number.
     """
-    return float(np.einsum("i,i", one, other))
+    return float(np.einsum("i,i", left_vector, right_vector))
 
 
 def _by_type(program: Program, parts: ColumnGroups) -> _Dual:
@@ -288,17 +290,23 @@ def _by_type(program: Program, parts: ColumnGroups) -> _Dual:
     def dual(prices: Floats) -> tuple[float, Floats]:
         profit = parts.best - prices[parts.pool] * parts.size
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
-        taken = _first_of(job, (profit >= best[job]).nonzero()[0])
-        used = np.bincount(parts.pool[taken], weights=parts.size[taken], minlength=len(gpus))
-        return float(best.sum()) + _dot(prices, gpus), np.subtract(gpus, used)
+        best_groups = _first_of(job, (profit >= best[job]).nonzero()[0])
+        gpus_taken = np.bincount(
+            parts.pool[best_groups], weights=parts.size[best_groups], minlength=len(gpus)
+        )
+        return float(best.sum()) + _dot(prices, gpus), np.subtract(gpus, gpus_taken)
 
     return dual
 
 
 def _first_of(job: Ints, columns: Ints) -> Ints:
     """The first of ``columns`` (sorted by job) of each job."""
-    own = job[columns]
-    return columns[np.append(True, own[1:] != own[:-1])] if len(columns) else columns
+    job_of_column = job[columns]
+    return (
+        columns[np.append(True, job_of_column[1:] != job_of_column[:-1])]
+        if len(columns)
+        else columns
+    )
 
 
 def _by_row(program: Program, rows: CapacityRows, active: Ints) -> _Dual:
@@ -309,25 +317,25 @@ def _by_row(program: Program, rows: CapacityRows, active: Ints) -> _Dual:
     start = np.searchsorted(active, program.configurations.start)
     value, count = program.value[active], len(active)
     items = program.items(active)
-    there = np.zeros(len(rows.start) - 1, dtype=np.bool_)
-    there[items] = True
-    own = SomeItems(rows, np.flatnonzero(there))
+    is_used = np.zeros(len(rows.start) - 1, dtype=np.bool_)
+    is_used[items] = True
+    item_rows = SomeItems(rows, np.flatnonzero(is_used))
     kinds = 1 if program.configurations.share is None else 2
-    mine = (np.cumsum(there) - 1)[items].reshape(kinds, count)
+    item_index = (np.cumsum(is_used) - 1)[items].reshape(kinds, count)
     lengths = np.diff(start)[np.diff(start) > 0]
     job, first = np.repeat(np.arange(len(lengths)), lengths), start[:-1][np.diff(start) > 0]
 
     def dual(prices: Floats) -> tuple[float, Floats]:
-        cost = own.cost(prices)
-        profit = value - cost[mine[0]]
-        for shares in mine[1:]:
+        cost = item_rows.cost(prices)
+        profit = value - cost[item_index[0]]
+        for shares in item_index[1:]:
             profit -= cost[shares]
         best = np.maximum(np.maximum.reduceat(profit, first), 0.0)
-        near = best - 1e-9 * best.max(initial=0.0)
-        taken = (profit >= np.repeat(near, lengths)).nonzero()[0]
-        takers = job[taken]
+        tied = best - 1e-9 * best.max(initial=0.0)
+        tied_columns = (profit >= np.repeat(tied, lengths)).nonzero()[0]
+        takers = job[tied_columns]
         share = 1.0 / np.bincount(takers)[takers]
-        used = own.used(mine[:, taken].ravel(), np.tile(share, len(mine)))
-        return float(best.sum()) + _dot(prices, rows.limit), np.subtract(rows.limit, used)
+        usage = item_rows.used(item_index[:, tied_columns].ravel(), np.tile(share, len(item_index)))
+        return float(best.sum()) + _dot(prices, rows.limit), np.subtract(rows.limit, usage)
 
     return dual

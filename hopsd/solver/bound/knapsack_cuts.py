@@ -44,17 +44,28 @@ class ServerParts:
         resource = _rank(server, servers)
         width = int(resource.max(initial=0)) + 1
         items = np.repeat(np.arange(len(demands)), np.diff(demands.start))
-        own = np.flatnonzero(server[demands.row] >= 0)
-        key, entry = np.unique(items[own] * servers + server[demands.row[own]], return_inverse=True)
+        server_entries = np.flatnonzero(server[demands.row] >= 0)
+        key, entry = np.unique(
+            items[server_entries] * servers + server[demands.row[server_entries]],
+            return_inverse=True,
+        )
         weight = np.zeros((len(key), width), dtype=np.int64)
-        np.add.at(weight, (entry.ravel(), resource[demands.row[own]]), demands.amount[own])
+        np.add.at(
+            weight,
+            (entry.ravel(), resource[demands.row[server_entries]]),
+            demands.amount[server_entries],
+        )
         capacity = np.zeros((servers, width), dtype=np.int64)
-        held = np.flatnonzero(server >= 0)
-        capacity[server[held], resource[held]] = program.capacity[held]
+        server_rows = np.flatnonzero(server >= 0)
+        capacity[server[server_rows], resource[server_rows]] = program.capacity[server_rows]
         kinds, kind = np.unique(weight, axis=0, return_inverse=True)
-        known, part = np.unique((key % servers) * len(kinds) + kind.ravel(), return_inverse=True)
+        part_keys, part = np.unique(
+            (key % servers) * len(kinds) + kind.ravel(), return_inverse=True
+        )
         number = len(kinds) or 1
-        return cls(known // number, known % number, kinds, capacity, key // servers, part.ravel())
+        return cls(
+            part_keys // number, part_keys % number, kinds, capacity, key // servers, part.ravel()
+        )
 
     def entries(self, items: Ints) -> tuple[Ints, Ints]:
         """Which of ``items`` (by position) has which part: (entries,) each."""
@@ -109,26 +120,26 @@ class Cuts:
         return cls(np.zeros(0, dtype=np.int64), np.zeros((0, kinds)), np.zeros(0))
 
 
-def patterns(weight: Ints, capacity: Ints, most: int) -> Ints | None:
+def patterns(weight: Ints, capacity: Ints, limit: int) -> Ints | None:
     """Every choice of whole kinds within ``capacity`` (resources,), as counts (patterns, kinds).
 
-    ``weight`` (kinds, resources), each with a GPU at least. None if they are more than ``most``.
+    ``weight`` (kinds, resources), each with a GPU at least. None if they are more than ``limit``.
     """
     kinds = len(weight)
     counts = [np.zeros((1, kinds), dtype=np.int64)]
-    last, left = np.zeros(1, dtype=np.int64), capacity[None, :]
+    last, free = np.zeros(1, dtype=np.int64), capacity[None, :]
     while len(last):
-        own = kinds - last
-        parent = np.repeat(np.arange(len(last)), own)
-        kind = np.repeat(last, own) + ramp(own)
-        rest = left[parent] - weight[kind]
-        fits = np.flatnonzero((rest >= 0).all(axis=1))
-        if sum(map(len, counts)) + len(fits) > most:
+        children = kinds - last
+        parent = np.repeat(np.arange(len(last)), children)
+        kind = np.repeat(last, children) + ramp(children)
+        child_free = free[parent] - weight[kind]
+        fits = np.flatnonzero((child_free >= 0).all(axis=1))
+        if sum(map(len, counts)) + len(fits) > limit:
             return None
-        more = counts[-1][parent[fits]]
-        more[np.arange(len(fits)), kind[fits]] += 1
-        counts.append(more)
-        last, left = kind[fits], rest[fits]
+        child_counts = counts[-1][parent[fits]]
+        child_counts[np.arange(len(fits)), kind[fits]] += 1
+        counts.append(child_counts)
+        last, free = kind[fits], child_free[fits]
     return np.concatenate(counts)
 
 
@@ -141,6 +152,6 @@ def factors(values: Floats, weights: Ints, kinds: Ints) -> Floats:
     best = np.zeros(len(kinds))
     order = np.argsort(-values, kind="stable")
     inside = (weights[order][:, None, :] <= kinds[None, :, :]).all(axis=2)
-    found = inside.any(axis=0)
-    best[found] = values[order][inside.argmax(axis=0)[found]]
+    has_pattern = inside.any(axis=0)
+    best[has_pattern] = values[order][inside.argmax(axis=0)[has_pattern]]
     return best

@@ -24,8 +24,11 @@ class ColumnCosts:
     @classmethod
     def of(cls, columns: Ints, cost: Floats) -> ColumnCosts:
         """Costs of ``columns`` in any order; those of the same column add up."""
-        own, which = np.unique(columns, return_inverse=True)
-        return cls(own, np.bincount(which.ravel(), cost, len(own)).astype(np.float64))
+        distinct_columns, index = np.unique(columns, return_inverse=True)
+        return cls(
+            distinct_columns,
+            np.bincount(index.ravel(), cost, len(distinct_columns)).astype(np.float64),
+        )
 
     def between(self, other: ColumnCosts, share: float) -> ColumnCosts:
         """The costs at a ``share`` of the way to the others."""
@@ -38,8 +41,8 @@ class ColumnCosts:
             first, last = np.searchsorted(self.columns, [which.start, which.stop])
             profit[self.columns[first:last] - which.start] -= self.cost[first:last]
         elif len(self.columns):
-            at = np.minimum(np.searchsorted(self.columns, which), len(self.columns) - 1)
-            profit -= np.where(self.columns[at] == which, self.cost[at], 0.0)
+            position = np.minimum(np.searchsorted(self.columns, which), len(self.columns) - 1)
+            profit -= np.where(self.columns[position] == which, self.cost[position], 0.0)
 
 
 FREE = ColumnCosts(NONE, np.zeros(0))
@@ -77,42 +80,42 @@ class ItemPrices:
             yield from self._near_in_segments(program, values, absolute, relative)
             return
         for first, last in program.configurations.slices():
-            own = slice(first, last)
+            job_slice = slice(first, last)
             best = self.job[program.configurations.jobs_between(first, last)]
-            loss = best - self.profit(program, own)
-            yield first + np.flatnonzero(loss <= absolute + relative * program.value[own])
+            loss = best - self.profit(program, job_slice)
+            yield first + np.flatnonzero(loss <= absolute + relative * program.value[job_slice])
 
     def _near_in_segments(
         self, program: Program, values: SegmentValues, absolute: float, relative: float
     ) -> Iterator[Ints]:
         """:meth:`near`, computed only for segments whose best column could be near."""
-        own = values.segments
-        loss = self.job[own.job] - best_of_segments(program, values, self.item)[0]
-        able = np.flatnonzero(loss <= absolute + relative * values.most())
-        for part in own.in_parts(able, SLICE):
-            columns = own.columns_of(part)
-            near = self.loss(program, columns) <= absolute + relative * program.value[columns]
-            yield columns[near]
+        segments = values.segments
+        loss = self.job[segments.job] - best_of_segments(program, values, self.item)[0]
+        candidates = np.flatnonzero(loss <= absolute + relative * values.most())
+        for part in segments.in_parts(candidates, SLICE):
+            columns = segments.columns_of(part)
+            is_near = self.loss(program, columns) <= absolute + relative * program.value[columns]
+            yield columns[is_near]
 
     def sample(
-        self, program: Program, relative: float, most: int, rng: np.random.Generator
+        self, program: Program, relative: float, per_block: int, rng: np.random.Generator
     ) -> Ints:
         """Some of the columns that lose at most ``relative * value``, sorted: of one job with one
-        block of shapes the best and about ``most`` others, or all if there are fewer.
+        block of shapes the best and about ``per_block`` others, or all if there are fewer.
         """
         values = segment_values(program)
         if values is None:
             return np.concatenate([NONE, *self.near(program, relative=relative)])
         own = values.segments
         profit, best = best_of_segments(program, values, self.item)
-        able = self.job[own.job] - profit <= relative * values.most()
-        found = [best[able]]
+        is_near = self.job[own.job] - profit <= relative * values.most()
+        columns = [best[is_near]]
         for block in own.blocks:
-            segments = block.segments[able[block.segments]]
-            for few in range(0, len(segments), max(1, SLICE // most)):
-                part = segments[few : few + max(1, SLICE // most)]
-                found.append(self._sample_of_block(values, block, part, relative, most, rng))
-        return distinct(*found)
+            segments = block.segments[is_near[block.segments]]
+            for few in range(0, len(segments), max(1, SLICE // per_block)):
+                part = segments[few : few + max(1, SLICE // per_block)]
+                columns.append(self._sample_of_block(values, block, part, relative, per_block, rng))
+        return distinct(*columns)
 
     def _sample_of_block(
         self,
@@ -120,22 +123,24 @@ class ItemPrices:
         block: Block,
         segments: Ints,
         relative: float,
-        most: int,
+        per_block: int,
         rng: np.random.Generator,
     ) -> Ints:
         """:meth:`sample` of some ``segments`` of a block, without jobs' own worth of staying."""
-        own, count = values.segments, len(block.order)
-        step = max(1, count // most)
+        all_segments, count = values.segments, len(block.order)
+        step = max(1, count // per_block)
         first = rng.integers(0, step, len(segments))
         places = (first[:, None] + np.arange(0, count, step)) % count
-        value = own.slowness[own.at[segments[0]] : own.at[segments[0]] + count][places]
+        value = all_segments.slowness[
+            all_segments.at[segments[0]] : all_segments.at[segments[0]] + count
+        ][places]
         value *= values.factor[segments][:, None]
         cost = self.item[block.item : block.item + count][places]
-        if own.share is not None:
-            cost += self.item[own.share[segments]][:, None]
-        loss = self.job[own.job[segments]][:, None] - value + cost
-        found: Ints = (own.start[segments][:, None] + places)[loss <= relative * value]
-        return found
+        if all_segments.share is not None:
+            cost += self.item[all_segments.share[segments]][:, None]
+        loss = self.job[all_segments.job[segments]][:, None] - value + cost
+        columns: Ints = (all_segments.start[segments][:, None] + places)[loss <= relative * value]
+        return columns
 
     def loss(self, program: Program, columns: Ints) -> Floats:
         """How far the profit of some columns is below their jobs' best, >= 0."""
@@ -160,11 +165,11 @@ def best_profits(program: Program, cost: Floats, own: ColumnCosts = FREE) -> Flo
     start = program.configurations.start
     values = segment_values(program)
     if values is not None:
-        found, heads = np.zeros(len(start) - 1), values.segments.of_job()
+        best_profit, heads = np.zeros(len(start) - 1), values.segments.of_job()
         profit, _ = best_of_segments(program, values, cost)
         if len(heads):
-            found[values.segments.job[heads]] = np.maximum.reduceat(profit, heads)
-        return np.maximum(found, 0.0)
+            best_profit[values.segments.job[heads]] = np.maximum.reduceat(profit, heads)
+        return np.maximum(best_profit, 0.0)
     best = np.zeros(len(start) - 1)
     filled = np.flatnonzero(np.diff(start) > 0)
     for first, last in program.configurations.slices():

@@ -50,27 +50,27 @@ class Bound:
     premium: Floats
     table: Sequence[Floats]
 
-    def after(self, step: int, left: Ints, cost: Floats) -> Floats:
-        """Lower bounds (labels,) on the total cost of choices with ``left`` free and ``cost`` after
+    def after(self, step: int, free: Ints, cost: Floats) -> Floats:
+        """Lower bounds (labels,) on the total cost of choices with ``free`` free and ``cost`` after
         ``step``.
 
         Premiums are charged for what is used and refunded for the whole capacity.
         """
-        a, b = left @ self.first, left @ (1 - self.first)
-        found: Floats = cost - left @ self.premium + self.table[step + 1][a, b]
-        return found
+        a, b = free @ self.first, free @ (1 - self.first)
+        lower_bounds: Floats = cost - free @ self.premium + self.table[step + 1][a, b]
+        return lower_bounds
 
 
-def bounds(items: Items, columns: Sequence[Ints], price: Floats, most: int) -> list[Bound]:
-    """Up to ``most`` bounds, as memory allows; ``columns``: each job's, in order, -1 for none."""
-    made: list[Bound] = []
+def bounds(items: Items, columns: Sequence[Ints], price: Floats, count: int) -> list[Bound]:
+    """Up to ``count`` bounds, as memory allows; ``columns``: each job's, in order, -1 for none."""
+    tables: list[Bound] = []
     cells = 0
-    for first in _divisions(price)[:most]:
+    for first in _divisions(price)[:count]:
         states = int(items.capacity @ first + 1) * int(items.capacity @ (1 - first) + 1)
         cells += states * (len(columns) + 1)
         if cells <= CELLS_MAX:
-            made.append(_bound(items, columns, price, first))
-    return made or [_bound(items, columns, price, np.ones(len(price), dtype=np.int64))]
+            tables.append(_bound(items, columns, price, first))
+    return tables or [_bound(items, columns, price, np.ones(len(price), dtype=np.int64))]
 
 
 def _divisions(price: Floats) -> list[Ints]:
@@ -81,7 +81,7 @@ def _divisions(price: Floats) -> list[Ints]:
     rank = np.argsort(order, kind="stable")
     steps = np.argsort(-np.diff(price[order]), kind="stable")
     alone = np.eye(len(price), dtype=np.int64)
-    return [(rank <= at).astype(np.int64) for at in steps] + list(alone)
+    return [(rank <= position).astype(np.int64) for position in steps] + list(alone)
 
 
 def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) -> Bound:
@@ -90,19 +90,21 @@ def _bound(items: Items, columns: Sequence[Ints], price: Floats, first: Ints) ->
     charged = items.cost + premium[items.kind] * items.size
     last = np.zeros((int(items.capacity @ first) + 1, int(items.capacity @ (1 - first)) + 1))
     table = [last]
-    for own in reversed(columns):
-        table.append(_with_one_more(table[-1], own, items, first, charged))
+    for columns_of_job in reversed(columns):
+        table.append(_with_one_more(table[-1], columns_of_job, items, first, charged))
     return Bound(first, premium, table[::-1])
 
 
-def _with_one_more(after: Floats, own: Ints, items: Items, first: Ints, charged: Floats) -> Floats:
+def _with_one_more(
+    following: Floats, columns: Ints, items: Items, first: Ints, charged: Floats
+) -> Floats:
     """The table with one more job; of its columns of equal size in a sum the cheapest counts."""
-    least: dict[tuple[int, int], float] = {}
-    for column in own[own >= 0].tolist():
+    cheapest: dict[tuple[int, int], float] = {}
+    for column in columns[columns >= 0].tolist():
         key = int(first[items.kind[column]]), int(items.size[column])
-        least[key] = min(least.get(key, np.inf), float(charged[column]))
-    best = after.copy() if np.any(own < 0) else np.full_like(after, np.inf)
-    for (in_first, size), cost in least.items():
-        to, of = (best, after) if in_first else (best.T, after.T)
-        np.minimum(to[size:], of[: len(of) - size] + cost, out=to[size:])
+        cheapest[key] = min(cheapest.get(key, np.inf), float(charged[column]))
+    best = following.copy() if np.any(columns < 0) else np.full_like(following, np.inf)
+    for (in_first, size), cost in cheapest.items():
+        target, source = (best, following) if in_first else (best.T, following.T)
+        np.minimum(target[size:], source[: len(source) - size] + cost, out=target[size:])
     return best

@@ -70,12 +70,18 @@ def _least_cost(program: Program, prices: Prices, sets: RackFamily) -> Floats:
     """What a set of servers on at most 1, 2, ... leaves costs at least; ``inf``: there is none."""
     most = int(sets.leaves.max())
     whole = rows_of(program, sets.whole).cost(prices.row)
-    groups = sets.able.by_leaf()
     if sets.parts is not None:
-        return _least_of_uneven(program, prices, sets, whole, groups, most)
-    unit = sets.unit
-    costs = [np.sort(whole[group]).cumsum()[unit - 1 :: unit] for group in groups]
-    return least_of_leaves(costs, sets.groups, most)
+        return _least_of_uneven(program, prices, sets, whole, sets.able.by_leaf(), most)
+    unit, rule, least = sets.unit, sets.rule, np.full(most, inf)
+    for region in sets.able.regions(rule, sets.count):
+        costs = [
+            np.sort(whole[region][group]).cumsum()[unit - 1 :: unit][
+                : rule.units(sets.count, len(group))
+            ]
+            for group in sets.able.only(region).by_leaf()
+        ]
+        np.minimum(least, least_of_leaves(costs, sets.groups, most), out=least)
+    return least
 
 
 def least_of_leaves(costs: list[Floats], groups: int, most: int) -> Floats:

@@ -75,8 +75,8 @@ def _patterns(gpus: int, ends: Iterable[int]) -> Iterator[Pattern]:
     """All ways to fill a server of ``gpus``, without an end and with one of ``ends``."""
     yield from partitions(gpus, gpus)
     for end in ends:
-        for rest in partitions(gpus - end, gpus - end) if end < gpus else ():
-            yield -end, *rest
+        for slots in partitions(gpus - end, gpus - end) if end < gpus else ():
+            yield -end, *slots
 
 
 def classes_of(program: Program) -> tuple[ServerClass, ...]:
@@ -110,12 +110,12 @@ def ends_could_share(
 
 def usual_idle(classes: tuple[ServerClass, ...]) -> dict[int, int]:
     """The most common number of idle GPUs per server, by GPU type."""
-    most: dict[int, ServerClass] = {}
+    largest: dict[int, ServerClass] = {}
     for group in classes:
-        known = most.get(group.pool)
-        if known is None or len(group.servers) >= len(known.servers):
-            most[group.pool] = group
-    return {pool: group.idle for pool, group in most.items()}
+        previous = largest.get(group.pool)
+        if previous is None or len(group.servers) >= len(previous.servers):
+            largest[group.pool] = group
+    return {pool: group.idle for pool, group in largest.items()}
 
 
 def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> ClassProgram | None:
@@ -130,7 +130,7 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
     pool_price = np.array(
         [prices[program.configurations.pool == p].mean() for p in range(max(usual) + 1)]
     )
-    chosen = []
+    groups = []
     for column_group in _promising(parts, pool_price):
         pool, column = int(parts.pool[column_group]), int(parts.first[column_group])
         slots = _slots([gpus for _, gpus in program.gpus_on(column)], usual.get(pool, 0))
@@ -138,7 +138,7 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
             limits = _limits(program, column)
             job, value = int(parts.job[column_group]), float(parts.mean[column_group])
             builder.add_job(job, pool, slots, limits, value)
-            chosen.append(int(column_group))
+            groups.append(int(column_group))
     patterns = [
         (number, pattern)
         for number, group in enumerate(classes)
@@ -146,7 +146,7 @@ def class_program(program: Program, parts: ColumnGroups, prices: Floats) -> Clas
     ]
     for number, pattern in patterns:
         builder.add_pattern(number, pattern)
-    return ClassProgram(builder.model(), np.array(chosen), classes, tuple(patterns))
+    return ClassProgram(builder.model(), np.array(groups), classes, tuple(patterns))
 
 
 def _promising(parts: ColumnGroups, pool_price: Floats) -> Ints:
@@ -166,10 +166,10 @@ def _slots(gpus: Sequence[int], usual: int) -> Counter[int] | None:
     if len(gpus) == 1:
         return Counter(gpus)
     if len(set(gpus)) > 1:
-        rest = sum(gpus) - usual * (len(gpus) - 1)
-        if not 1 <= rest <= usual:
+        end_gpus = sum(gpus) - usual * (len(gpus) - 1)
+        if not 1 <= end_gpus <= usual:
             return None
-        gpus = [usual] * (len(gpus) - 1) + [rest]
+        gpus = [usual] * (len(gpus) - 1) + [end_gpus]
     return Counter(size if size == usual else -size for size in gpus)
 
 
@@ -178,8 +178,8 @@ def _limits(program: Program, column: int) -> list[tuple[int, int, int]]:
     columns = program.configurations
     if columns.share is None:
         return []
-    taken = columns.demands.of(int(columns.share[column]))
-    return [(row, int(program.capacity[row]), amount) for row, amount in taken if amount]
+    amounts = columns.demands.of(int(columns.share[column]))
+    return [(row, int(program.capacity[row]), amount) for row, amount in amounts if amount]
 
 
 class _Builder:
@@ -213,8 +213,8 @@ class _Builder:
         value: float,
     ) -> None:
         self._put(("job", job, 0), 1.0, 1.0)
-        for row, most, taken in limits:
-            self._put(("limit", row, 0), float(most), float(taken))
+        for row, capacity, amount in limits:
+            self._put(("limit", row, 0), float(capacity), float(amount))
         for size, count in slots.items():
             self._put(("slot", pool, size), 0.0, float(count))
         self._end(value, 1.0)
@@ -228,8 +228,8 @@ class _Builder:
 
     def ends(self, pool: int) -> list[int]:
         """The sizes of the ends of spread jobs on one type."""
-        own = (size for row, of, size in self._rows if (row, of) == ("slot", pool))
-        return sorted(-size for size in own if size < 0)
+        sizes = (size for row, row_pool, size in self._rows if (row, row_pool) == ("slot", pool))
+        return sorted(-size for size in sizes if size < 0)
 
     def model(self) -> Model:
         objective = np.array(self._objective)

@@ -44,8 +44,8 @@ def dive_at_prices(program: Program, prices: ItemPrices, give_up: float) -> Ints
 def plan_of(program: Program, columns: Ints, x: Floats) -> Ints | None:
     """The choice of the ``columns`` with an ``x`` of 1, idle GPUs filled; None if infeasible."""
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
-    placed = columns[np.round(x) == 1.0]
-    choice[program.configurations.jobs_of(placed)] = placed
+    columns_in_plan = columns[np.round(x) == 1.0]
+    choice[program.configurations.jobs_of(columns_in_plan)] = columns_in_plan
     return fill_idle(program, choice) if program.feasible(choice) else None
 
 
@@ -53,18 +53,18 @@ def promising(program: Program, prices: ItemPrices) -> tuple[Ints, Bools]:
     """The columns of a dive's LP, sorted, and which of them its solution probably consists of;
     none if the program is too large.
     """
-    none = NONE, np.zeros(0, dtype=np.bool_)
+    empty = NONE, np.zeros(0, dtype=np.bool_)
     knapsacks = program.configurations.short_of_more_than_gpus
-    most = _KNAPSACK_COLUMNS_MAX if knapsacks else COLUMNS_MAX
-    if np.count_nonzero(prices.job) * _PER_JOB_MIN > most:
-        return none
+    columns_max = _KNAPSACK_COLUMNS_MAX if knapsacks else COLUMNS_MAX
+    if np.count_nonzero(prices.job) * _PER_JOB_MIN > columns_max:
+        return empty
     useful = np.concatenate([NONE, *prices.near(program, relative=_LOSS_MAX)])
     job = program.configurations.jobs_of(useful)
-    per_job = min(_PER_JOB, most // max(1, len(np.unique(job))))
+    per_job = min(_PER_JOB, columns_max // max(1, len(np.unique(job))))
     if per_job < _PER_JOB_MIN:
-        return none
+        return empty
     order = np.lexsort((prices.loss(program, useful), job))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.searchsorted(job, job[order])
-    some = rank < per_job
-    return useful[some], rank[some] < _LIKELY
+    in_reach = rank < per_job
+    return useful[in_reach], rank[in_reach] < _LIKELY

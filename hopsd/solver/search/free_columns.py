@@ -27,18 +27,18 @@ class FreeColumns:
         self._program, self._residual, self._cost = program, residual, cost
         self._values = segment_values(program)
         if self._values is not None:
-            own = self._values.segments
+            segments = self._values.segments
             self._most = _most(program, self._values, cost)
-            self._first = np.searchsorted(own.start, program.configurations.start).tolist()
+            self._first = np.searchsorted(segments.start, program.configurations.start).tolist()
 
-    def best(self, job: int, above: float = -np.inf) -> tuple[int, float]:
+    def best(self, job: int, threshold: float = -np.inf) -> tuple[int, float]:
         """The job's best free column, the first of equal ones, and what it is worth; -1 if none is
-        worth more than ``above``.
+        worth more than ``threshold``.
         """
         if self._values is not None:
-            return self._best_by_segment(self._values, job, above)
+            return self._best_by_segment(self._values, job, threshold)
         start = self._program.configurations.start
-        return self._best_of(slice(int(start[job]), int(start[job + 1])), above)
+        return self._best_of(slice(int(start[job]), int(start[job + 1])), threshold)
 
     def _best_by_segment(self, values: SegmentValues, job: int, above: float) -> tuple[int, float]:
         first, end = self._first[job], self._first[job + 1]
@@ -54,24 +54,26 @@ class FreeColumns:
                 found = column, worth
         return found
 
-    def _best_of(self, own: slice, above: float) -> tuple[int, float]:
+    def _best_of(self, columns: slice, threshold: float) -> tuple[int, float]:
         """As :meth:`best`, of some columns that follow each other."""
-        if own.start == own.stop:
-            return -1, above
-        fits = self._residual.fits(own.start, own.stop)
+        if columns.start == columns.stop:
+            return -1, threshold
+        fits = self._residual.fits(columns.start, columns.stop)
         if not fits.any():
-            return -1, above
+            return -1, threshold
         program, cost = self._program, self._cost
-        worth = program.value[own] if cost is None else program.profit(cost, own)
+        worth = program.value[columns] if cost is None else program.profit(cost, columns)
         free = np.where(fits, worth, -np.inf)
         best = int(np.argmax(free))
-        return (own.start + best, float(free[best])) if free[best] > above else (-1, above)
+        return (
+            (columns.start + best, float(free[best])) if free[best] > threshold else (-1, threshold)
+        )
 
 
 def _most(program: Program, values: SegmentValues, cost: Floats | None) -> Floats:
     """At least what any column of each segment is worth, (segments,)."""
     if cost is None:
         return values.most()
-    most, _ = best_of_segments(program, values, cost)
-    most += _ROUNDING * np.abs(most).max(initial=0.0)
-    return most
+    upper_bound, _ = best_of_segments(program, values, cost)
+    upper_bound += _ROUNDING * np.abs(upper_bound).max(initial=0.0)
+    return upper_bound

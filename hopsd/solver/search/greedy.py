@@ -19,15 +19,15 @@ def greedy_by_weight(program: Program) -> Ints:
     return fill_idle(program, np.full(program.configurations.jobs, -1, dtype=np.int64))
 
 
-def greedy_by_prices(program: Program, prices: ItemPrices, held: Ints | None = None) -> Ints:
+def greedy_by_prices(program: Program, prices: ItemPrices, initial: Ints | None = None) -> Ints:
     """Greedy by prices: each job takes its most profitable free column, value less the GPUs' price.
 
     In descending order of profit; jobs without a profit are left out at first, and remaining GPUs
-    then go to all jobs. Reaches 0.95 to 0.99 of the bound on 512 to 2,048 GPUs. ``held``: a
+    then go to all jobs. Reaches 0.95 to 0.99 of the bound on 512 to 2,048 GPUs. ``initial``: a
     feasible choice (jobs,) whose columns are kept.
     """
     columns = program.configurations
-    choice = np.full(columns.jobs, -1, dtype=np.int64) if held is None else held.copy()
+    choice = np.full(columns.jobs, -1, dtype=np.int64) if initial is None else initial.copy()
     residual = ResidualCapacity(program, choice)
     free = FreeColumns(program, residual, prices.item)
     order = np.argsort(-prices.job, kind="stable")
@@ -47,8 +47,8 @@ def fill_idle(program: Program, choice: Ints) -> Ints:
     """
     choice = choice.copy()
     residual = ResidualCapacity(program, choice)
-    free, most = FreeColumns(program, residual), program.most().tolist()
-    while _take_idle(program, choice, residual, free, most):
+    free, max_values = FreeColumns(program, residual), program.most().tolist()
+    while _take_idle(program, choice, residual, free, max_values):
         pass
     return choice
 
@@ -60,15 +60,15 @@ def repair(program: Program, choice: Ints) -> Ints:
     """
     if program.feasible(choice):
         return choice
-    kept = np.full(len(choice), -1, dtype=np.int64)
-    residual = ResidualCapacity(program, kept)
-    placed = np.flatnonzero(choice >= 0)
-    for job in placed[np.argsort(-program.value[choice[placed]], kind="stable")].tolist():
+    repaired = np.full(len(choice), -1, dtype=np.int64)
+    residual = ResidualCapacity(program, repaired)
+    placed_jobs = np.flatnonzero(choice >= 0)
+    for job in placed_jobs[np.argsort(-program.value[choice[placed_jobs]], kind="stable")].tolist():
         column = int(choice[job])
         if residual.fits(column, column + 1)[0]:
-            kept[job] = column
+            repaired[job] = column
             residual.take(column)
-    return kept
+    return repaired
 
 
 def _take_idle(
@@ -76,24 +76,24 @@ def _take_idle(
     choice: Ints,
     residual: ResidualCapacity,
     free: FreeColumns,
-    most: list[float],
+    max_values: list[float],
 ) -> bool:
     """Let every job take a better free column; returns whether a job left its former one.
 
-    ``most`` (jobs,): what each job's most valuable column is worth.
+    ``max_values`` (jobs,): what each job's most valuable column is worth.
     """
-    moved = False
+    any_left = False
     for job in program.by_weight().tolist():
-        held = int(choice[job])
-        worth = float(program.value[held]) if held >= 0 else -np.inf
-        if most[job] <= worth:
+        present = int(choice[job])
+        worth = float(program.value[present]) if present >= 0 else -np.inf
+        if max_values[job] <= worth:
             continue
-        if held >= 0:
-            residual.give_back(held)
+        if present >= 0:
+            residual.give_back(present)
         better, _ = free.best(job, worth)
-        column = better if better >= 0 else held
+        column = better if better >= 0 else present
         if column >= 0:
             choice[job] = column
             residual.take(column)
-        moved |= held not in (-1, column)
-    return moved
+        any_left |= present not in (-1, column)
+    return any_left

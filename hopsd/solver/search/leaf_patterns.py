@@ -109,8 +109,36 @@ def _pack_alike(
     slots = _deal(patterns, chosen[len(ways) :], free)
     taken = [way for way, yes in zip(ways, chosen.tolist(), strict=False) if yes]
     for way in sorted(taken, key=lambda way: len(way.parts)):
-        servers = np.sort([server for part in way.parts for server in slots[part].pop()])
-        yield PackedSet(way.job, way.sets, servers)
+        parts = _take(way, slots)
+        if parts is not None:
+            yield PackedSet(way.job, way.sets, np.sort(np.concatenate(parts)))
+
+
+def _take(way: _Way, slots: dict[int, list[list[int]]]) -> list[list[int]] | None:
+    """Servers for the parts of a job, removed from ``slots``; None: none of them keep its rules,
+    which patterns do not know: parts on leaves of their own, or below one switch.
+    """
+    sets, rule = way.sets, way.sets.rule
+    if not (rule.spread or rule.consolidate):
+        return [slots[part].pop() for part in way.parts]
+    position = {server: at for at, server in enumerate(sets.able.servers.tolist())}
+    for region in sets.able.regions(rule, sets.count):
+        inside, leaves, parts = set(region.tolist()), set[int](), list[tuple[int, int]]()
+        for part in way.parts:
+            for at, servers in enumerate(slots[part]):
+                own = position[servers[0]]
+                leaf = int(sets.able.leaf[own])
+                used = leaf in leaves if rule.spread else (part, at) in parts
+                if own in inside and not used:
+                    leaves.add(leaf)
+                    parts.append((part, at))
+                    break
+        if len(parts) == len(way.parts):
+            taken = [slots[part][at] for part, at in parts]
+            for part, at in sorted(parts, reverse=True):
+                del slots[part][at]
+            return taken
+    return None
 
 
 def _free_servers(sets: RackFamily, whole: Demands, capacity: Ints) -> dict[int, list[int]]:
@@ -155,7 +183,7 @@ def _ways(
 def _divisions(sets: RackFamily, caps: Ints) -> Iterator[tuple[int, ...]]:
     """Ways to divide a set's servers among leaves of ``caps``; of many, the most equal ones."""
     unit, groups = sets.unit, sets.groups
-    largest = int(caps.max()) // unit
+    largest = sets.rule.units(sets.count, int(caps.max()))
     most = min(groups, sets.rule.leaves(sets.count, len(caps)))
     if groups <= _WAYS_MAX:
         for parts in _partitions(groups, most, largest):

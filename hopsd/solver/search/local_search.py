@@ -61,9 +61,9 @@ def improve(
     rng = np.random.default_rng(seed)
     of_shape = _group_of_shapes(program, group_of)
     of_job = _group_of_jobs(program, choice, of_shape, prices, rng)
-    most = int(_GROUP_COLUMNS * ease**0.75 * effort.breadth)
+    columns_max = int(_GROUP_COLUMNS * ease**0.75 * effort.breadth)
     parts = _Parts(program, choice, group_of, of_job, rng)
-    tasks = _tasks(program, choice, prices, parts, of_shape, of_job, most, effort.gap)
+    tasks = _tasks(program, choice, prices, parts, of_shape, of_job, columns_max, effort.gap)
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
     better = choice.copy()
@@ -114,10 +114,10 @@ def _tasks(
 ) -> list[_Task]:
     columns = program.configurations
     staying = np.where(of_job >= 0, -1, choice)
-    held = program.items(staying[staying >= 0])
-    slack = prices.rows.limit - prices.rows.used(held, np.ones(len(held)))
-    wanted = np.where(of_job >= 0, of_job, -2)
-    inside = np.concatenate([NONE, *_inside(program, of_shape, wanted)])
+    items = program.items(staying[staying >= 0])
+    slack = prices.rows.limit - prices.rows.used(items, np.ones(len(items)))
+    target_group = np.where(of_job >= 0, of_job, -2)
+    inside = np.concatenate([NONE, *_inside(program, of_shape, target_group)])
     group = of_shape[columns.shape[inside]]
     # Relative to the value: by the plain difference heavy jobs would bring a column or two, and
     # light ones all of theirs.
@@ -131,20 +131,22 @@ def _tasks(
         jobs = np.flatnonzero(of_job == group)
         current = choice[jobs][choice[jobs] >= 0]
         capacity = parts.capacity(group, current)
-        now = float(program.value[current].sum())
+        current_value = float(program.value[current].sum())
         inside_group = np.tile(parts.touched(group), KINDS)
-        most = float(prices.job[jobs].sum() + prices.row[inside_group] @ slack[inside_group])
-        if len(best) and most - now > worth * now:
-            task = _Task(jobs, np.union1d(best, current), current, capacity, most - now)
+        upper_bound = float(prices.job[jobs].sum() + prices.row[inside_group] @ slack[inside_group])
+        if len(best) and upper_bound - current_value > worth * current_value:
+            task = _Task(
+                jobs, np.union1d(best, current), current, capacity, upper_bound - current_value
+            )
             tasks.append(task)
     return sorted(tasks, key=lambda task: -task.hope)
 
 
-def _inside(program: Program, of_shape: Ints, wanted: Ints) -> Iterator[Ints]:
+def _inside(program: Program, of_shape: Ints, target_group: Ints) -> Iterator[Ints]:
     """The columns whose shape is in the group that their job wants, in parts."""
     columns = program.configurations
     for first, last in program.configurations.slices():
-        of_job = wanted[columns.jobs_between(first, last)]
+        of_job = target_group[columns.jobs_between(first, last)]
         yield first + np.flatnonzero(columns.of_shapes(of_shape, slice(first, last)) == of_job)
 
 
@@ -164,22 +166,22 @@ class _Parts:
         self._group = np.where(self._limit, -1, group_of[np.maximum(server, 0)])
         if self._limit.any():
             self._beyond = program.capacity - program.taken(choice)
-            able = of_job[of_job >= 0]
+            groups = of_job[of_job >= 0]
             count = int(self._limit.sum())
-            self._group[self._limit] = rng.choice(able, count) if len(able) else 0
+            self._group[self._limit] = rng.choice(groups, count) if len(groups) else 0
 
     def touched(self, group: int) -> Bools:
         """The rows of which a group may use something, (rows,)."""
-        own: Bools = (self._group == group) | self._limit
-        return own
+        rows: Bools = (self._group == group) | self._limit
+        return rows
 
     def capacity(self, group: int, current: Ints) -> Ints:
         """What a group may use of every row, (rows,); its jobs have the columns ``current``."""
-        own = np.where(self._group == group, self._left, 0)
+        available = np.where(self._group == group, self._left, 0)
         if self._limit.any():
-            taken = self._program.taken(current) + (self._group == group) * self._beyond
-            own = np.where(self._limit, taken, own)
-        return own
+            shared = self._program.taken(current) + (self._group == group) * self._beyond
+            available = np.where(self._limit, shared, available)
+        return available
 
 
 def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
@@ -197,17 +199,17 @@ def _group_of_jobs(
     """The group in which each job competes, by its placement or else its best column; -1: none."""
     columns = program.configurations
     of_job = np.full(columns.jobs, -1, dtype=np.int64)
-    placed = choice >= 0
-    of_job[placed] = of_shape[columns.shape[choice[placed]]]
+    is_placed = choice >= 0
+    of_job[is_placed] = of_shape[columns.shape[choice[is_placed]]]
     if columns.segments is not None:
-        wanted = wanted_of_all(program, prices, rng, of_shape >= 0)
-        some = np.flatnonzero(~placed & (wanted >= 0))
-        of_job[some] = of_shape[columns.shape[wanted[some]]]
+        best_columns = wanted_of_all(program, prices, rng, of_shape >= 0)
+        jobs = np.flatnonzero(~is_placed & (best_columns >= 0))
+        of_job[jobs] = of_shape[columns.shape[best_columns[jobs]]]
         return of_job
-    for job in np.flatnonzero(~placed & (np.diff(columns.start) > 0)).tolist():
-        own = slice(columns.start[job], columns.start[job + 1])
-        group = columns.of_shapes(of_shape, own)
-        liked = jittered(program.profit(prices.item, own), program.value[own], rng)
+    for job in np.flatnonzero(~is_placed & (np.diff(columns.start) > 0)).tolist():
+        job_columns = slice(columns.start[job], columns.start[job + 1])
+        group = columns.of_shapes(of_shape, job_columns)
+        liked = jittered(program.profit(prices.item, job_columns), program.value[job_columns], rng)
         of_job[job] = group[np.argmax(np.where(group >= 0, liked, -np.inf))]
     return of_job
 
@@ -223,8 +225,8 @@ def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints
     columns = chosen_columns(task.columns, answer)
     if columns is None or not _holds(program, task, columns):
         return None
-    before, after = (float(program.value[c].sum()) for c in (task.current, columns))
-    return columns if after > before * (1 + _BETTER) else None
+    value, new_value = (float(program.value[c].sum()) for c in (task.current, columns))
+    return columns if new_value > value * (1 + _BETTER) else None
 
 
 def _holds(program: Program, task: _Task, columns: Ints) -> bool:

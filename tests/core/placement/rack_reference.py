@@ -37,7 +37,32 @@ class RackReference(RuledReference):
             return False
         if k is None:
             return True
-        return len(held) == 1 if len(names) < k else all(n % k == 0 for n in held.values())
+        if len(names) < k:
+            return len(held) == 1
+        if any(n % k for n in held.values()):
+            return False
+        if job.get("spread_segments") and len(held) != len(names) // k:
+            return False
+        return not job.get("consolidate_segments") or self.below_one_switch(job, names)
+
+    def below_one_switch(self, job: Json, names: tuple[str, ...]) -> bool:
+        """Whether servers are below one switch of the lowest level that could hold as many."""
+        k, kind = job["segment"], self.node[names[0]]["gpu_type"]
+        alike = [n["name"] for n in self.nodes if n["gpu_type"] == kind]
+        wanted = len(names)
+        if len(names) == k:
+            return True
+        if job.get("spread_segments"):
+            wanted = len(names) // k * max(Counter(map(self.leaf, alike)).values())
+        deepest = max(len(self.node[name].get("switches") or []) for name in alike)
+        for level in range(1, deepest):
+            switch = {}
+            for name in alike:
+                path = tuple(self.node[name].get("switches") or [])
+                switch[name] = path[:-level] or path[:1]
+            if max(Counter(switch.values()).values()) >= wanted:
+                return len({switch[name] for name in names}) == 1
+        return True
 
     def shapes(self, job: Json, gpu_type: str, *, idle_cluster: bool) -> list[Placement]:
         if job.get("segment") is None and job.get("max_switches") is None:
@@ -106,6 +131,29 @@ def rack_snapshot(seed: int, **settings: Any) -> Json:
         if rng.random() < 0.5:
             counts = rng.sample(["1", "2", "3"], rng.randint(1, 3))
             job["across"] = {count: rng.choice([1.0, 0.8, 0.5, 1.1]) for count in counts}
+    return doc
+
+
+def segment_snapshot(seed: int, **settings: Any) -> Json:
+    """A small snapshot whose jobs spread or consolidate segments below up to three levels."""
+    doc = rack_snapshot(seed, **settings)
+    rng = Random(seed)
+    if len({node["gpu_type"] for node in doc["nodes"]}) > 1 or rng.random() < 0.5:
+        doc["nodes"] += [
+            {"name": f"x{i}", "gpu_type": "a", "gpus": 2, "idle": rng.choice([1, 2, 2])}
+            for i in range(rng.randint(1, 3))
+        ]
+    for node in doc["nodes"]:
+        leaf = rng.randrange(4)
+        path = [f"t{leaf // 3}", f"s{leaf // 2}", f"l{leaf}"]
+        node["switches"] = path[rng.choice([0, 0, 0, 1, 2]) :]
+    for job in doc["jobs"]:
+        if rng.random() < 0.9:
+            job["segment"] = rng.choice([1, 1, 2])
+            job.pop("max_switches", None)
+            job["spread_segments"] = rng.random() < 0.5
+            job["consolidate_segments"] = rng.random() < 0.5
+            job.pop("nodes", None)
     return doc
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from best_plan import check
-from rack_reference import RackReference, rack_snapshot
+from rack_reference import RackReference, rack_snapshot, segment_snapshot
 
 from hopsd.core.placement import generate
 
@@ -12,6 +12,11 @@ from hopsd.core.placement import generate
 @pytest.mark.parametrize("seed", range(300))
 def test_the_plan_is_the_best_of_all_that_keep_to_their_racks(seed: int) -> None:
     check(rack_snapshot(seed), RackReference)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_plan_is_the_best_of_all_that_spread_or_consolidate_segments(seed: int) -> None:
+    check(segment_snapshot(seed), RackReference)
 
 
 @pytest.mark.parametrize("seed", range(300, 360))

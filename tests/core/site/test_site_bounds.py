@@ -12,6 +12,7 @@ from hopsd.core.site.bounds import LimitSubject, bounds
 from hopsd.core.site.limits import limit_rows, over_limits
 from hopsd.core.site.own_bounds import open_partitions, over_memory, within_site
 from hopsd.core.site.room import PartitionSelector
+from hopsd.core.submission.rules import allowed_nodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
@@ -358,6 +359,50 @@ def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
     assert isinstance(told, Reason)
     assert told.code is ReasonCode.NO_CONFIGURATION
     assert "MaxMemPerNode is 14000" in told.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "megabytes", "told"),
+    [
+        (
+            Asked(gpu_type=GpuType("h100")),
+            None,
+            "GPUs of type h100, and partition a has a100, v100",
+        ),
+        (Asked(gpu_type=GpuType("v100")), None, ""),
+        (
+            Asked(shape=ShapeRule.NODE),
+            102400,
+            "102400 MB of each node (--mem), and",
+        ),
+        (Asked(shape=ShapeRule.NODE), 64000, ""),
+        (
+            Asked(gpu_type=GpuType("v100")),
+            64000,
+            "and the largest has 32000 MB",
+        ),
+        (Asked(gpu_type=GpuType("v100"), default_memory=True), 64000, ""),
+        (Asked(whole_memory=True), 64000, ""),
+    ],
+)
+def test_what_no_node_has_is_named_at_once(asked: Asked, megabytes: int | None, told: str) -> None:
+    """A drained node counts: the job waits for it."""
+    nodes = (
+        NodeReading(NodeName("n0"), GpuType("a100"), 4, 16, memory_mb=64000, usable=False),
+        NodeReading(NodeName("n1"), GpuType("v100"), 4, 16, memory_mb=32000),
+        NodeReading(NodeName("n2"), GpuType("h100"), 4, 16, memory_mb=99000, partitions=("b",)),
+    )
+    asks = read(1, partition="a", asked=asked, memory_mb_per_node=megabytes)
+    found = open_partitions(asks, Reading(0.0, nodes, (asks,), site=rules()))
+    assert (told in found.text) if isinstance(found, Reason) else (found == "a" and not told)
+
+
+def test_a_node_with_too_little_memory_is_not_for_the_job() -> None:
+    nodes = [
+        NodeReading(NodeName(f"n{mb}"), GpuType("a100"), 4, 16, memory_mb=mb) for mb in (16, 32)
+    ]
+    asks = read(1, asked=Asked(shape=ShapeRule.NODE), memory_mb_per_node=20)
+    assert [node.name for node in allowed_nodes(asks, nodes)] == ["n32"]
 
 
 def test_what_plain_jobs_have_yet_to_run_is_taken_off() -> None:

@@ -13,6 +13,7 @@ from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.core.submission.partitions import Access
 from hopsd.core.submission.rules import (
+    BlockRule,
     RulesOnNodes,
     gres_count,
     on_racks,
@@ -21,7 +22,14 @@ from hopsd.core.submission.rules import (
 )
 from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
-from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory, SlurmState
+from hopsd.model.reading import (
+    JobReading,
+    NodeReading,
+    Reading,
+    SeveralBlocks,
+    SiteMemory,
+    SlurmState,
+)
 from hopsd.model.rules import Rules, ShapeRule
 
 BIG = NodeReading(
@@ -222,3 +230,34 @@ def test_users_are_told_that_racks_are_unknown() -> None:
     assert "--switches and --segment change nothing" in both
     assert racks_note(job("segment:2|switches:1"), 0.0, racked=True) == ""
     assert racks_note(job(), 0.0, racked=False) == ""
+
+
+BLOCKED = tuple(
+    NodeReading(NodeName(f"n{i}"), GpuType("a100"), 4, 8, switches=(f"b{i // 2}",))
+    for i in range(4)
+)
+
+
+@pytest.mark.parametrize(
+    ("several", "shape", "reqs", "expected", "noted"),
+    [
+        (SeveralBlocks.ANY, ShapeRule.ANY, (1, 16), (ShapeRule.ANY, None), False),
+        (SeveralBlocks.EVEN, ShapeRule.ANY, (1, 8), (ShapeRule.EVEN, None), True),
+        (SeveralBlocks.EVEN, ShapeRule.ANY, (1, 4), (ShapeRule.EVEN, None), False),
+        (SeveralBlocks.EVEN, ShapeRule.EVEN, (8, 16), (ShapeRule.EVEN, None), False),
+        (SeveralBlocks.NONE, ShapeRule.EVEN, (1, 16), (ShapeRule.EVEN, 1), True),
+        (SeveralBlocks.NONE, ShapeRule.EVEN, (12, 16), (ShapeRule.EVEN, None), False),
+        (SeveralBlocks.NONE, ShapeRule.NODE, (1, 4), (ShapeRule.NODE, None), False),
+    ],
+)
+def test_jobs_keep_to_what_slurm_starts_over_several_blocks(
+    several: SeveralBlocks,
+    shape: ShapeRule,
+    reqs: tuple[int, ...],
+    expected: tuple[ShapeRule, int | None],
+    noted: bool,
+) -> None:
+    blocks = BlockRule.of(Reading(0.0, BLOCKED, (), several_blocks=several))
+    rules, note = blocks.applied(Rules(shape=shape), reqs)
+    assert (rules.shape, rules.max_switches) == expected
+    assert bool(note) == noted

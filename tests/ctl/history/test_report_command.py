@@ -54,8 +54,15 @@ class Store:
         )
 
     def figures(
-        self, _since: float, _until: float, _restart: float, user: UserName | None
+        self,
+        _since: float,
+        _until: float,
+        _restart: float,
+        user: UserName | None,
+        *,
+        shadow: bool,
     ) -> dict[str, Any]:
+        assert not shadow
         self.asked.append(user)
         spent = {"training": 36000.0, "profiling": 3600.0, "profile_runs": 4, "restarts": 3,
                  "restarting": 1800.0}  # fmt: skip
@@ -66,7 +73,14 @@ class Store:
             wait("user", EVIL),
             wait("account", ""),
         ]
-        return {"first": None, "spent": spent, "waits": waits, "ratios": [2] + [0] * len(RATIOS)}
+        ratios = [2] + [0] * len(RATIOS)
+        return {
+            "first": None,
+            "spent": spent,
+            "waits": waits,
+            "slurm_jobs": 3,
+            "ratios": ratios,
+        }
 
 
 class Document:
@@ -114,6 +128,7 @@ def test_for_people(hopsd: Path) -> None:
     assert "1.0 into 4 profile runs" in said
     assert re.search(r"none +2 +2 +1m00s +50s +1m40s", said)  # jobs without an account
     assert "\x1b[31m" not in said
+    assert "3 jobs that Slurm ran while hops was a shadow are not in the figures of jobs." in said
 
 
 def test_for_programs(hopsd: Path) -> None:

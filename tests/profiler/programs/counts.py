@@ -1,5 +1,9 @@
-"""Loops whose samples, steps or passes are easily counted wrong; the argument names one."""
+"""Loops whose samples, steps or passes are easily counted wrong; the arguments name some.
 
+Each runs in a child process, which prints its name and number first.
+"""
+
+import os
 import sys
 import threading
 import time
@@ -75,6 +79,24 @@ def recomputed():
         train(out.pow(2).mean(), optimizer)
 
 
+class Flat(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, state):
+        return self.model(state.reshape(-1, 6)).reshape(-1)
+
+
+def flat_state():
+    """As solvers do with several parts: one vector has all samples' features."""
+    model, optimizer = model_and_optimizer()
+    flat = Flat(model)
+    for _ in range(STEPS):
+        out = Recomputed.apply(flat, torch.randn(BATCH * 6), *model.parameters())
+        train(out.pow(2).mean(), optimizer)
+
+
 def blind_look():
     """The loss of one step in two is over the weights alone."""
     model, optimizer = model_and_optimizer()
@@ -103,6 +125,47 @@ def compiled_helper():
                 parameter.grad = scaled(parameter.grad)
         optimizer.step()
         show(loss)
+
+
+def rollouts_with_a_graph():
+    """The states of an episode go through the model one by one, and then together."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        states = torch.randn(BATCH, 6)
+        for _ in range(3):
+            for state in states:
+                model[2](model[1](model[0](state)))
+        train(model[2](model[1](model[0](states))).pow(2).mean(), optimizer)
+
+
+def teacher_with_a_graph():
+    """The teacher sees more than the student, and is not trained."""
+    teacher, _ = model_and_optimizer()
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        features = torch.randn(2 * BATCH, 6)
+        target = teacher(features).detach()[:BATCH]
+        train(mse_loss(model(features[:BATCH]), target), optimizer)
+
+
+def a_pass_for_each_sample():
+    """All go forward first; each goes backward by itself."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        losses = [model(torch.randn(6)).pow(2).mean() for _ in range(BATCH)]
+        optimizer.zero_grad()
+        for loss in losses:
+            loss.backward()
+        optimizer.step()
+        show(sum(losses))
+
+
+def points_of_two_kinds():
+    """As where a network solves an equation: inner points and those at the border."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        inner, border = model(torch.randn(BATCH, 6)), model(torch.randn(3, 6))
+        train(inner.pow(2).mean() + border.pow(2).mean(), optimizer)
 
 
 def packed_texts():
@@ -160,6 +223,31 @@ def rollouts():
         train(model(batch).pow(2).mean(), optimizer)
 
 
+@torch.no_grad()
+def slow(model, seconds):
+    model(torch.ones(BATCH, 6))
+    time.sleep(seconds)
+
+
+def sampling_without_loader():
+    """As before, from a step on that the training has reached without it."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+        if step % 32 == 31:
+            for _ in range(10):
+                slow(model, 0.05)
+
+
+def rollouts_without_loader():
+    """The training begins with one, and has one each 24 steps."""
+    model, optimizer = model_and_optimizer()
+    for step in range(3 * STEPS):
+        if step % STEPS == 0:
+            slow(model, 0.4)
+        train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+
+
 def learners():
     """Two threads train the same model in turns, as IMPALA's."""
     model, optimizer = model_and_optimizer()
@@ -196,5 +284,14 @@ def lbfgs():
     optimizer.step(closure)
 
 
-torch.manual_seed(3)
-globals()[sys.argv[1]]()
+for name in sys.argv[1:]:
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        print(name, os.getpid())
+        torch.manual_seed(3)
+        globals()[name]()
+        sys.stdout.flush()
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"{name} failed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,65 +13,107 @@ pytestmark = pytest.mark.live
 
 STEPS, BATCH, WARMUP = 24, 8, 3
 
+BY_MODEL = [
+    *("slices_of_what_is_read", "ready_batches", "recomputed", "blind_look", "compiled_helper"),
+    *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
+]
+BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1}
+EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2}
+ROLLOUTS = ["rollouts", "rollouts_without_loader"]
+ALL = [
+    *(*BY_MODEL, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *("learners", "lbfgs", "points_of_two_kinds"),
+]
 
-@pytest.mark.parametrize(
-    "kind",
-    ["slices_of_what_is_read", "ready_batches", "recomputed", "blind_look", "compiled_helper"],
-)
-def test_samples_are_those_that_lead_to_a_backward_pass(node: Node, kind: str) -> None:
-    alone = node.program("counts", kind, profiler=False)
-    watched = node.program("counts", kind)
-    assert watched.losses == alone.losses
-    assert len(alone.losses) == STEPS
-    (report,) = watched.reports
-    assert report["failure"] == ""
+Runs = dict[str, tuple[list[str], dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def runs(shared_node: Node) -> Runs:
+    """The losses and the report of each kind of loop, measured; the losses are the same without."""
+    alone = shared_node.program("counts", *ALL, profiler=False)
+    watched = shared_node.program("counts", *ALL)
+    expected, losses = _losses_by_name(alone.out), _losses_by_name(watched.out)
+    assert {name: lines for (name, _), lines in losses.items()} == {
+        name: lines for (name, _), lines in expected.items()
+    }
+    reports = {report["pid"]: report for report in watched.reports}
+    assert {report["failure"] for report in reports.values()} == {""}
+    return {name: (lines, reports[pid]) for (name, pid), lines in losses.items()}
+
+
+def _losses_by_name(out: str) -> dict[tuple[str, int], list[str]]:
+    losses: dict[tuple[str, int], list[str]] = {}
+    lines: list[str] = []
+    for line in out.splitlines():
+        if line.startswith(("0x", "-0x")):
+            lines.append(line)
+        else:
+            name, pid = line.split()
+            lines = losses[name, int(pid)] = []
+    return losses
+
+
+@pytest.mark.parametrize("kind", BY_MODEL)
+def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -> None:
+    losses, report = runs[kind]
+    assert len(losses) == STEPS
     assert (report["iterations"], report["samples"]) == (STEPS, STEPS * BATCH)
     timed = report["timed"]
     assert timed["samples"] == timed["iterations"] * BATCH
     assert timed["iterations"] >= STEPS - WARMUP - 1
 
 
-@pytest.mark.parametrize("kind", ["packed_texts", "time_first", "bags"])
-def test_a_batch_of_another_layout_is_what_the_loader_says(node: Node, kind: str) -> None:
+def test_samples_are_unknown_where_the_calls_of_a_model_differ(runs: Runs) -> None:
+    losses, report = runs["points_of_two_kinds"]
+    assert report["iterations"] == len(losses) == STEPS
+    assert (report["samples"], report["timed"]["samples"], report["samples_from"]) == (0, 0, "")
+
+
+def test_batch_decides_where_samples_are_unknown(shared_node: Node) -> None:
+    (report,) = shared_node.program("counts", "points_of_two_kinds", HOPS_BATCH="11").reports
+    assert (report["samples"], report["samples_from"]) == (STEPS * 11, "comment")
+
+
+@pytest.mark.parametrize(("kind", "batch"), BY_LOADER.items())
+def test_a_batch_of_another_layout_is_what_the_loader_says(
+    runs: Runs, kind: str, batch: int
+) -> None:
     """A model is given fewer rows, or more, than there are samples."""
-    (report,) = node.program("counts", kind).reports
-    assert report["samples"] == STEPS * (1 if kind == "bags" else BATCH)
+    _, report = runs[kind]
+    assert report["samples"] == STEPS * batch
     assert report["samples_from"] == "batch"
 
 
-def test_steps_of_all_learner_threads_count(node: Node) -> None:
-    alone = node.program("counts", "learners", profiler=False)
-    watched = node.program("counts", "learners")
-    assert watched.losses == alone.losses
-    (report,) = watched.reports
+def test_steps_of_all_learner_threads_count(runs: Runs) -> None:
+    _, report = runs["learners"]
     # The last step of the other thread has no iteration behind it.
     assert 2 * STEPS - 1 <= report["iterations"] <= 2 * STEPS
     assert report["timed"]["samples"] == report["timed"]["iterations"] * BATCH
     assert report["timed"]["iterations"] >= 2 * (STEPS - WARMUP) - 2
 
 
-def test_a_single_step_has_the_speed_of_its_closures_passes(node: Node) -> None:
-    alone = node.program("counts", "lbfgs", profiler=False)
-    watched = node.program("counts", "lbfgs")
-    assert watched.losses == alone.losses
-    (report,) = watched.reports
-    assert report["iterations"] == len(alone.losses) > 40
+def test_a_single_step_has_the_speed_of_its_closures_passes(runs: Runs) -> None:
+    losses, report = runs["lbfgs"]
+    assert report["iterations"] == len(losses) > 40
     assert report["samples"] == report["iterations"] * BATCH
     assert report["timed"]["samples"] == report["timed"]["iterations"] * BATCH > 0
 
 
-@pytest.mark.parametrize(("kind", "interrupted"), [("sampling", 2), ("rollouts", 0)])
+@pytest.mark.parametrize(("kind", "evaluations"), EVALUATIONS.items())
 def test_an_evaluation_that_says_nothing_of_itself_is_not_timed(
-    node: Node, kind: str, interrupted: int
+    runs: Runs, kind: str, evaluations: int
 ) -> None:
-    """Rollouts are part of the training, as often as they come; the first may be taken for one."""
-    alone = node.program("counts", kind, profiler=False)
-    watched = node.program("counts", kind)
-    assert watched.losses == alone.losses
-    (report,) = watched.reports
+    _, report = runs[kind]
     assert (report["iterations"], report["samples"]) == (3 * STEPS, 3 * STEPS * BATCH)
-    assert interrupted <= report["interrupted"] <= interrupted + (kind == "rollouts")
-    if kind == "sampling":
-        assert report["timed"]["seconds"] < 0.5
-    else:
-        assert report["timed"]["seconds"] > 0.5
+    assert report["interrupted"] == evaluations
+    assert report["timed"]["seconds"] < 0.5
+
+
+@pytest.mark.parametrize("kind", ROLLOUTS)
+def test_rollouts_are_part_of_the_training(runs: Runs, kind: str) -> None:
+    _, report = runs[kind]
+    assert (report["iterations"], report["samples"]) == (3 * STEPS, 3 * STEPS * BATCH)
+    # Where a loader is read, the first may be taken for an evaluation.
+    assert report["interrupted"] <= (kind == "rollouts")
+    assert report["timed"]["seconds"] > 0.5

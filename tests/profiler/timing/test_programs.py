@@ -162,11 +162,34 @@ for iteration in range(20):
         torch.save(w, io.BytesIO())
 """)
     (report,) = node.run(script).reports
-    assert (report["iterations"], report["saved"]) == (20, 12)
+    assert (report["iterations"], report["saved"], report["saving"]) == (20, 12, False)
+    assert report["started"] < report["saved_at"] - report["save_every"] < report["saved_at"]
     assert report["program"] == hashlib.sha256(script.read_bytes()).hexdigest()[:12]
     (plain,) = node.program("plain").reports
     assert plain["saved"] is None
     believed(report)
+
+
+def test_a_save_of_several_files_is_told_while_it_is_under_way(node: Node) -> None:
+    code = """
+import glob, json, os, time, torch
+def seen():
+    time.sleep(0.5)
+    (path,) = glob.glob(os.environ["HOPS_REPORT_DIR"] + "/*.json")
+    report = json.load(open(path))
+    print(report["saving"], report["saved_at"] is None)
+w = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for iteration in range(4):
+    optimizer.zero_grad(); (w * w).sum().backward(); optimizer.step()
+    if iteration == 2:
+        torch.save(w, os.devnull)
+        seen()
+        torch.save(w, os.devnull)
+        seen()
+seen()
+"""
+    assert node.run("-c", code).out == "True True\nTrue True\nFalse False\n"
 
 
 def test_batch_of_the_comment_counts_where_none_can_be_seen(node: Node) -> None:

@@ -217,7 +217,7 @@ def _events(kinds: list[tuple[str, int]]) -> list[Any]:
             if kind not in ("unread", "dry"):
                 batch(size)
             if kind == "looked":
-                note(Recorder.given, 5)
+                note(Recorder.looked, Batch(5, 5, set(), samples=5))
             note(Recorder.begin_backward)
             note(Recorder.leave)
         note(Recorder.begin_update)
@@ -321,8 +321,11 @@ def test_the_pattern_is_the_form_that_fits(
 class Batch:
     """What a look showed of a forward pass."""
 
-    def __init__(self, rows: int, outputs: int, axes: set[int]) -> None:
+    def __init__(
+        self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, mixed: bool = False
+    ) -> None:
         self.rows, self.outputs, self.axes = rows, outputs, axes
+        self.samples, self.mixed = samples, mixed
 
 
 def samples_where(read: int, given: int, seen: Batch) -> float:
@@ -331,8 +334,8 @@ def samples_where(read: int, given: int, seen: Batch) -> float:
     for iteration in range(10):
         loop.fetch(samples=read)
         if iteration in (1, 2):
-            loop.recorder.noticed(seen)
-            loop.recorder.given(given)
+            seen.samples = given
+            loop.recorder.looked(seen)
         loop.phase("backward", 0.3)
         loop.step()
     return loop.recorder.samples / 10
@@ -365,8 +368,7 @@ def test_one_look_that_differs_corrects_nothing() -> None:
     for iteration in range(10):
         loop.fetch(samples=32)
         if iteration in (1, 2):
-            loop.recorder.noticed(Batch(8, 8, set()))
-            loop.recorder.given(8 * iteration)
+            loop.recorder.looked(Batch(8, 8, set(), samples=8 * iteration))
         loop.phase("backward", 0.3)
         loop.step()
     assert loop.recorder.samples == 320
@@ -376,8 +378,7 @@ def test_steps_of_other_threads_share_the_time_and_add_samples() -> None:
     loop = Loop()
     for iteration in range(20):
         if iteration == 1:
-            loop.recorder.noticed(Batch(8, 8, set()))
-            loop.recorder.given(8)
+            loop.recorder.looked(Batch(8, 8, set(), samples=8))
         loop.phase("backward", 0.3)
         loop.recorder.stepped_elsewhere(1)
         loop.recorder.stepped_elsewhere(2)  # another optimizer

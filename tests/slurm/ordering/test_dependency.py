@@ -150,6 +150,13 @@ def test_whose_end_slurm_waits_for(wanted: str | None, found: set[str]) -> None:
     assert awaited([replace(waiting, state=SlurmState.RUNNING)]) == set()
 
 
+def test_what_another_user_makes_depend_on_a_job_does_not_await_it() -> None:
+    """Anybody could turn another's profile runs off."""
+    stranger = KnownJob(9, "mallory", "a", SlurmState.PENDING, "afterok:1(unfulfilled)")
+    assert awaited([*OTHERS, stranger]) == set()
+    assert awaited([*OTHERS, replace(stranger, user=OTHERS[0].user)]) == {str(OTHERS[0].id)}
+
+
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [

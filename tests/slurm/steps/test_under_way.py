@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 from fake_slurm import FakeSlurm
 
+from hopsd.core.queue.backoff import after_outcomes
+from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId
-from hopsd.model.reading import Hold, JobReading, SlurmState
+from hopsd.model.reading import Hold, JobReading, SaveTimes, SlurmState
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, StepOutcome
-from hopsd.slurm.adapter import SignalScope
+from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.steps.vacate import Action, Leaving, next_action
 from hopsd.slurm.watch import ApplySettings
@@ -242,3 +244,115 @@ def test_what_only_our_signal_ended_is_requeued(slurm: FakeSlurm) -> None:
     job = slurm.table[slurm.add(1, state=SlurmState.FAILED, exit_signal=10)]
     assert next_action(LEAVING, job, 1.0, SETTINGS) is Action.REQUEUE_ENDED
     assert next_action(LEAVING, None, 1.0, SETTINGS) is Action.ENDED
+
+
+class Saves:
+    """A training that saves from 8 s to 11 s, 18 s to 21 s, and so on."""
+
+    def __init__(self, slurm: FakeSlurm, *, seconds: float = 3.0, every: float = 10.0) -> None:
+        self._slurm, self._seconds, self._every = slurm, seconds, every
+
+    def __call__(self, job: JobReading) -> SaveTimes | None:
+        passed = (self._slurm.now - 1008.0) % self._every
+        end = self._slurm.now - passed - self._every + self._seconds
+        if passed < self._seconds:
+            return SaveTimes(saving=True, at=end, every=self._every)
+        return SaveTimes(at=end + self._every, every=self._every)
+
+
+def silent(slurm: FakeSlurm, **gpus: int) -> JobReading:
+    """A running job that no signal is for."""
+    job = slurm.running(1, **gpus)
+    slurm.change(job, asked=Asked(traps=frozenset()))
+    return slurm.table[job]
+
+
+@pytest.mark.parametrize("began", [0.0, 5.0, 7.9, 8.5, 10.9])
+def test_a_job_without_a_signal_leaves_just_after_a_save(slurm: FakeSlurm, began: float) -> None:
+    job, saves = silent(slurm, n0=8), Saves(slurm)
+    slurm.sleep(began)
+    site = SlurmPort(
+        slurm, SETTINGS, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep,
+        saves=saves,
+    )  # fmt: skip
+    outcomes = [o for o in site.apply([move(job, n1=8)]) if o.status is not OutcomeStatus.UNDER_WAY]
+    outcomes += until_over(site, slurm)
+    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.DONE]
+    assert 1001.0 <= slurm.requeued_at <= 1004.0 or 1011.0 <= slurm.requeued_at <= 1013.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "every", "began", "requeued"),
+    [
+        (1.0, 600.0, 20.0, 1020.0),  # the next save is far
+        (600.0, 1200.0, 8.0, 1308.0),  # one that takes longer than the longest grace
+    ],
+)
+def test_a_save_is_not_waited_for_without_end(
+    slurm: FakeSlurm, seconds: float, every: float, began: float, requeued: float
+) -> None:
+    job = silent(slurm, n0=8)
+    slurm.sleep(began)
+    site = SlurmPort(
+        slurm, SETTINGS, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep,
+        saves=Saves(slurm, seconds=seconds, every=every),
+    )  # fmt: skip
+    site.apply([move(job, n1=8)])
+    until_over(site, slurm)
+    assert slurm.requeued_at == pytest.approx(requeued, abs=2.0)
+
+
+def test_another_process_waits_for_the_save_too(slurm: FakeSlurm) -> None:
+    job, saves = silent(slurm, n0=8), Saves(slurm)
+    slurm.sleep(5.0)
+
+    def site() -> SlurmPort:
+        return SlurmPort(
+            slurm, SETTINGS, clock=lambda: slurm.now, monotonic=lambda: slurm.now,
+            sleep=slurm.sleep, saves=saves,
+        )  # fmt: skip
+
+    first, second = site(), site()
+    first.apply([move(job, n1=8)])
+    second.resume(first.under_way)
+    until_over(second, slurm)
+    assert 1011.0 <= slurm.requeued_at <= 1013.0
+
+
+def test_what_slurm_refuses_while_slurmdbd_hangs_is_no_failed_start(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal doubled the job's back-off, though no node and no limit was in its way."""
+    site, job = port(slurm), slurm.add(1)
+
+    def refuse(placement: Placement) -> None:
+        raise SlurmError(
+            "scontrol update: Job update not available right now, the DB index is being set,"
+            " try again in a bit"
+        )
+
+    with monkeypatch.context() as hung:
+        hung.setattr(slurm, "place", refuse)
+        outcomes = [outcome for _ in range(4) for outcome in site.apply([start(job, n0=2)])]
+    assert {outcome.status for outcome in outcomes} == {OutcomeStatus.PUT_OFF}
+    assert all("DB index" in outcome.error for outcome in outcomes)
+    assert not after_outcomes({}, outcomes, slurm.now)
+    assert [o.status for o in site.apply([start(job, n0=2)])] == [OutcomeStatus.DONE]
+
+
+@pytest.mark.parametrize("kind", ["leaving", "starting"])
+def test_a_number_that_slurm_gives_again_meanwhile_is_another_job(
+    slurm: FakeSlurm, kind: str
+) -> None:
+    """A slurmctld that lost its state: an innocent job was requeued."""
+    job = stubborn(slurm, n0=8)
+    site, other = port(slurm), slurm.add(2)
+    step = move(job, n1=8) if kind == "leaving" else start(other, n0=8)
+    site.apply([step, *([move(job, n1=8)] if kind == "starting" else [])])
+    slurm.change(step.job, submit=slurm.now, state=SlurmState.PENDING, hold=Hold.HOPS)
+    slurm.change(step.job, allocation=Allocation())
+    slurm.calls.clear()
+    outcomes = {outcome.step.job: outcome for outcome in until_over(site, slurm)}
+    assert outcomes[step.job].status is OutcomeStatus.GONE
+    assert ("requeue_hold", step.job) not in slurm.calls
+    assert ("place", step.job) not in slurm.calls

@@ -1,0 +1,144 @@
+"""What is played: generated works to learn from, and others to be measured on."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench import unseen
+from bench.predict.replay import Case
+from bench.study.cases import BASE, Conditions
+from bench.study.works import OTHERS, drawn
+from hopsd.formats.source import read_text
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.scenario import Cluster, Server, WorkloadJob
+from hopsd.sim.information.knowledge import Knows
+from hopsd.sim.logs.importers import IMPORTERS, workload_of
+from hopsd.sim.presets import preset
+
+LEARN_SEED = 1000
+"""Seeds from here on are for the prior alone."""
+
+LEARN = (
+    ("slurm", Knows.MEASURED),
+    ("slurm", Knows.NONE),
+    ("slurm", Knows.PERFECT),
+    ("hops", Knows.MEASURED),
+    ("hops", Knows.PERFECT),
+    ("hops+", Knows.MEASURED),
+    ("hops+", Knows.PERFECT),
+)
+"""Taken in turn by the works to learn from."""
+
+ELASTIC = (("hops", Knows.PERFECT), ("hops", Knows.MEASURED), ("hops+", Knows.PERFECT))
+
+LOADS = 0.6, 2.0
+JOBS = 40, 160
+TAIL_MOST = 1.6
+"""Bounds of what is drawn for a work to learn from: load, jobs, and the standard deviation of what
+multiplies run times, as a logarithm.
+"""
+
+BURST_JOBS = 12
+
+PHILLY_GPUS = 48
+"""The trace needs 54 on average: jobs wait, but not for days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where published traces are; None: these are left out."""
+
+    philly: Path | None = None
+    sia: Path | None = None
+    shockwave: Path | None = None
+    speeds: Path | None = None
+
+
+def works(folders: Folders) -> Iterator[Case]:
+    """What is measured: none of it has made the prior."""
+    made = preset("paper-64")
+    rigid = [("slurm", knows) for knows in Knows]
+    for rate in (10.0, 25.0):
+        workload = made.workload(7, jobs=50, rate_per_hour=rate)
+        for policy, knows in (*rigid, *ELASTIC):
+            yield Case(f"paper-64, {rate:g}/h", made.cluster(), workload, policy, knows, 7)
+    if folders.philly is not None:
+        yield from _philly(folders.philly)
+    for work in unseen.traces(folders.sia, folders.shockwave, folders.speeds):
+        fixed = "rigid" in work.family or "rigid" in work.name
+        cluster, workload = work.make()
+        name = work.name if work.name.startswith(("philly", "saturn")) else f"Shockwave {work.name}"
+        name = f"Sia {name}" if folders.sia and work.family.startswith("Sia") else name
+        for policy, knows in rigid[1:] if fixed else ELASTIC:
+            yield Case(name if fixed else f"{name}, elastic", cluster, workload, policy, knows)
+    large = preset("paper-512")
+    for policy, knows in (("slurm", Knows.MEASURED), ("hops", Knows.PERFECT)):
+        yield Case("paper-512", large.cluster(), large.workload(7), policy, knows, 7)
+
+
+def _philly(path: Path) -> Iterator[Case]:
+    servers = (Server(NodeName(f"n{i}"), GpuType("gpu"), 8) for i in range(PHILLY_GPUS // 8))
+    cluster = Cluster(tuple(servers))
+    workload = workload_of(IMPORTERS["philly"](read_text(str(path))), cluster)
+    for policy, knows in (
+        ("slurm", Knows.MEASURED),
+        ("slurm", Knows.NONE),
+        ("hops", Knows.MEASURED),
+    ):
+        yield Case("Philly, 500 jobs", cluster, workload, policy, knows)
+
+
+def to_learn(number: int) -> Case:
+    """A work for the prior: cluster, load, jobs, tail of run times and arrivals are drawn."""
+    seed = LEARN_SEED + number
+    rng = random.Random(seed)  # a simulation, not a secret
+    policy, knows = LEARN[number % len(LEARN)]
+    name = rng.choice((BASE, *OTHERS))
+    load = math.exp(rng.uniform(*map(math.log, LOADS)))
+    conditions = Conditions(load=load, rigid=rng.choice((0.0, 0.5, 1.0)))
+    cluster, workload = drawn(name, conditions, seed, round(rng.uniform(*JOBS)))
+    jobs = _arrive(_with_tail(workload.jobs, rng.uniform(0.0, TAIL_MOST), rng), rng)
+    return Case("learn", cluster, replace(workload, jobs=jobs), policy, knows, seed)
+
+
+def _with_tail(
+    jobs: Sequence[WorkloadJob], sigma: float, rng: random.Random
+) -> tuple[WorkloadJob, ...]:
+    """Run times with a heavier tail and the same sum."""
+    factors = [rng.lognormvariate(0.0, sigma) for _ in jobs]
+    mean = sum(job.samples * f for job, f in zip(jobs, factors, strict=True)) / sum(
+        job.samples for job in jobs
+    )
+    return tuple(
+        replace(job, samples=job.samples * f / mean) for job, f in zip(jobs, factors, strict=True)
+    )
+
+
+def _arrive(jobs: Sequence[WorkloadJob], rng: random.Random) -> tuple[WorkloadJob, ...]:
+    """As drawn, in waves of a day's course, or in bursts."""
+    kind = rng.choice(("drawn", "waves", "bursts"))
+    span = jobs[-1].submit
+    if kind == "waves" and span > 0.0:
+        waves = rng.uniform(1.0, 4.0) * 2.0 * math.pi / span
+        return tuple(
+            replace(
+                job, submit=job.submit + 0.9 * math.sin(waves * job.submit) / waves + 1.0 / waves
+            )
+            for job in jobs
+        )
+    if kind == "bursts":
+        starts = [job.submit for job in jobs]
+        first = 0
+        while first < len(jobs):
+            size = rng.randint(1, BURST_JOBS)
+            starts[first : first + size] = [
+                starts[first] + 10.0 * i for i in range(len(starts[first : first + size]))
+            ]
+            first += size
+        starts.sort()
+        return tuple(replace(job, submit=at) for job, at in zip(jobs, starts, strict=True))
+    return tuple(jobs)

@@ -1,0 +1,79 @@
+"""TRL's rarer trainers: KTO, ORPO, CPO, BCO, GKD, PRM, SFT with packing, or RLOO."""
+
+import importlib
+import sys
+
+import tiny
+import trl
+from clocked_calls import trainer_clock
+from datasets import Dataset
+
+KIND, BATCH, ACCUMULATE = sys.argv[1], 4, 2
+
+
+def row(number):
+    if KIND == "SFT":
+        return {"text": tiny.text(number, 5 + number % 11)}
+    if KIND == "RLOO":
+        return {"prompt": tiny.text(number, 4)}
+    if KIND == "GKD":
+        texts = {"user": tiny.text(number, 4), "assistant": " " + tiny.text(number, 8)}
+        return {"messages": [{"role": role, "content": text} for role, text in texts.items()]}
+    if KIND == "PRM":
+        steps = [tiny.text(number + step, 4) for step in range(3)]
+        return {"prompt": tiny.text(number, 4), "completions": steps, "labels": [True, False, True]}
+    if KIND in ("KTO", "BCO"):
+        answer = " " + tiny.text(number + 1, 6)
+        return {"prompt": tiny.text(number, 4), "completion": answer, "label": number % 2 == 0}
+    return {
+        "prompt": tiny.text(number, 4),
+        "chosen": " " + tiny.text(number + 1, 6),
+        "rejected": " " + tiny.text(number + 2, 6),
+    }
+
+
+def find(name):
+    """A class of TRL, wherever this release keeps it."""
+    if hasattr(trl, name):
+        return getattr(trl, name)
+    return getattr(importlib.import_module(f"trl.experimental.{KIND.lower()}"), name)
+
+
+model = tiny.language_model()
+options = {"KTO": {}, "BCO": {}, "ORPO": {"max_length": 64}, "CPO": {"max_length": 64},
+           "GKD": {"max_new_tokens": 8, "max_length": 64}, "PRM": {"max_length": 64},
+           "SFT": {"packing": True, "max_length": 32}, "RLOO": {"num_generations": 4,
+           "max_completion_length": 8}}[KIND]  # fmt: skip
+more = {}
+if KIND in ("KTO", "BCO"):
+    more = {"ref_model": tiny.language_model()}
+elif KIND == "GKD":
+    more = {"teacher_model": tiny.language_model()}
+elif KIND == "RLOO":
+    more = {"reward_funcs": lambda completions, **_: [float(len(text)) for text in completions]}
+elif KIND == "PRM":
+    from transformers import LlamaConfig, LlamaForTokenClassification
+
+    model = LlamaForTokenClassification(LlamaConfig(**(model.config.to_dict() | {"num_labels": 2})))
+arguments = find(f"{KIND}Config")(
+    output_dir="out",
+    per_device_train_batch_size=BATCH,
+    gradient_accumulation_steps=ACCUMULATE,
+    max_steps=40,
+    save_strategy="no",
+    report_to=[],
+    disable_tqdm=True,
+    use_cpu=True,
+    bf16=False,
+    gradient_checkpointing=False,
+    logging_strategy="no",
+    **options,
+)
+find(f"{KIND}Trainer")(
+    model=model,
+    **more,
+    args=arguments,
+    train_dataset=Dataset.from_list([row(number) for number in range(600)]),
+    processing_class=tiny.tokenizer(),
+    callbacks=[trainer_clock(BATCH * ACCUMULATE)],
+).train()

@@ -1,0 +1,52 @@
+"""What a process's report says of a pause between its steps, and its validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hopsd.core.report.rank import Pause, RankState
+from hopsd.core.report.validated import number
+from hopsd.errors import FormatError
+
+STATES = (RankState.BUSY, RankState.INTERACTIVE, RankState.WAITING, RankState.STOPPED)
+MAX_TEXT = 4096
+MAX_SECONDS = 1e9
+
+
+def parse_pause(document: Mapping[str, Any]) -> Pause | None:
+    """The pause in a report; None while the training makes its steps, or of an older plugin.
+
+    Raises:
+        FormatError: names the key and what is accepted.
+    """
+    pause = document.get("stall")
+    if pause is None:
+        return None
+    if not isinstance(pause, dict):
+        raise FormatError("stall: accepted are an object and null")
+    state, stalled = pause.get("state"), pause.get("stalled")
+    if state not in STATES:
+        raise FormatError(f"stall.state: accepted are {', '.join(STATES)}")
+    if not isinstance(stalled, bool):
+        raise FormatError("stall.stalled: accepted are true and false")
+    return Pause(
+        RankState(state),
+        stalled,
+        quiet=number(pause, "quiet", MAX_SECONDS),
+        still=number(pause, "still", MAX_SECONDS),
+        limit=number(pause, "limit", MAX_SECONDS),
+        line=_text(pause, "line"),
+        waits_in=_text(pause, "waits_in"),
+        stacks=_text(pause, "stacks"),
+    )
+
+
+def _text(pause: Mapping[str, Any], key: str) -> str:
+    """A text that may be shown: what is not printable is replaced. Absent or null: empty."""
+    text = pause.get(key)
+    if text is None:
+        return ""
+    if not isinstance(text, str) or len(text) > MAX_TEXT:
+        raise FormatError(f"stall.{key}: accepted are up to {MAX_TEXT} characters")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

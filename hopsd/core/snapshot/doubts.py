@@ -1,0 +1,69 @@
+"""What hops is told about a training, checked against itself: where two figures disagree by a whole
+factor, one of them counts something else than samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from hopsd.core.submission.comment import Comment
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, UserName
+from hopsd.model.knowledge import ThroughputRecord
+
+WHOLE = 0.03
+"""Relative distance up to which a ratio counts as a whole number."""
+
+SAME_TIME = 0.1
+"""Relative distance up to which two iterations take the same time."""
+
+MOST = 1000
+"""Larger ratios have other causes than what counts as a sample."""
+
+REMEDY = "batch= in its comment decides"
+
+
+def doubts_of_job(comment: Comment, record: JobRecord) -> Iterator[str]:
+    """What to doubt in a job's progress."""
+    # After a restart a job that saves may have lost all that it did.
+    counts = record.saved is False or (record.saved is not None and not record.restarts)
+    if counts and not record.samples_done:
+        yield f"its reports do not show how many samples an iteration trains on: {REMEDY}"
+    declared, planned = comment.samples, record.samples_planned
+    if declared and planned and (factor := whole_factor(planned / declared)):
+        relation = f"{factor} times" if planned > declared else f"1/{factor} of"
+        yield (
+            f"its loops show {planned:,.0f} samples in all, {relation} its samples={declared:g}:"
+            f" one of the two may count something else; {REMEDY}"
+        )
+
+
+def doubtful_batch(records: Iterable[ThroughputRecord]) -> str:
+    """A note if one user's newest record of a workload has another batch than an earlier one of the
+    same shape, by a whole factor, while an iteration takes as long; "" if none has.
+    """
+    latest: dict[tuple[UserName, GpuType, int, int], ThroughputRecord] = {}
+    note = ""
+    for record in sorted(records, key=lambda record: record.at):
+        if record.batch <= 0.0:
+            continue
+        shape = record.user, record.gpu_type, record.gpus, record.nodes
+        before = latest.get(shape)
+        if before is not None and whole_factor(record.batch / before.batch):
+            took, takes = before.batch / before.per_gpu, record.batch / record.per_gpu
+            if abs(takes - took) <= SAME_TIME * max(takes, took):
+                note = (
+                    f"samples of an iteration went from {before.batch:g} to {record.batch:g} a GPU"
+                    f" while it takes as long: if the batch size is the same, {REMEDY}"
+                )
+        latest[shape] = record
+    return note
+
+
+def whole_factor(ratio: float) -> int | None:
+    """The whole number from 2 to MOST that ``ratio``, or its inverse, is near to; None if none is."""
+    if not 1.0 / MOST <= ratio <= MOST:
+        return None
+    ratio = max(ratio, 1.0 / ratio)
+    whole = round(ratio)
+    return whole if whole > 1 and abs(ratio - whole) <= WHOLE * whole else None

@@ -1,0 +1,101 @@
+"""Where hopsd is: a local socket on its own host, HOST:PORT and MUNGE on all others."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hopsd.errors import ConfigError, InputError
+from hopsd.rest.client import Server
+
+Address = Path | Server
+
+DEFAULT_SOCKET = Path("/run/hops/hopsd.sock")
+SOCKET_VARIABLE = "HOPS_SOCKET"
+SERVER_VARIABLE = "HOPS_SERVER"
+MUNGE_VARIABLE = "HOPS_MUNGE_SOCKET"
+CLIENT_FILE = Path("/etc/hops/hopsctl.toml")
+
+_KEYS = ("server", "munge_socket", "account")
+
+
+def default_address() -> Address:
+    """From HOPS_SOCKET, else HOPS_SERVER; else the socket if it is on this host; else the server
+    in /etc/hops/hopsctl.toml.
+
+    Raises:
+        ConfigError: that file is not what is accepted.
+        InputError: a variable is not.
+    """
+    if path := os.environ.get(SOCKET_VARIABLE):
+        return Path(path)
+    if named := os.environ.get(SERVER_VARIABLE):
+        return server(named, SERVER_VARIABLE)
+    if not DEFAULT_SOCKET.exists() and (named := client_settings().get("server", "")):
+        return server(named, f"{CLIENT_FILE}: server")
+    return DEFAULT_SOCKET
+
+
+def parse_address(text: str) -> Address:
+    """A path, which has a slash or no port; else HOST:PORT.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    return Path(text) if "/" in text or ":" not in text else server(text, "--socket")
+
+
+def server(text: str, setting: str) -> Server:
+    """``text`` is HOST:PORT; ``setting``: where that stands.
+
+    Raises:
+        InputError: it is not.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError(f"{setting}: {text[:80]!r}; accepted is HOST:PORT, as in ctl1:6822")
+    more = client_settings()
+    munge_socket = os.environ.get(MUNGE_VARIABLE) or more.get("munge_socket", "")
+    named = {"account": more["account"]} if "account" in more else {}
+    return Server(host.removeprefix("[").removesuffix("]"), int(port), munge_socket, **named)
+
+
+def client_settings() -> dict[str, str]:
+    """The keys of /etc/hops/hopsctl.toml; none where there is no such file.
+
+    Raises:
+        ConfigError: it is not what is accepted.
+    """
+    try:
+        found = tomllib.loads(CLIENT_FILE.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{CLIENT_FILE}: {error}") from None
+    for key, value in found.items():
+        if key not in _KEYS:
+            raise ConfigError(f"{CLIENT_FILE}: {key}: accepted keys are {', '.join(_KEYS)}")
+        if not isinstance(value, str):
+            raise ConfigError(f"{CLIENT_FILE}: {key}: accepted is a string")
+    return found
+
+
+if TYPE_CHECKING:
+    _TypeOfAddress = click.ParamType[Address]
+else:  # click 8.1 has no such types
+    _TypeOfAddress = click.ParamType
+
+
+class AddressType(_TypeOfAddress):
+    """The value of --socket."""
+
+    name = "path"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Address:
+        return parse_address(value) if isinstance(value, str) else value

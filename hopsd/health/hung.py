@@ -1,0 +1,161 @@
+"""Finds trainings that hang, from the last words of their ranks.
+
+A training hangs if a rank has shown no sign of life for far longer than usual, and no other rank
+does anything that could free it. Which rank stopped and which only wait for it follows from where
+each stands.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hopsd.core.report.rank import Rank, RankState
+from hopsd.model.ids import JobId, NodeName
+
+SILENT_SECONDS = 20.0
+"""A process that lives writes every five seconds while it makes no steps."""
+
+LIVE_SECONDS = 60.0
+"""An older word is no evidence of what is now."""
+
+_CULPRITS = (RankState.STOPPED, RankState.SILENT, RankState.ENDED)
+_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """``line``, ``waits_in`` and ``stacks`` are "" where the process said nothing."""
+
+    rank: int
+    node: NodeName
+    pid: int
+    state: RankState
+    line: str
+    waits_in: str
+    stacks: str
+
+
+@dataclass(frozen=True, slots=True)
+class HungTraining:
+    """``since``: epoch seconds of the last sign of life; ``seconds``: for so long there was none;
+    ``limit``: how long pauses of it may be, as learnt.
+
+    ``ranks``: by number; of a rank that never reported, nothing is known.
+    """
+
+    job: JobId
+    since: float
+    seconds: float
+    limit: float
+    world: int
+    ranks: tuple[RankPlace, ...]
+
+    @property
+    def culprits(self) -> tuple[RankPlace, ...]:
+        """The ranks that others wait for; empty: all wait for each other."""
+        return tuple(place for place in self.ranks if place.state in _CULPRITS)
+
+    @property
+    def text(self) -> str:
+        """In a sentence without the user's code."""
+        waiting = [place for place in self.ranks if place.state is RankState.WAITING]
+        who = [
+            f"{_count(places)} {verb}"
+            for state, verb in (
+                (RankState.STOPPED, "stands still"),
+                (RankState.SILENT, "does not answer"),
+                (RankState.ENDED, "has ended"),
+            )
+            if (places := [place for place in self.ranks if place.state is state])
+        ]
+        if waiting and not who:
+            calls = sorted({place.waits_in for place in waiting if place.waits_in})
+            what = "all ranks wait for each other" if self.world > 1 else "it waits for its GPU"
+            who.append(f"{what}, in {', '.join(calls)}" if calls and self.world > 1 else what)
+        elif waiting:
+            others = "another waits" if len(waiting) == 1 else f"{len(waiting)} others wait"
+            who.append(f"{others} for that")
+        return (
+            f"hangs: no step and no other sign of life for {self.seconds:.0f} s"
+            f" ({self.limit:.0f} s would be unusual): {'; '.join(who)}"
+        )
+
+
+def find_hung(ranks: Iterable[Rank], now: float) -> tuple[HungTraining, ...]:
+    """The jobs of which a training hangs at ``now``; ``ranks``: the last words of their present
+    runs.
+    """
+    trainings: dict[tuple[JobId, str, int, str], list[Rank]] = defaultdict(list)
+    for rank in ranks:
+        alone = f"{rank.node} {rank.pid}" if rank.world == 1 else ""
+        trainings[rank.job, rank.program, rank.world, alone].append(rank)
+    found: dict[JobId, HungTraining] = {}
+    for members in trainings.values():
+        hung = _judge(_newest(members), now)
+        if hung is not None and (hung.job not in found or hung.seconds > found[hung.job].seconds):
+            found[hung.job] = hung
+    return tuple(found.values())
+
+
+def _newest(members: Iterable[Rank]) -> list[Rank]:
+    """Of each rank the process that wrote last: a launcher starts ranks again."""
+    by_rank: dict[int, Rank] = {}
+    for member in sorted(members, key=lambda member: member.written):
+        by_rank[member.rank] = member
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def _judge(members: Sequence[Rank], now: float) -> HungTraining | None:
+    latest = max(member.written for member in members)
+    states = [_state(member, latest) for member in members]
+    stalled = [
+        (member.pause, member.written)
+        for member, state in zip(members, states, strict=True)
+        if state in (RankState.WAITING, RankState.STOPPED)
+        and member.pause is not None
+        and now - member.heard <= LIVE_SECONDS
+    ]
+    moves = {RankState.TRAINING, RankState.BUSY, RankState.INTERACTIVE}
+    if not stalled or not moves.isdisjoint(states):
+        return None
+    longest, written = max(stalled, key=lambda entry: entry[0].still)
+    return HungTraining(
+        members[0].job,
+        written - longest.still,
+        longest.still,
+        longest.limit,
+        members[0].world,
+        tuple(
+            RankPlace(
+                member.rank,
+                member.node,
+                member.pid,
+                state,
+                member.pause.line if member.pause and state is not RankState.SILENT else "",
+                member.pause.waits_in if member.pause and state is RankState.WAITING else "",
+                member.pause.stacks if member.pause else "",
+            )
+            for member, state in zip(members, states, strict=True)
+        ),
+    )
+
+
+def _state(member: Rank, latest: float) -> RankState:
+    """What is to be believed of a rank; a pause that is not yet unusual may end by itself."""
+    if member.ended:
+        return RankState.ENDED
+    if latest - member.written >= SILENT_SECONDS:
+        return RankState.SILENT
+    if member.pause is None:
+        return RankState.TRAINING
+    if member.pause.state in (RankState.WAITING, RankState.STOPPED) and not member.pause.stalled:
+        return RankState.BUSY
+    return member.pause.state
+
+
+def _count(places: Sequence[RankPlace]) -> str:
+    named = ", ".join(f"{place.rank} on {place.node}" for place in places[:_NAMED])
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return f"rank {named}{more}"

@@ -1,0 +1,93 @@
+"""Finds jobs that hold GPUs and do nothing: no step of a training, and no processor time.
+
+Both must hold for minutes. A process that computes on a GPU gives it work all the time, which takes
+processor time; what takes none has nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hopsd.model.ids import JobId
+
+IDLE_SECONDS = 200.0
+"""With a look each minute, and what Slurm gathers each half minute, told within five."""
+
+BUSY_SHARE = 0.01
+"""Of one processor: daemons, loggers and Gloo's loop take less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is known of a job at ``at``: steps that its trainings have done, 0 where none reports,
+    and seconds that its processes have run, None where Slurm gathers none.
+    """
+
+    at: float
+    steps: int
+    processor_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class IdleJob:
+    """``seconds``: for so long it has done nothing; ``processor_seconds``: used meanwhile;
+    ``steps``: made before.
+    """
+
+    seconds: float
+    processor_seconds: float
+    steps: int
+
+    @property
+    def text(self) -> str:
+        before = f", after {self.steps:,} steps of a training" if self.steps else ""
+        return (
+            f"its GPUs are held for nothing: no step and {self.processor_seconds:.0f} s of"
+            f" processor time in {self.seconds / 60:.0f} min{before}"
+        )
+
+
+@dataclass(slots=True)
+class IdleWatch:
+    """One run of a job."""
+
+    _uses: deque[Use] = field(default_factory=deque)
+
+    def note(self, use: Use) -> IdleJob | None:
+        """What the job is after one more look; None: it works, or that is not known."""
+        uses = self._uses
+        if use.processor_seconds is None or (uses and _works(uses[-1], use)):
+            uses.clear()
+        if use.processor_seconds is None:
+            return None
+        uses.append(use)
+        while len(uses) > 1 and _works(uses[0], use):
+            uses.popleft()
+        first = uses[0]
+        if use.at - first.at < IDLE_SECONDS:
+            return None
+        used = use.processor_seconds - (first.processor_seconds or 0.0)
+        return IdleJob(use.at - first.at, used, use.steps)
+
+
+def _works(before: Use, after: Use) -> bool:
+    """Whether the job did something between two looks. Slurm counts whole seconds."""
+    used = (after.processor_seconds or 0.0) - (before.processor_seconds or 0.0)
+    allowed = 1.0 + BUSY_SHARE * (after.at - before.at)
+    return after.steps != before.steps or not 0.0 <= used <= allowed
+
+
+def watched(
+    watches: dict[tuple[JobId, int], IdleWatch], uses: Mapping[tuple[JobId, int], Use]
+) -> dict[JobId, IdleJob]:
+    """The idle ones of the runs that were looked at; ``watches`` keeps those that were."""
+    for run in watches.keys() - uses.keys():
+        del watches[run]
+    idle = {}
+    for run, use in uses.items():
+        found = watches.setdefault(run, IdleWatch()).note(use)
+        if found is not None:
+            idle[run[0]] = found
+    return idle

@@ -1,0 +1,91 @@
+"""Reads the jobs' reports in a thread of its own: a file server that hangs stops no tick."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from hopsd.learning.reader import Collected, ReportReader
+from hopsd.model.reading import Reading
+
+WAIT_SECONDS = 3.0
+"""So long a tick waits for a scan. What takes longer is used by the first tick after its end."""
+
+
+class _Scan:
+    """One scan under way; a read from a file server that hangs cannot be interrupted."""
+
+    def __init__(
+        self, reader: ReportReader, reading: Reading, before: threading.Thread | None
+    ) -> None:
+        """``before``: what is to end first."""
+        self.reading = reading
+        self.begun = time.monotonic()
+        self._done = threading.Event()
+        self._result: Collected | Exception = Collected()
+
+        def work() -> None:
+            try:
+                if before is not None:
+                    before.join()
+                self._result = reader.collect(reading)
+            except Exception as error:  # raised where the result is asked for
+                self._result = error
+            self._done.set()
+
+        threading.Thread(target=work, name="reports", daemon=True).start()
+
+    def result(self, seconds: float) -> Collected | None:
+        """What the scan found; None if it has not ended within ``seconds``."""
+        if not self._done.wait(seconds):
+            return None
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+
+class BackgroundReader:
+    """A :class:`ReportReader` whose scans end by themselves: one at a time, none is waited for
+    longer than :data:`WAIT_SECONDS`, and not at all once it was.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._reader = ReportReader(folder)
+        self._scan: _Scan | None = None
+        self._settling: threading.Thread | None = None
+
+    def collect(self, reading: Reading) -> tuple[Reading, Collected]:
+        """As :meth:`ReportReader.collect`, with the reading that the scan was for. While the folder
+        does not answer, ``unread`` says so and since when.
+        """
+        seconds = 0.0
+        if self._scan is None:
+            self._scan, seconds = _Scan(self._reader, reading, self._settling), WAIT_SECONDS
+        scan = self._scan
+        try:
+            collected = scan.result(seconds)
+        except Exception:
+            self._scan = None
+            raise
+        if collected is None:
+            silent = time.monotonic() - scan.begun
+            return reading, Collected(unread=f"{self._folder} has not answered for {silent:.0f} s")
+        self._scan = None
+        return scan.reading, collected
+
+    def settle(self) -> None:
+        """As :meth:`ReportReader.settle`, in the background: files are removed. Nothing during a
+        scan, whose results are not stored.
+        """
+        if self._scan is None:
+            self._settling = threading.Thread(
+                target=self._reader.settle, name="reports", daemon=True
+            )
+            self._settling.start()
+
+    def close(self) -> None:
+        """Leave the folder at once; a scan that hangs there is left to itself."""
+        if self._scan is None and (self._settling is None or not self._settling.is_alive()):
+            self._reader.close()

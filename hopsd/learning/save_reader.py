@@ -1,0 +1,46 @@
+"""When running jobs save, read from their reports at the moment when it matters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hopsd.core.report.reports import Report, parse_report
+from hopsd.errors import FormatError
+from hopsd.learning.spool import MAX_LISTED, Spool
+from hopsd.model.reading import JobReading, SaveTimes
+
+MAX_RANKS = 64
+"""Reports of a job that are read: the first ranks save."""
+
+
+class SaveReader:
+    """Reads the reports of a job's present run, anew at each call."""
+
+    def __init__(self, folder: Callable[[], Path], clock: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._clock = clock
+
+    def __call__(self, job: JobReading) -> SaveTimes | None:
+        """None: no process of the run reports saves, or its reports cannot be read."""
+        try:
+            times = [_times(report) for report in self._reports(job)]
+        except OSError:
+            return None
+        if not any(one.saving or one.at for one in times):
+            return None
+        last = max(times, key=lambda one: one.at)
+        return SaveTimes(any(one.saving for one in times), last.at, last.every)
+
+    def _reports(self, job: JobReading) -> Iterator[Report]:
+        spool = Spool(self._folder())
+        for name in spool.names(f"{job.number or job.id}.{job.restarts}.", MAX_LISTED)[:MAX_RANKS]:
+            try:
+                yield parse_report(spool.read_owned(name, job.uid), name, self._clock())
+            except (FormatError, FileNotFoundError):  # another's, or just replaced
+                continue
+
+
+def _times(report: Report) -> SaveTimes:
+    return SaveTimes(report.saving, report.saved_at or 0.0, report.save_every)

@@ -1,0 +1,82 @@
+"""GPUs that a plan leaves idle on racks of use to no waiting job that is bound to racks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.job import Job, Node
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+
+
+@dataclass(frozen=True)
+class RackFragments:
+    """A policy whose plans tell their ``rack_fragments``."""
+
+    policy: Callable[[Snapshot, PlanSettings], Plan]
+
+    def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
+        made = self.policy(snapshot, settings)
+        return replace(made, rack_fragments=rack_fragments(snapshot, made))
+
+
+def rack_fragments(snapshot: Snapshot, plan: Plan) -> int:
+    """Whole racks' worth of GPUs, idle but scattered: of the GPUs on leaves that hold no group of
+    nodes of any waiting rack-bound job, as many as make whole leaves (the largest of the type).
+
+    0 where no such job waits.
+    """
+    waiting = [job for job in snapshot.jobs if job.id in plan.waiting and job.rules.rack_bound]
+    if not waiting:
+        return 0
+    idle = idle_after(snapshot, plan)
+    by_type: dict[GpuType, dict[str, list[Node]]] = defaultdict(lambda: defaultdict(list))
+    for node in snapshot.nodes:
+        by_type[node.gpu_type][node.leaf].append(node)
+    fragments = 0
+    for gpu_type, leaves in by_type.items():
+        largest = max(node.gpus for nodes in leaves.values() for node in nodes)
+        jobs = [job for job in waiting if gpu_type in job.throughput]
+        groups = {group for job in jobs for group in _groups(job, largest)}
+        scattered = 0
+        for nodes in leaves.values():
+            free = [idle[node.name] for node in nodes]
+            if groups and not any(
+                sum(gpus >= each for gpus in free) >= count for count, each in groups
+            ):
+                scattered += sum(free)
+        rack = max(sum(node.gpus for node in nodes) for nodes in leaves.values())
+        fragments += scattered // rack * rack
+    return fragments
+
+
+def idle_after(snapshot: Snapshot, plan: Plan) -> Mapping[NodeName, int]:
+    """The idle GPUs of each node once the plan is carried out."""
+    idle = {node.name: node.idle for node in snapshot.nodes}
+    for job in snapshot.jobs:
+        if job.id in plan.placements or job.id in plan.waiting:
+            for name, gpus in job.running or ():
+                idle[name] = idle.get(name, 0) + gpus
+        for name, gpus in plan.placements.get(job.id, ()):
+            idle[name] = idle.get(name, 0) - gpus
+    return idle
+
+
+def _groups(job: Job, largest: int) -> set[tuple[int, int]]:
+    """Groups of nodes of one leaf for each GPU count: how many nodes, GPUs on each."""
+    rules = job.rules
+    found = set()
+    for size in rules.counts(job.reqs):
+        each = rules.per_node or min(size, largest)
+        count = ceil(size / each)
+        segment = rules.segment
+        if segment is not None and count % segment and count > segment:
+            continue
+        if segment is None:
+            found.add((ceil(count / (rules.max_switches or count)), ceil(size / count)))
+        else:
+            found.add((min(count, segment), ceil(size / count)))
+    return found

@@ -1,0 +1,154 @@
+"""The WSGI application: finds out who asks, and passes the request to hopsd's one handler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from flask import Flask, Response, g, request
+from werkzeug.exceptions import HTTPException
+
+from hopsd.errors import (
+    HopsError,
+    InputError,
+    SlurmUnavailableError,
+    StoreUnavailableError,
+    UnreachableError,
+)
+from hopsd.rest.contract import (
+    ANSWER_HEADER,
+    SCHEME,
+    SPECIFICATION,
+    Operation,
+    answer_payload,
+    operations,
+    request_payload,
+)
+from hopsd.rest.munge import CredentialError, Munge
+from hopsd.serve.http import TARGET
+from hopsd.serve.peers import BusyError, RequestSlots, trusted
+from hopsd.serve.socket import CONNECTIONS_PER_USER, REQUEST_BYTES_MAX, Handler, Request
+
+PUBLIC = "/openapi.json"
+"""The description of the API; it is the same everywhere."""
+
+_STATUS: tuple[tuple[type[HopsError], int], ...] = (
+    (InputError, 400),
+    (CredentialError, 401),
+    (BusyError, 429),
+    (StoreUnavailableError, 503),
+    (SlurmUnavailableError, 503),
+    (UnreachableError, 503),
+    (HopsError, 403),
+)
+
+log = structlog.get_logger()
+
+
+def application(handler: Handler, munge: Munge, turns: RequestSlots) -> Flask:
+    """``handler`` answers as for the local socket, to the uid that ``munge`` tells."""
+    app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = REQUEST_BYTES_MAX
+    gate = _Gate(munge)
+    app.before_request(gate.admit)
+    app.after_request(gate.sign)
+    app.register_error_handler(HTTPException, _not_accepted)
+    app.register_error_handler(HopsError, _refused)
+    app.register_error_handler(Exception, _defect)
+    app.add_url_rule(PUBLIC, PUBLIC, lambda: _answer(json.loads(SPECIFICATION.read_text())))
+    for operation in operations().values():
+        app.add_url_rule(
+            operation.path.replace("{", "<").replace("}", ">"),
+            operation.command,
+            _view(operation, handler, turns),
+            methods=[operation.method],
+            provide_automatic_options=False,
+        )
+    return app
+
+
+def _view(operation: Operation, handler: Handler, turns: RequestSlots) -> Callable[..., Response]:
+    def view(**path: str) -> Response:
+        arguments = operation.arguments(request.args.to_dict(flat=False)) | path
+        if operation.body:
+            arguments |= _body()
+        with turns.turn(g.uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(g.uid)):
+            return _answer(handler(Request(operation.command, arguments, g.uid)))
+
+    return view
+
+
+def _body() -> dict[str, Any]:
+    try:
+        body = json.loads(request.get_data() or b"{}")
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise InputError("the body: accepted is a JSON object, or none")
+    return body
+
+
+class _Gate:
+    """Who asks, by a credential for this request alone."""
+
+    def __init__(self, munge: Munge) -> None:
+        self._munge = munge
+
+    def admit(self) -> None:
+        g.credential = ""
+        if request.path == PUBLIC:
+            return
+        scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
+        if scheme != SCHEME or not credential:
+            raise CredentialError(
+                f"needed is a header 'Authorization: {SCHEME} CREDENTIAL', of"
+                " `printf 'METHOD TARGET' | munge`"
+            )
+        g.credential = credential
+        found = self._munge.decode(credential)
+        wanted = request_payload(request.method, request.environ[TARGET], request.get_data())
+        if found.payload != wanted:
+            raise CredentialError("this credential is for another request")
+        g.uid = found.uid
+
+    def sign(self, response: Response) -> Response:
+        """Let the client see that hopsd answers, and that nobody changed its answer."""
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        if g.get("credential"):
+            payload = answer_payload(response.status_code, g.credential, response.get_data())
+            try:
+                response.headers[ANSWER_HEADER] = self._munge.encode(payload)
+            except HopsError as error:
+                log.error("api", error=str(error), did="the answer goes unsigned")
+        return response
+
+
+def _answer(document: Any, status: int = 200) -> Response:
+    text = json.dumps(document) + "\n"
+    response = Response(text, status, content_type="application/json")
+    if status == 401:
+        response.headers["WWW-Authenticate"] = SCHEME
+    return response
+
+
+def _refused(error: HopsError) -> Response:
+    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    return _answer({"error": str(error)}, status)
+
+
+def _not_accepted(error: HTTPException) -> Response:
+    """An unknown path, a method that a path does not have, or a body that is too long."""
+    accepted = ", ".join(f"{item.method} {item.path}" for item in operations().values())
+    response = _answer({"error": f"{error.description} Accepted: {accepted}"}, error.code or 500)
+    for name, value in error.get_headers():
+        if name == "Allow":
+            response.headers[name] = value
+    return response
+
+
+def _defect(error: Exception) -> Response:
+    log.exception("defect", where="api")
+    return _answer({"error": f"a defect of hops, {type(error).__name__}: {error}"}, 500)

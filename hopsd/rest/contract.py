@@ -1,0 +1,102 @@
+"""The operations of `openapi.json`, and how a credential is bound to a request and its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from hopsd.errors import InputError
+
+SPECIFICATION = Path(__file__).with_name("openapi.json")
+SCHEME = "MUNGE"
+"""Of the header Authorization: ``MUNGE CREDENTIAL``."""
+ANSWER_HEADER = "Hops-Credential"
+"""Where an answer has hopsd's own credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A command of hopsd's as an HTTP request. ``query``: the type of each parameter of the query,
+    by name; ``body``: whether its arguments are a JSON object in the request's body.
+    """
+
+    command: str
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: bool
+
+    def request(self, arguments: Mapping[str, Any]) -> tuple[str, bytes]:
+        """The target, path and query, and the body of a request. An argument None is left out."""
+        given = {key: value for key, value in arguments.items() if value is not None}
+        path = self.path
+        for key in [key for key in given if f"{{{key}}}" in path]:
+            path = path.replace(f"{{{key}}}", quote(str(given.pop(key)), safe=""))
+        if self.body:
+            return path, json.dumps(given).encode()
+        query = urlencode(given, doseq=True)
+        return f"{path}?{query}" if query else path, b""
+
+    def arguments(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
+        """The arguments in a query's values.
+
+        Raises:
+            InputError: a parameter is unknown, or its value is of another type.
+        """
+        return {key: self._value(key, values) for key, values in query.items()}
+
+    def _value(self, key: str, values: list[str]) -> Any:
+        kind = self.query.get(key)
+        if kind is None:
+            accepted = ", ".join(self.query) or "none"
+            raise InputError(f"{key[:80]!r} is no parameter of {self.path}; accepted: {accepted}")
+        if kind == "array":
+            return values
+        try:
+            (text,) = values
+            return _TYPES[kind](text)
+        except ValueError:
+            raise InputError(f"{key}: accepted is one {kind}") from None
+
+
+_TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float}
+
+
+@cache
+def operations() -> Mapping[str, Operation]:
+    """By command, as hopsd's local socket calls them."""
+    paths = json.loads(SPECIFICATION.read_text())["paths"]
+    found = (
+        Operation(
+            command=item["operationId"],
+            method=method.upper(),
+            path=path,
+            query=dict(_query(item.get("parameters", []))),
+            body="requestBody" in item,
+        )
+        for path, methods in paths.items()
+        for method, item in methods.items()
+    )
+    return {operation.command: operation for operation in found}
+
+
+def _query(parameters: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+    return ((p["name"], p["schema"]["type"]) for p in parameters if p["in"] == "query")
+
+
+def request_payload(method: str, target: str, body: bytes) -> bytes:
+    """The payload of a request's credential: it is good for this request only."""
+    text = f"{method} {target}"
+    return (f"{text} {sha256(body).hexdigest()}" if body else text).encode()
+
+
+def answer_payload(status: int, credential: str, body: bytes) -> bytes:
+    """The payload of an answer's credential: to the request with ``credential``, and no other."""
+    asked = sha256(credential.encode("ascii", "replace")).hexdigest()
+    return f"{status} {asked} {sha256(body).hexdigest()}".encode()

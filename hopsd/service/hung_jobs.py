@@ -1,0 +1,66 @@
+"""Tells of trainings that hang: an event when one begins to, another when it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from hopsd.core.report.rank import Rank
+from hopsd.health.hung import HungTraining, find_hung
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.store.history import History
+
+log = structlog.get_logger()
+
+
+class HungJobs:
+    """Those that hang, as of the last look, and since when."""
+
+    def __init__(self, store: History) -> None:
+        self._store = store
+        self._since: dict[JobId, float] = {}
+        self._hung: Mapping[JobId, HungTraining] = {}
+
+    def look(self, ranks: Iterable[Rank], jobs: Iterable[JobReading], now: float) -> None:
+        """Judge the last words of all ranks at ``now``; only what changed becomes an event."""
+        hung = {training.job: training for training in find_hung(ranks, now)}
+        running = {job.id for job in jobs if job.state is SlurmState.RUNNING}
+        for job, training in hung.items():
+            if job not in self._since:
+                self._since[job] = min(now, training.since)
+                self._tell("hung", job, training.text)
+        for job in self._since.keys() - hung.keys():
+            if job in running:
+                self._tell("hung_over", job, "shows signs of life again")
+            del self._since[job]
+        self._hung = hung
+
+    def rows(self) -> dict[JobId, dict[str, Any]]:
+        """For the status document, by job."""
+        return {
+            job: {
+                "since": self._since[job],
+                "limit_seconds": training.limit,
+                "text": training.text,
+                "ranks": [
+                    {
+                        "rank": place.rank,
+                        "node": place.node,
+                        "pid": place.pid,
+                        "state": place.state.value,
+                        "line": place.line,
+                        "waits_in": place.waits_in,
+                        "stacks": place.stacks,
+                    }
+                    for place in training.ranks
+                ],
+            }
+            for job, training in self._hung.items()
+        }
+
+    def _tell(self, kind: str, job: JobId, text: str) -> None:
+        log.warning(kind, job=job, reason=text)
+        self._store.add_event(kind, text, job=job)

@@ -1,0 +1,106 @@
+"""Tells of jobs whose GPUs are held for nothing; Slurm is asked in a thread, outside the tick."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from hopsd.errors import HopsError
+from hopsd.health.idle import IdleJob, IdleWatch, Use, watched
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.slurm.command import Runner
+from hopsd.slurm.processor_time import MOST_JOBS, processor_seconds
+from hopsd.store.history import History
+
+log = structlog.get_logger()
+
+EVERY_SECONDS = 55.0
+"""Between two questions about a job's processor time."""
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="idle", daemon=True).start()
+
+
+class IdleJobs:
+    """Those whose GPUs are held for nothing, as of the last look."""
+
+    def __init__(
+        self,
+        store: History,
+        commands: Runner,
+        begin: Callable[[Callable[[], None]], None] = _in_thread,
+    ) -> None:
+        self._store, self._commands, self._begin = store, commands, begin
+        self._watches: dict[tuple[JobId, int], IdleWatch] = {}
+        self._steps: dict[tuple[JobId, int], int] = {}
+        self._idle: dict[JobId, IdleJob] = {}
+        self._asked = float("-inf")
+        self._next = 0
+        self._asking = False
+
+    def look(self, jobs: Iterable[JobReading], steps: Mapping[JobId, int], now: float) -> None:
+        """Note what became of the running jobs that hold GPUs; ``steps``: that their trainings
+        have done. At most once in a minute Slurm is asked about those that made none since.
+        """
+        running = {
+            (job.id, job.restarts): job
+            for job in jobs
+            if job.state is SlurmState.RUNNING and job.allocation.gpus > 0 and job.rest is None
+        }
+        self._forget({job for job, _ in running})
+        if self._asking or not now - self._asked >= EVERY_SECONDS:
+            return
+        before, self._steps = self._steps, {run: steps.get(run[0], 0) for run in running}
+        still = {run: j for run, j in running.items() if before.get(run, 0) == self._steps[run]}
+        self._forget({job for job, _ in still})
+        self._asked = now
+        if still:
+            self._asking = True
+            self._begin(lambda: self._ask(still, dict(self._steps), now))
+
+    def rows(self) -> dict[JobId, str]:
+        """A sentence of each for the status document."""
+        return {job: idle.text for job, idle in self._idle.items()}
+
+    def _ask(
+        self,
+        runs: Mapping[tuple[JobId, int], JobReading],
+        steps: Mapping[tuple[JobId, int], int],
+        now: float,
+    ) -> None:
+        try:
+            numbers = {run: JobId(job.number or job.id) for run, job in runs.items()}
+            # All in turn, where they are more than can be asked for at a time.
+            order = sorted(set(numbers.values()))
+            turn = (order + order)[self._next : self._next + min(MOST_JOBS, len(order))]
+            self._next = (self._next + len(turn)) % len(order)
+            seconds = processor_seconds(self._commands, turn)
+            uses = {
+                run: Use(now, steps[run], seconds.get(number))
+                for run, number in numbers.items()
+                if number in turn
+            }
+            others = {run: w for run, w in self._watches.items() if run in runs and run not in uses}
+            idle = watched(self._watches, uses)
+            self._watches.update(others)
+            self._tell(
+                idle | {job: i for job, i in self._idle.items() for r in others if r[0] == job}
+            )
+        except HopsError as error:
+            log.warning("idle jobs", problem=str(error))
+        finally:
+            self._asking = False
+
+    def _tell(self, idle: Mapping[JobId, IdleJob]) -> None:
+        for job, found in idle.items():
+            if job not in self._idle:
+                log.warning("idle", job=job, reason=found.text)
+                self._store.add_event("idle", found.text, job=job)
+        self._idle = dict(idle)
+
+    def _forget(self, running: set[JobId]) -> None:
+        self._idle = {job: idle for job, idle in self._idle.items() if job in running}

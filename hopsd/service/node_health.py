@@ -1,0 +1,134 @@
+"""Tells of slow nodes and of nodes that break jobs, and drains the latter where the site says so.
+
+Nodes are judged in a thread, outside the tick.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from hopsd.config import HealthConfig
+from hopsd.errors import HopsError
+from hopsd.health.lemons import WINDOW_SECONDS
+from hopsd.health.records import Health, Lemon, SlowNode
+from hopsd.serve.health import HealthService
+from hopsd.slurm.command import Runner
+from hopsd.store.history import History
+
+log = structlog.get_logger()
+
+EVERY_SECONDS = 600.0
+
+SHARE = 0.01
+"""Judging takes at most this share of the time: of a large site it takes a minute."""
+
+MIN_WORKLOADS = 2
+"""A node is drained only if so many workloads failed there: one may be broken itself."""
+
+DRAINED = "node_drained"
+_MOST_EVENTS = 10_000
+
+
+def slow_text(slow: SlowNode) -> str:
+    low, high = 1.0 - slow.high, 1.0 - slow.low
+    return f"{1.0 - slow.factor:.1%} slower than its type (95 % interval {low:.1%} to {high:.1%})"
+
+
+def lemon_text(lemon: Lemon) -> str:
+    return (
+        f"breaks jobs: {lemon.failures} failed runs of {lemon.workloads} workloads,"
+        f" {lemon.expected:.1f} expected (by chance with probability {lemon.p:.1g}); drain it"
+    )
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="health", daemon=True).start()
+
+
+class NodeHealth:
+    """The verdicts of the last look: by node, a sentence on each kind."""
+
+    def __init__(
+        self,
+        store: History,
+        service: HealthService,
+        commands: Runner,
+        begin: Callable[[Callable[[], None]], None] = _in_thread,
+    ) -> None:
+        self._store, self._service, self._commands = store, service, commands
+        self._begin = begin
+        self._next = float("-inf")
+        self._judging = False
+        self._told: set[tuple[str, str]] = set()
+        self.slow: Mapping[str, str] = {}
+        self.lemons: Mapping[str, str] = {}
+
+    def look(self, nodes: Iterable[Mapping[str, Any]], config: HealthConfig, now: float) -> None:
+        """Judge ``nodes``, rows of the status document, if it is time to."""
+        if self._judging or now < self._next:
+            return
+        self._judging = True
+        rows = list(nodes)
+        self._begin(lambda: self._judge(rows, config, now))
+
+    def _judge(self, nodes: list[Mapping[str, Any]], config: HealthConfig, now: float) -> None:
+        began = time.monotonic()
+        try:
+            health = self._service.health(nodes)
+            self._tell(health)
+            if config.drain:
+                self._drain(health, nodes, config.drain_nodes_max, now)
+        except HopsError as error:
+            log.warning("health", problem=str(error))
+        except Exception:
+            log.exception("defect of health")
+        finally:
+            took = time.monotonic() - began
+            self._next = now + max(EVERY_SECONDS, took / SHARE)
+            self._judging = False
+
+    def _tell(self, health: Health) -> None:
+        self.slow = {slow.node: slow_text(slow) for slow in health.slow}
+        self.lemons = {lemon.node: lemon_text(lemon) for lemon in health.lemons}
+        verdicts = {("node_slow", node): text for node, text in self.slow.items()}
+        verdicts |= {("node_breaks_jobs", node): text for node, text in self.lemons.items()}
+        for (kind, node), text in verdicts.items():
+            if (kind, node) not in self._told:
+                log.warning(kind, node=node, reason=text)
+                self._store.add_event(kind, f"{node}: {text}")
+        self._told = set(verdicts)
+
+    def _drain(
+        self, health: Health, nodes: Iterable[Mapping[str, Any]], most: int, now: float
+    ) -> None:
+        """Drain the surest, as long as fewer than ``most`` lemons are away. A node is drained once:
+        who resumes it knows better.
+        """
+        usable = {node["name"] for node in nodes if node["usable"]}
+        since = now - WINDOW_SECONDS
+        before = {
+            event.text.partition(":")[0]
+            for event in self._store.events(limit=_MOST_EVENTS)
+            if event.kind == DRAINED and event.at >= since
+        }
+        away = sum(lemon.node not in usable for lemon in health.lemons)
+        for lemon in health.lemons:
+            if away >= most:
+                return
+            if lemon.node in before or lemon.node not in usable:
+                continue
+            if lemon.workloads < MIN_WORKLOADS:
+                continue
+            reason = f"hops: {lemon.failures} failed runs, {lemon.expected:.1f} expected"
+            self._commands.run(
+                *("scontrol", "update", f"NodeName={lemon.node}", "State=DRAIN"),
+                f"Reason={reason}",
+            )
+            away += 1
+            log.warning(DRAINED, node=lemon.node, reason=reason)
+            self._store.add_event(DRAINED, f"{lemon.node}: {lemon_text(lemon)}")

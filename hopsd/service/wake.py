@@ -1,0 +1,62 @@
+"""When to look at the cluster before the next regular look: a job came, or GPUs became free."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hopsd.errors import SlurmError
+from hopsd.slurm.activity import Activity
+
+SHARE = 4.0
+"""A look that took so long is followed by a pause of so many times that: on a large cluster with a
+submission every second hopsd does not look all the time."""
+SILENCE_SECONDS = 30.0
+"""After slurmctld did not answer: the regular looks find out when it is back."""
+
+
+class Waker:
+    """Compares slurmctld's counters with those before the last look."""
+
+    def __init__(
+        self, read: Callable[[], Activity], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._last: Activity | None = None
+        self._next = float("-inf")
+
+    def due(self, seconds: float, document: dict[str, Any]) -> bool:
+        """Whether to look now. Asks slurmctld every ``seconds`` at most; 0: never.
+
+        ``document``: the status as of the last look. A job that came is worth a look if GPUs were
+        idle, one that went if jobs were waiting.
+        """
+        now = self._clock()
+        if not seconds or now < self._next or document["mode"] != "active":
+            return False
+        self._next = now + seconds
+        try:
+            found = self._read()
+        except SlurmError:
+            self._next = now + SILENCE_SECONDS
+            return False
+        last, self._last = self._last, found
+        if last is None:
+            return False
+        came, went = found.submitted != last.submitted, found.ended != last.ended
+        idle = any(node["idle"] and node["usable"] for node in document["nodes"])
+        return (came and idle) or (went and bool(document["waiting"]))
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """Around a look at the cluster: what comes during it was not seen."""
+        begin = self._clock()
+        try:
+            self._last = self._read()
+        except SlurmError:
+            self._last = None
+        yield
+        self._next = max(self._next, self._clock() + SHARE * (self._clock() - begin))

@@ -1,0 +1,63 @@
+"""The time of day by slurmctld's clock, beside whose times hops' own are recorded."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import structlog
+
+from hopsd.errors import SlurmError
+from hopsd.slurm.command import SlurmCommands
+
+log = structlog.get_logger()
+
+TOLERANCE_SECONDS = 2.0
+"""slurmctld tells whole seconds: a machine's clock that differs by less is taken as right."""
+
+CHECK_SECONDS = 60.0
+_TIMEOUT_SECONDS = 4.0
+_SERVER_TIME = re.compile(r"^sdiag output at .*\((\d+)\)", re.MULTILINE)
+
+
+class SlurmClock:
+    """Tells the time, in seconds since the epoch. Whoever sets the clock of hopsd's machine changes
+    no time that hops records: between two checks only the monotonic clock is read.
+    """
+
+    def __init__(
+        self,
+        commands: SlurmCommands,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._commands = commands.within(_TIMEOUT_SECONDS)
+        self._wall = wall
+        self._monotonic = monotonic
+        self._base: float | None = None  # the time minus the monotonic clock's
+        self._check_at = float("-inf")
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        ticks = self._monotonic()
+        if ticks >= self._check_at:
+            self._check()
+        return self._wall() if self._base is None else self._base + self._monotonic()
+
+    def _check(self) -> None:
+        """Compare the machine's clock with slurmctld's; while that does not answer, go on."""
+        self._check_at = self._monotonic() + CHECK_SECONDS
+        try:
+            found = _SERVER_TIME.search(self._commands.run("sdiag"))
+        except SlurmError:
+            return
+        if found is None:
+            return
+        wall, ticks = self._wall(), self._monotonic()
+        ahead = wall - (int(found[1]) + 0.5)
+        ahead = 0.0 if abs(ahead) <= TOLERANCE_SECONDS else ahead
+        self._base = wall - ahead - ticks
+        if round(ahead) != round(self._ahead):
+            log.warning("clock", ahead_of_slurmctld_seconds=round(ahead), did="slurmctld's is used")
+        self._ahead = ahead

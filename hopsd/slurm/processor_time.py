@@ -1,0 +1,43 @@
+"""Processor time of running jobs, as Slurm's accounting plugin gathers it on their nodes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId
+from hopsd.slurm.command import Runner
+
+MOST_JOBS = 64
+"""Jobs asked for at a time: sstat asks the nodes of one after the other."""
+
+_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+
+
+def processor_seconds(commands: Runner, jobs: Iterable[JobId]) -> dict[JobId, float]:
+    """Seconds that all processes of each job have run, over its steps (sstat(1)); without jobs of
+    which Slurm gathers nothing, as with ``JobAcctGatherType=jobacct_gather/none``.
+
+    ``jobs``: their numbers. Whole seconds, as old as ``JobAcctGatherFrequency``.
+    """
+    asked = sorted(jobs)[:MOST_JOBS]
+    if not asked:
+        return {}
+    try:
+        said = commands.run(
+            *("sstat", "--allsteps", "--noheader", "--parsable2"),
+            *(f"--jobs={','.join(asked)}", "--format=JobID,NTasks,AveCPU"),
+        )
+    except SlurmError:  # a job has just ended, or a node does not answer: the next time
+        return {}
+    seconds: dict[JobId, float] = defaultdict(float)
+    for line in said.splitlines():
+        step, tasks, average, *_ = [*line.split("|"), "", ""]
+        found = _TIME.fullmatch(average.strip())
+        if found and tasks.isdigit():
+            days, hours, minutes, rest = (int(part or 0) for part in found.groups())
+            total = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+            seconds[JobId(step.partition(".")[0])] += int(tasks) * total
+    return dict(seconds)

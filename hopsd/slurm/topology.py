@@ -1,0 +1,114 @@
+"""Switches and blocks above the nodes, as Slurm's topology plugins know them.
+
+Slurm has one topology (``TopologyPlugin``), or from 25.05 on several (topology.yaml), one for each
+partition: then ``scontrol show config`` says topology/flat whatever they are, so Slurm is asked.
+Asked once each: slurmctld reads them only when it starts. pyslurm (25.11) reads none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hopsd.core.submission.nodelist import node_names
+from hopsd.model.ids import NodeName, host_of
+from hopsd.model.reading import NodeReading, SeveralBlocks
+from hopsd.slurm.command import Runner
+from hopsd.slurm.parse import records
+from hopsd.slurm.shape import Release
+
+_SEVERAL_SINCE: Release = (25, 5)
+_SEGMENTED_SINCE: Release = (26, 5)
+"""Named nodes may be segments of one node each."""
+
+_DEFAULT = ""
+_LEVELS = re.compile(r"^TopologyPlugin\s*=\s*topology/(?:tree|block)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """``switches``: those above each node, top down; the last is its leaf switch or block.
+    ``blocks``: whether it is topology/block. ``outside``: whether jobs start on other nodes, too.
+    """
+
+    switches: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
+    blocks: bool = False
+    outside: bool = True
+
+    def reaches(self, node: NodeName) -> bool:
+        """Whether Slurm starts jobs on the node."""
+        return self.outside or node in self.switches
+
+
+class TopologyReader:
+    """Reads the topologies of partitions. ``config``: ``scontrol show config``."""
+
+    def __init__(
+        self, commands: Runner, release: Callable[[], Release], config: Callable[[], str]
+    ) -> None:
+        self._commands = commands
+        self._release = release
+        self._config = config
+        self._found: dict[str, Topology] = {}
+
+    def of(self, partitions: Iterable[Mapping[str, str]]) -> Topology:
+        """That of nodes in ``partitions``. Of several, blocks come before switches, since Slurm
+        refuses jobs over several of them.
+        """
+        names = dict.fromkeys(fields.get("Topology", _DEFAULT) for fields in partitions)
+        return joined([self._topology(name) for name in names])
+
+    def several_blocks(self, topology: Topology) -> SeveralBlocks:
+        """What named nodes of several blocks Slurm starts a job on."""
+        if not topology.blocks:
+            return SeveralBlocks.ANY
+        segmented = self._release() >= _SEGMENTED_SINCE
+        return SeveralBlocks.EVEN if segmented else SeveralBlocks.NONE
+
+    def _topology(self, name: str) -> Topology:
+        if name not in self._found:
+            self._found[name] = Topology()
+            if self._release() >= _SEVERAL_SINCE or _LEVELS.search(self._config()):
+                words = [name] if name else []
+                told = self._commands.run("scontrol", "show", "topology", *words)
+                self._found[name] = read_topology(records(told))
+        return self._found[name]
+
+
+def joined(topologies: Sequence[Topology]) -> Topology:
+    """The switches of each node from the first topology that has it, blocks first."""
+    ordered = sorted(topologies, key=lambda one: not one.blocks)
+    switches = {node: above for one in reversed(ordered) for node, above in one.switches.items()}
+    return Topology(
+        switches,
+        any(one.blocks for one in topologies),
+        not topologies or any(one.outside for one in topologies),
+    )
+
+
+def within(topology: Topology, nodes: Iterable[NodeReading]) -> list[NodeReading]:
+    """The nodes; those on which Slurm's topology plugin lets no job start are not usable."""
+    return [
+        node
+        if topology.reaches(host_of(node.name))
+        else replace(node, usable=False, state_text=f"{node.state_text}, in no block of Slurm's")
+        for node in nodes
+    ]
+
+
+def read_topology(records: Iterable[Mapping[str, str]]) -> Topology:
+    """What ``scontrol show topology`` tells; nothing where Slurm knows none."""
+    above: dict[NodeName, list[tuple[int, str]]] = defaultdict(list)
+    blocks = False
+    for fields in records:
+        name, level = fields.get("SwitchName"), fields.get("Level", "")
+        block = fields.get("BlockName") or fields.get("AggregatedBlock")
+        if block:
+            name, level, blocks = block, fields.get("BlockSize", ""), True
+        if name and level.isdecimal():
+            for node in node_names(fields.get("Nodes", "")):
+                above[node].append((-int(level), name))
+    switches = {node: tuple(name for _, name in sorted(found)) for node, found in above.items()}
+    return Topology(switches, blocks, outside=not blocks)

@@ -1,0 +1,1 @@
+DROP INDEX jobs_ended_by_signal;

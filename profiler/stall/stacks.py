@@ -1,0 +1,133 @@
+"""Where a thread stands: what its Python stack says, and all stacks as text for the user."""
+
+from __future__ import annotations
+
+import faulthandler
+import linecache
+import os
+import re
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+MAX_BYTES = 1 << 20
+"""Nothing is appended to a longer file of stacks."""
+
+_DEBUGGERS = {
+    "IPython", "bdb", "cmd", "code", "debugpy", "ipdb", "ipykernel", "pdb", "pudb", "pydevd",
+    "remote_pdb", "rpdb", "web_pdb",
+}  # fmt: skip
+_SIDE_WORK = re.compile(
+    r"(?:^|_)(?:eval|valid|test|infer|predict|generat|sav|checkpoint|ckpt|compil|trac|prepar|preproc"
+    r"|download|upload|load|tokeniz|decorate_context)",
+    re.IGNORECASE,
+)
+"""Functions in which a training does something other than train, by their names. PyTorch's
+`decorate_context` is around those that build no graph."""
+
+_CALLS_THAT_WAIT = re.compile(r"\.(wait|synchronize|item|cpu|tolist|numpy|barrier)\(")
+"""Methods written in C that wait for other ranks, or for the GPU that waits for them."""
+
+_LIBRARIES = (
+    f"{Path(os.__file__).parent}{os.sep}",
+    f"{os.sep}site-packages{os.sep}",
+    f"{os.sep}dist-packages{os.sep}",
+)
+
+
+_DISTRIBUTED = f"torch{os.sep}distributed{os.sep}"
+_LAUNCHER = f"{_DISTRIBUTED}elastic"
+_DATA_PARALLEL = f"torch{os.sep}nn{os.sep}parallel{os.sep}distributed.py"
+
+
+class Place(NamedTuple):
+    """``signature``: of its frames; equal as long as the thread does not move.
+
+    ``line``: the innermost line of the user's own code. ``waits_in``: the call in which it waits
+    for other ranks, "" if in none. ``side_work``: it evaluates, saves, compiles or prepares data,
+    by its functions' names.
+    """
+
+    signature: Any
+    line: str
+    waits_in: str
+    interactive: bool
+    side_work: bool
+
+
+def place(frame: FrameType | None, *, several_ranks: bool) -> Place:
+    """Where the thread that executes ``frame`` stands."""
+    frames: list[FrameType] = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    modules = {str(f.f_globals.get("__name__", "")).partition(".")[0] for f in frames}
+    own = next((f for f in frames if _is_users(f.f_code.co_filename)), None)
+    at = own or (frames[0] if frames else None)
+    line = ""
+    if at is not None:
+        name = at.f_code.co_name
+        line = f"{Path(at.f_code.co_filename).name}:{at.f_lineno} in {name}"
+    return Place(
+        tuple((id(f), f.f_lasti) for f in frames),
+        line,
+        _waits_in(frames) if several_ranks else "",
+        bool(modules & _DEBUGGERS),
+        any(_SIDE_WORK.search(f.f_code.co_name) for f in frames),
+    )
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith("<") and not any(library in file for library in _LIBRARIES)
+
+
+def _waits_in(frames: list[FrameType]) -> str:
+    """The call of PyTorch's in which the innermost code waits for other ranks."""
+    for frame in reversed(frames):
+        file = frame.f_code.co_filename
+        if _DISTRIBUTED in file and _LAUNCHER not in file and frame.f_code.co_name != "wrapper":
+            return frame.f_code.co_name
+    if not frames:
+        return ""
+    if frames[0].f_code.co_name == "_engine_run_backward":
+        return "backward"
+    file = frames[0].f_code.co_filename
+    if file.endswith(_DATA_PARALLEL):
+        return frames[0].f_code.co_name
+    source = linecache.getline(file, frames[0].f_lineno)
+    found = _CALLS_THAT_WAIT.search(source)
+    return found.group(1) if found else ""
+
+
+def write(folder: str, name: str, title: str) -> str | None:
+    """Append the stacks of all threads to a file of this name; its path, None if it cannot be.
+
+    `faulthandler` writes them: at most 100 threads, of at most 100 frames.
+    """
+    path = Path(folder, name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            if os.fstat(descriptor).st_size <= MAX_BYTES:
+                now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+                command = " ".join(sys.argv)[:500]
+                os.write(descriptor, f"{now}: {title}\n{command}\n".encode(errors="replace"))
+                faulthandler.dump_traceback(descriptor, all_threads=True)
+                os.write(descriptor, b"\n")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    return str(path)
+
+
+def remove(path: str) -> None:
+    """Remove a file of stacks, and its folder with the last of them."""
+    with suppress(OSError):
+        Path(path).unlink()
+        Path(path).parent.rmdir()

@@ -1,0 +1,102 @@
+"""How much slower a training is across leaf switches: measured, or from a bandwidth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from speed_values import NOW, A, estimated, records, theory
+
+from hopsd.core.speed.across import implied_across, measured_across, theory_across
+from hopsd.core.speed.estimator import Estimate, EstimatorSettings
+from hopsd.core.speed.theory import basic_times
+from hopsd.core.speed.throughput import IterationModel, per_gpu
+from hopsd.model.ids import UserName, WorkloadName
+from hopsd.model.knowledge import Bandwidth, Knowledge, ThroughputRecord
+
+OTHER = WorkloadName("other")
+MODEL = EstimatorSettings().model
+
+
+def spread(
+    per_gpu: float, leaves: int, user: str = "ann", **changes: object
+) -> list[ThroughputRecord]:
+    """Three reports of eight GPUs on two servers."""
+    return records(3, per_gpu, 8, nodes=2, leaves=leaves, user=UserName(user), **changes)
+
+
+def test_a_shape_measured_on_one_leaf_and_on_two_shows_the_factor() -> None:
+    assert measured_across(spread(100.0, 1) + spread(80.0, 2), 3) == {2: pytest.approx(0.8)}
+
+
+def test_too_few_records_show_nothing() -> None:
+    assert measured_across(spread(100.0, 1) + spread(80.0, 2)[:2], 3) == {}
+    assert measured_across(spread(80.0, 2), 3) == {}
+
+
+def test_one_user_of_three_cannot_change_the_factor() -> None:
+    reports = [
+        *spread(100.0, 1, "ann"),
+        *spread(80.0, 2, "ann"),
+        *spread(50.0, 1, "bob"),
+        *spread(40.0, 2, "bob"),
+        *spread(100.0, 1, "eve"),
+        *spread(1e-3, 2, "eve"),
+    ]
+    assert measured_across(reports, 3) == {2: pytest.approx(0.8)}
+
+
+@given(st.floats(1e5, 4e6), st.floats(1e4, 4e6))
+def test_a_bandwidth_across_leaves_is_found_from_its_factor(params: float, rate: float) -> None:
+    times = basic_times(theory(params=params), Bandwidth(A, 1e7, 4e6))
+    assert times is not None
+    factor = theory_across(times, rate, (16, 2), MODEL)
+    found = implied_across(times, factor, (16, 2), MODEL)
+    if found is not None:
+        assert theory_across(times, found, (16, 2), MODEL) == pytest.approx(factor, rel=1e-6)
+    else:
+        assert factor > 0.98 or factor == 0.05
+
+
+def test_speeds_measured_across_leaves_count_as_below_one() -> None:
+    known = Knowledge(records=tuple(spread(100.0, 1) + spread(80.0, 2) + spread(80.0, 2)))
+    estimate = estimated(known)
+    assert estimate.across == {1: 1.0, 2: pytest.approx(0.8)}
+    assert per_gpu(estimate.tables[A], 8, 2) == pytest.approx(100.0)
+
+
+def calibrated(b_across: float, reports: tuple[ThroughputRecord, ...] = ()) -> Estimate:
+    bandwidth = (Bandwidth(A, 1e7, 4e6, NOW, b_across),)
+    return estimated(Knowledge(records=reports, theory=(theory(),), bandwidth=bandwidth))
+
+
+def test_a_calibrated_bandwidth_predicts_a_job_that_never_crossed_leaves() -> None:
+    factor = calibrated(1e6).across[2]
+    times = basic_times(theory(), Bandwidth(A, 1e7, 4e6))
+    assert times is not None
+    assert factor == pytest.approx(theory_across(times, 1e6, (16, 2), MODEL))
+    assert factor < 0.6
+    assert calibrated(4e6).across == {}
+    assert calibrated(0.0).across == {}
+
+
+def test_what_was_measured_comes_before_what_is_calibrated() -> None:
+    measured = (*spread(100.0, 1), *spread(90.0, 2))
+    assert calibrated(1e6, reports=measured).across[2] == pytest.approx(0.9)
+
+
+def test_other_trainings_slowdowns_predict_this_ones() -> None:
+    """Nobody calibrated across leaves: a training of the same size that crossed them shows it."""
+    crossed = (*spread(100.0, 1, workload=OTHER), *spread(60.0, 2, workload=OTHER))
+    fits = (theory(), theory(workload=OTHER))
+    bandwidth = (Bandwidth(A, 1e7, 4e6, NOW),)
+    known = Knowledge(records=crossed, theory=fits, bandwidth=bandwidth)
+    assert estimated(known).across == {1: 1.0, 2: pytest.approx(0.6)}
+    assert estimated(replace(known, theory=(theory(params=1.0), fits[1]))).across == {}
+
+
+def test_the_paper_knows_no_leaves() -> None:
+    known = Knowledge(records=tuple(spread(100.0, 1) + spread(80.0, 2)), theory=(theory(),))
+    assert estimated(known, model=IterationModel(paper_exact=True)).across == {}

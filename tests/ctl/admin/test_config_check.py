@@ -1,0 +1,98 @@
+"""`hopsctl config check` names what is valid by itself and of no use, or of harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hopsd.ctl.admin import config as command
+from hopsd.ctl.admin.config import config
+
+PARTITIONS = "PartitionName=gpu Default=YES\nPartitionName=night Default=NO\n"
+NODES = "NodeName=n0 Arch=x86_64\nNodeName=n1 Arch=x86_64\n"
+
+
+class Slurm:
+    """Answers scontrol."""
+
+    def __init__(self, _seconds: float) -> None: ...
+
+    def run(self, *words: str) -> str:
+        return {"partition": PARTITIONS, "node": NODES}[words[2]]
+
+
+@pytest.fixture(autouse=True)
+def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SlurmCommands", Slurm)
+
+
+def check(folder: Path, text: str, mode: int = 0o644) -> Result:
+    path = folder / "hopsd.toml"
+    path.write_text(text)
+    path.chmod(mode)
+    return CliRunner().invoke(config, ["check", "--account=nobody-here", str(path)])
+
+
+MISTAKES = {
+    '[slurm]\npartitions = ["gpus"]': (
+        "slurm.partitions: Slurm has no partition gpus; did you mean gpu?"
+    ),
+    '[racks]\nr1 = "n[0-3]"': "racks.r1: Slurm has no node n2 and 1 more",
+    '[racks]\nr1 = "x9"': "racks.r1: Slurm has no node x9; it has n0, n1",
+    '[database]\ndsn = "dbnam=hops"': "database.dsn is not a libpq connection string or URI",
+    '[database]\ndsn = "dbname=hops password=geheim"': (
+        "database.dsn has a password, and every user may read the file"
+    ),
+    '[metrics]\nlisten = "127.0.0.1:7"\n[web]\nlisten = "127.0.0.1:7"': (
+        "metrics.listen and web.listen are the same place, 127.0.0.1:7"
+    ),
+    '[metrics]\nlisten = "127.0.0.1:7"\n[api]\nlisten = "0.0.0.0:7"': (
+        "metrics.listen and api.listen are the same place, 0.0.0.0:7"
+    ),
+    '[daemon]\nsocket = "/run/a"\n[web]\nlisten = "/run/a"': (
+        "daemon.socket and web.listen are the same place, /run/a"
+    ),
+    "[slurm]\ncheckpoint_grace_seconds = 400": (
+        "slurm.checkpoint_grace_seconds is 400; accepted: at most longest_grace_seconds = 300"
+    ),
+    "[daemon]\nround_seconds = 60\n[plan]\ntime_limit = 90": (
+        "plan.time_limit is 90; accepted: at most daemon.round_seconds = 60"
+    ),
+    '[web]\nlisten = "127.0.0.1:7"\nuser_header = "X-User"': (
+        "web.user_header has no effect: web.listen is 127.0.0.1:7"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_is_named(tmp_path: Path, text: str) -> None:
+    done = check(tmp_path, text)
+    assert (done.exit_code, MISTAKES[text] in done.output) == (2, True), done.output
+    assert "good" not in done.output
+    assert "geheim" not in done.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '[slurm]\npartitions = ["night", "gpu"]\n[racks]\nr1 = "n0"\nr2 = "n1"',
+        '[metrics]\nlisten = "127.0.0.1:7"\n[web]\nlisten = "127.0.0.1:8"',
+        '[metrics]\nlisten = "127.0.0.1:7"\n[web]\nlisten = "127.0.0.2:7"',
+        '[web]\nlisten = "/run/w"\nuser_header = "X-User"',
+    ],
+)
+def test_a_good_file_is_good(tmp_path: Path, text: str) -> None:
+    done = check(tmp_path, text)
+    assert (done.exit_code, "good" in done.output) == (0, True), done.output
+
+
+def test_a_password_that_few_may_read_is_accepted(tmp_path: Path) -> None:
+    assert check(tmp_path, '[database]\ndsn = "password=geheim"', 0o640).exit_code == 0
+
+
+def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
+    text = '[slurm]\ncheckpoint_grace_seconds = 400\npartitions = ["x"]\n[plan]\ntime_limit = 9999'
+    assert len(check(tmp_path, text).output.splitlines()) == 3

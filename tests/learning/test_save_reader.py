@@ -1,0 +1,54 @@
+"""When a job saves, as its reports say at this moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from report_values import NOW, report
+from spooled_reports import job, put
+
+from hopsd.learning.save_reader import SaveReader
+from hopsd.model.reading import SaveTimes
+
+
+def reader(folder: Path) -> SaveReader:
+    return SaveReader(lambda: folder, clock=lambda: NOW)
+
+
+def test_the_present_runs_newest_save_counts(tmp_path: Path) -> None:
+    put(tmp_path, report(saved_at=NOW - 30, save_every=20.0))
+    put(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
+    put(tmp_path, report(run=1, saving=True))
+    put(tmp_path, report(job="170", saving=True))
+    assert reader(tmp_path)(job()) == SaveTimes(at=NOW - 5, every=10.0)
+
+
+def test_a_save_under_way_is_seen(tmp_path: Path) -> None:
+    put(tmp_path, report(saving=True))
+    assert reader(tmp_path)(job()) == SaveTimes(saving=True)
+
+
+def test_nothing_is_known_of_who_tells_nothing(tmp_path: Path) -> None:
+    assert reader(tmp_path)(job()) is None
+    put(tmp_path, report())
+    assert reader(tmp_path)(job()) is None
+    assert reader(tmp_path / "nowhere")(job()) is None
+
+
+def test_a_hostile_report_tells_nothing(tmp_path: Path) -> None:
+    for number, content in enumerate(
+        [{"saved_at": "now"}, {"saved_at": NOW * 2}, {"save_every": -1.0}, {"saving": "yes"}]
+    ):
+        put(tmp_path, report(pid=number + 1, **content))
+    (tmp_path / "17.0.n0.0.9.json").symlink_to("/dev/zero")
+    assert reader(tmp_path)(job()) is None
+    put(tmp_path, report(pid=77, saving=True))
+    assert reader(tmp_path)(job(uid=job().uid + 1)) is None
+
+
+def test_a_save_is_expected_as_long_after_the_last_as_that_was() -> None:
+    times = SaveTimes(at=100.0, every=50.0)
+    assert not times.ends_by(120.0, 20.0)
+    assert times.ends_by(120.0, 30.0)
+    assert SaveTimes(saving=True).ends_by(0.0, 0.0)
+    assert not SaveTimes(at=100.0).ends_by(120.0, 1e9)

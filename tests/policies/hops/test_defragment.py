@@ -1,0 +1,108 @@
+"""Running jobs move so that one bound to racks starts, where that pays, and never for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.racks.instances import mixed
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.rules import Rules, ShapeRule
+from hopsd.policies.registry import get
+
+BOUND = JobId("bound")
+CHEAP, DEAR = 60.0, 900.0
+"""Seconds of a restart. A round has 1,800."""
+
+
+def scene(running: dict[str, dict[int, int]], restart: float, wait: float) -> Snapshot:
+    """Two racks of two nodes with four GPUs; ``running``: GPUs of each job by node. One waits for
+    both nodes of a rack, ``wait`` seconds by now.
+    """
+    plain = mixed(16, 0.0, seed=0)
+    held = {node: gpus for places in running.values() for node, gpus in places.items()}
+    nodes = tuple(
+        replace(node, idle=4 - held.get(at, 0), switches=("core", f"rack{at // 2}"))
+        for at, node in enumerate(plain.nodes)
+    )
+    job = replace(plain.jobs[0], age_seconds=36_000.0, wait_seconds=3600.0, samples=1e7)
+    present = [
+        replace(
+            job,
+            id=JobId(name),
+            reqs=tuple(sorted({4, sum(places.values())})),
+            running=Allocation.of({nodes[at].name: gpus for at, gpus in places.items()}),
+            run_seconds=7200.0,
+            running_since=plain.now - 7200.0,
+            restart_seconds=restart,
+        )
+        for name, places in running.items()
+    ]
+    rules = Rules(shape=ShapeRule.EVEN, per_node=4, segment=2)
+    bound = replace(job, id=BOUND, reqs=(8,), wait_seconds=wait, rules=rules)
+    return replace(plain, nodes=nodes, jobs=(*present, bound))
+
+
+def moved(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """Running jobs that get other GPUs, or none."""
+    return [
+        job.id
+        for job in snapshot.jobs
+        if job.running
+        and plan.placements.get(job.id, job.running if job.id not in plan.waiting else None)
+        != job.running
+    ]
+
+
+def without(snapshot: Snapshot, job: JobId) -> Snapshot:
+    return replace(snapshot, jobs=tuple(one for one in snapshot.jobs if one.id != job))
+
+
+APART = {"a": {0: 4}, "b": {2: 4}}
+ELASTIC = {"a": {1: 4, 2: 4}}
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+"])
+@pytest.mark.parametrize("running", [APART, ELASTIC], ids=["movable", "elastic"])
+def test_one_job_moves_for_the_rack_that_another_waits_for(
+    policy: str, running: dict[str, dict[int, int]]
+) -> None:
+    snapshot = scene(running, CHEAP, wait=3600.0)
+    made = get(policy)(snapshot, PlanSettings())
+    leaf = {node.name: node.leaf for node in snapshot.nodes}
+    assert len({leaf[name] for name in made.placements[BOUND].nodes}) == 1
+    assert len(moved(snapshot, made)) == 1
+    assert made.waiting == {}
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+"])
+@pytest.mark.parametrize("restart", [0.0, CHEAP, DEAR])
+def test_nobody_moves_for_nothing(policy: str, restart: float) -> None:
+    snapshot = without(scene(APART, restart, wait=3600.0), BOUND)
+    assert moved(snapshot, get(policy)(snapshot, PlanSettings())) == []
+
+
+@pytest.mark.parametrize(("policy", "wait"), [("hops", 0.0), ("hops+", 3600.0)])
+def test_nobody_moves_where_the_restart_costs_more_than_the_start_gains(
+    policy: str, wait: float
+) -> None:
+    snapshot = scene(APART, DEAR, wait)
+    made: Plan = get(policy)(snapshot, PlanSettings())
+    assert moved(snapshot, made) == []
+    assert BOUND in made.waiting
+
+
+def test_a_job_that_may_not_move_stays() -> None:
+    snapshot = scene(APART, 0.0, wait=36_000.0)
+
+    def pinned(job: Job) -> Job:
+        return replace(job, preemptible=not job.running)
+
+    snapshot = replace(snapshot, jobs=tuple(map(pinned, snapshot.jobs)))
+    made = get("hops")(snapshot, PlanSettings())
+    assert moved(snapshot, made) == []
+    assert BOUND in made.waiting

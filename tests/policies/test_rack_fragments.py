@@ -1,0 +1,70 @@
+"""The second figure of fragments: racks' worth of idle GPUs of no use to rack-bound jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.racks.instances import mixed
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.model.reason import Reason, ReasonCode
+from hopsd.model.rules import Rules, ShapeRule
+from hopsd.policies.rack_fragments import rack_fragments
+from hopsd.policies.registry import get
+
+WAITS = Reason(ReasonCode.OUTSIDE_WINDOW, "")
+
+
+def racks(idle: str, **rules: object) -> tuple[Snapshot, Job]:
+    """Racks of two nodes with four GPUs: the idle ones of each node, and a waiting job."""
+    snapshot = mixed(4 * len(idle), 0.0, seed=0)
+    nodes = tuple(
+        replace(node, idle=int(gpus), switches=("core", f"r{at // 2}"))
+        for at, (node, gpus) in enumerate(zip(snapshot.nodes, idle, strict=True))
+    )
+    bound = Rules(shape=ShapeRule.EVEN, per_node=4, **rules)  # type: ignore[arg-type]
+    job = replace(snapshot.jobs[0], reqs=(8,), rules=bound)
+    return replace(snapshot, nodes=nodes, jobs=(job,)), job
+
+
+@pytest.mark.parametrize(
+    ("idle", "rules", "fragments"),
+    [
+        ("404040", {"segment": 2}, 8),  # 12 GPUs: one rack's worth of 8
+        ("40404040", {"segment": 2}, 16),
+        ("4400", {"segment": 2}, 0),  # it fits
+        ("4440", {"segment": 2}, 0),  # scattered, but less than a rack
+        ("404040", {"max_switches": 1}, 8),
+        ("404040", {"max_switches": 2}, 0),
+        ("404040", {"segment": 1}, 0),
+        ("404040", {}, 0),  # not bound to racks
+    ],
+)
+def test_what_scattered_gpus_come_to(idle: str, rules: dict[str, int], fragments: int) -> None:
+    snapshot, job = racks(idle, **rules)
+    assert rack_fragments(snapshot, Plan({}, waiting={job.id: WAITS})) == fragments
+    assert rack_fragments(snapshot, Plan({})) == 0
+
+
+def test_what_the_plan_gives_and_takes_counts() -> None:
+    snapshot, job = racks("44004040", segment=2)
+    names = [node.name for node in snapshot.nodes]
+    running = replace(
+        job, id=JobId("9"), rules=Rules(), running=Allocation.of({names[3]: 4}), reqs=(4,)
+    )
+    snapshot = replace(snapshot, jobs=(job, running))
+    moved = Plan(
+        {running.id: Allocation.of({names[0]: 4})}, waiting={job.id: WAITS}
+    )  # n1, n3, n4 and n6 are idle
+    assert rack_fragments(snapshot, moved) == 16
+
+
+def test_every_policys_plans_tell_them() -> None:
+    snapshot, job = racks("404040", segment=2)
+    made = get("hops")(snapshot, PlanSettings())
+    assert job.id in made.waiting
+    assert made.rack_fragments == 8

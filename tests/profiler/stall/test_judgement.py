@@ -1,0 +1,117 @@
+"""When a training stands still, from what looks at it saw."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hops_profiler.stall.stacks import Place, place
+from hops_profiler.stall.watchdog import (
+    LEAST_SECONDS,
+    LEAST_SIDE_SECONDS,
+    LOOK_SECONDS,
+    TIMES,
+    Judgement,
+    Sample,
+)
+
+HERE: Any = ((1, 1),)
+
+
+def looks(
+    judgement: Judgement,
+    now: float,
+    seconds: float,
+    *,
+    busy: float = 0.0,
+    read: int = 0,
+    moves: bool = False,
+    waits_in: str = "",
+    **sample: bool,
+) -> float:
+    """Look every two seconds for so long; when it was first stalled, else infinity."""
+    first = float("inf")
+    for look in range(int(seconds / LOOK_SECONDS)):
+        at = now + look * LOOK_SECONDS
+        signature: Any = ((1, look),) if moves else HERE
+        there = Place(signature, "train.py:1 in f", waits_in, interactive=False, side_work=False)
+        if judgement.look(at, Sample(there, busy * at, int(read * at), **sample)):
+            first = at
+    return first
+
+
+def test_without_any_sign_of_life_a_training_stands_still_within_half_a_minute() -> None:
+    judgement = Judgement()
+    judgement.stepped(100.0)
+    assert looks(judgement, 102.0, 60.0) <= 102.0 + LEAST_SECONDS
+    assert (judgement.stalled, judgement.state) == (True, "stopped")
+    judgement.stepped(200.0)
+    assert (judgement.stalled, judgement.state) == (False, "busy")
+
+
+def test_what_waits_for_others_is_told_from_what_stopped() -> None:
+    judgement = Judgement()
+    looks(judgement, 0.0, 60.0, waits_in="all_reduce")
+    assert judgement.state == "waiting"
+
+
+@pytest.mark.parametrize(
+    "life",
+    [{"moves": True}, {"busy": 0.1}, {"read": 2 << 20}, {"interactive": True}],
+    ids=["evaluates", "computes in C or in children", "saves", "debugs"],
+)
+def test_hours_with_a_sign_of_life_are_no_stall(life: dict[str, Any]) -> None:
+    assert looks(Judgement(), 0.0, 4 * 3600.0, **life) == float("inf")
+
+
+def test_a_first_evaluation_that_sleeps_for_ten_minutes_is_no_stall() -> None:
+    judgement = Judgement()
+    assert looks(judgement, 0.0, 660.0, side_work=True) == float("inf")
+    assert looks(judgement, 662.0, 2 * LEAST_SIDE_SECONDS, side_work=True) < float("inf")
+
+
+def test_pauses_that_ended_are_usual() -> None:
+    """A rollout on other machines takes 18 s, again and again."""
+    judgement = Judgement()
+    looks(judgement, 0.0, 18.0)
+    judgement.stepped(18.0)
+    learnt = looks(judgement, 20.0, 300.0)
+    assert 20.0 + TIMES * 14.0 <= learnt <= 20.0 + TIMES * 18.0 + LOOK_SECONDS
+
+
+def test_a_process_that_spins_for_its_gpu_stands_still() -> None:
+    assert looks(Judgement(), 0.0, 60.0, busy=1.0, gpu_unfinished=True) <= LEAST_SECONDS
+    assert looks(Judgement(), 0.0, 60.0, busy=1.0) == float("inf")
+
+
+def test_the_place_is_the_users_line() -> None:
+    def evaluate_all() -> Place:
+        return place(sys._getframe(), several_ranks=False)
+
+    seen = evaluate_all()
+    assert seen.line.startswith("test_judgement.py:")
+    assert seen.line.endswith("in evaluate_all")
+    assert seen.side_work
+    assert not seen.interactive
+    assert seen.signature != evaluate_all().signature
+
+
+def test_a_debugger_is_seen(tmp_path: Path) -> None:
+    script = tmp_path / "debugged.py"
+    script.write_text(
+        "import pdb, sys, io\n"
+        "from hops_profiler.stall.stacks import place\n"
+        "class In(io.StringIO):\n"
+        "    def readline(self, *size):\n"
+        "        print('seen', place(sys._getframe(), several_ranks=False).interactive)\n"
+        "        return 'continue\\n'\n"
+        "pdb.Pdb(stdin=In(), stdout=io.StringIO()).set_trace()\n"
+        "print('end')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "seen True" in done.stdout

@@ -1,0 +1,38 @@
+"""A munged of the test's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from signal import SIGTERM
+
+from fixtures_cluster import wait_until
+
+from examples.demo.slurm_conf import find_program
+
+MUNGED = find_program("munged")
+
+
+@contextmanager
+def munged(folder: Path, key: bytes) -> Iterator[str]:
+    """Its socket. ``folder`` is new, and everybody may enter it."""
+    assert MUNGED is not None
+    folder.mkdir(mode=0o755)
+    (folder / "key").touch(mode=0o600)
+    (folder / "key").write_bytes(key)
+    socket, pid = folder / "socket", folder / "pid"
+    subprocess.run(
+        [MUNGED, "--force", f"--key-file={folder}/key", f"--socket={socket}", f"--pid-file={pid}",
+         f"--log-file={folder}/log", f"--seed-file={folder}/seed"],
+        check=True,
+    )  # fmt: skip
+    wait_until(lambda: pid.exists() and bool(pid.read_text().strip()))
+    try:
+        yield str(socket)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(pid.read_text()), SIGTERM)
+        wait_until(lambda: not pid.exists())

@@ -1,0 +1,71 @@
+"""openapi.json is the one list of operations: what a client asks is what a server understands."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.errors import InputError
+from hopsd.rest.contract import answer_payload, operations, request_payload
+
+WORDS = st.lists(st.text(min_size=1), min_size=1)
+
+
+@given(users=WORDS, states=WORDS, most=st.integers(0, 10**6))
+def test_arguments_survive_the_query(users: list[str], states: list[str], most: int) -> None:
+    asked: dict[str, Any] = {"users": users, "states": states, "most": most}
+    target, body = operations()["status"].request(asked)
+    query = parse_qs(urlsplit(target).query, keep_blank_values=True)
+    assert operations()["status"].arguments(query) == asked
+    assert target.isascii()
+    assert body == b""
+
+
+@given(st.text(min_size=1))
+def test_a_job_is_one_part_of_the_path(job: str) -> None:
+    target, _ = operations()["explain"].request({"job": job})
+    prefix, _, last = target.rpartition("/")
+    assert (prefix, unquote(last)) == ("/v1/jobs", job)
+
+
+def test_what_is_not_given_is_left_out() -> None:
+    assert operations()["when"].request({"comment": "hops:", "time_limit_seconds": None}) == (
+        "/v1/when?comment=hops%3A",
+        b"",
+    )
+
+
+def test_arguments_that_change_something_are_in_the_body() -> None:
+    assert operations()["release"].request({"jobs": ["7"]}) == ("/v1/release", b'{"jobs": ["7"]}')
+
+
+@pytest.mark.parametrize(
+    ("command", "query", "message"),
+    [
+        ("status", {"user": ["ann"]}, "'user' is no parameter of /v1/status; accepted: users, "),
+        ("status", {"most": ["many"]}, "most: accepted is one integer"),
+        ("report", {"since": ["1", "2"]}, "since: accepted is one number"),
+        ("health", {"x": ["1"]}, "accepted: none"),
+    ],
+)
+def test_a_wrong_query_is_named(command: str, query: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        operations()[command].arguments(query)
+
+
+def test_a_credential_is_for_one_request_and_its_answer() -> None:
+    payloads = {
+        request_payload("GET", "/v1/status", b""),
+        request_payload("GET", "/v1/health", b""),
+        request_payload("POST", "/v1/release", b"{}"),
+        request_payload("POST", "/v1/release", b"[]"),
+        answer_payload(200, "MUNGE:a:", b"{}"),
+        answer_payload(403, "MUNGE:a:", b"{}"),
+        answer_payload(200, "MUNGE:b:", b"{}"),
+        answer_payload(200, "MUNGE:a:", b"[]"),
+    }
+    assert len(payloads) == 8

@@ -1,0 +1,86 @@
+"""hopsd answers as openapi.json says, whatever it is asked (schemathesis)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flask")
+pytest.importorskip("schemathesis")
+import requests
+import schemathesis
+from daemon_site import Site
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from examples.demo.cluster import free_ports
+from hopsd.rest.contract import operations, request_payload
+from hopsd.rest.munge import Munge
+
+pytestmark = pytest.mark.live
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 15
+"""Of each operation."""
+
+
+class Signed(requests.auth.AuthBase):
+    """Adds a credential for the request as it is sent."""
+
+    def __init__(self, socket: str) -> None:
+        self._munge = Munge(socket)
+
+    def __call__(self, request: Any) -> Any:
+        body = request.body or b""
+        body = body.encode() if isinstance(body, str) else body
+        payload = request_payload(request.method, request.path_url, body)
+        request.headers["Authorization"] = f"MUNGE {self._munge.encode(payload)}"
+        return request
+
+
+def test_every_answer_is_as_published(site: Site) -> None:
+    (port,) = free_ports(1)
+    socket = str(site.folder / "munge.sock")
+    site.hopsd.configure(more=f'[api]\nlisten = "127.0.0.1:{port}"\nmunge_socket = "{socket}"\n')
+    site.hopsd.start()
+    jobs = [site.submit("hops:reqs=1", 600.0), site.submit("hops:reqs=4", 600.0)]
+    site.hopsd.wait_for(lambda s: len(s["running"]) == 1 and len(s["waiting"]) == 1)
+    schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
+    session = requests.Session()
+    session.auth = Signed(socket)
+    accepted = dict.fromkeys(operations(), 0)
+    # What is known to exist, whatever is drawn below.
+    for job in jobs:
+        case = schema["/v1/jobs/{job}"]["GET"].Case(path_parameters={"job": job})
+        response = case.call(session=session)
+        case.validate_response(response, checks=CHECKS)
+        assert response.json()["job"]["id"] == job
+    for operation in (result.ok() for result in schema.get_all_operations()):
+
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy())
+        def check(case: Any) -> None:
+            response = case.call(session=session)
+            case.validate_response(response, checks=CHECKS)
+            accepted[case.operation.definition.raw["operationId"]] += response.status_code == 200
+
+        check()
+    session.close()
+    never = {command for command, answered in accepted.items() if not answered}
+    assert never <= {"when", "throughput", "diary", "report"}, accepted

@@ -1,0 +1,157 @@
+"""hopsctl on another host: a network and a munged of its own, no Slurm, and the site's key."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from shutil import which
+from tempfile import TemporaryDirectory
+
+import pytest
+
+pytest.importorskip("flask")
+from daemon_site import Site
+from munged import munged
+
+from examples.demo.cluster import free_ports
+from hopsd.rest.contract import operations
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        os.getuid() != 0 or which("ip") is None, reason="needs root and ip (package iproute2)"
+    ),
+]
+HOPSCTL = Path(sys.executable).parent / "hopsctl"
+_NUMBERS = count(1)
+
+
+@dataclass
+class Host:
+    """A network namespace with an address that only this machine reaches."""
+
+    pid: int
+    address: str
+    """This machine's, as the other host sees it."""
+    environment: Mapping[str, str]
+
+    def run(self, *words: str, user: int = 0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["nsenter", f"--net=/proc/{self.pid}/ns/net", *self._as(user), *words],
+            env={"PATH": os.environ["PATH"], **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    @staticmethod
+    def _as(user: int) -> list[str]:
+        return ["setpriv", f"--reuid={user}", "--clear-groups"] if user else []
+
+    def told(self, *words: str, user: int = 0) -> str:
+        done = self.run(*words, user=user)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@contextmanager
+def host(environment: Mapping[str, str]) -> Iterator[Host]:
+    link = f"hops{os.getpid() % 100000}x{next(_NUMBERS)}"
+    there, here = f"{link}a", f"{link}b"
+    net = f"10.{os.getpid() % 200 + 20}.{next(_NUMBERS)}"
+    with subprocess.Popen(
+        ["unshare", "--net", "sh", "-c", "echo ready; exec sleep 600"], stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            for words in (
+                f"link add {here} type veth peer name {there} netns {process.pid}",
+                f"addr add {net}.1/24 dev {here}",
+                f"link set {here} up",
+            ):
+                subprocess.run(["ip", *words.split()], check=True)
+            other = Host(process.pid, f"{net}.1", environment)
+            other.told("ip", "addr", "add", f"{net}.2/24", "dev", there)
+            other.told("ip", "link", "set", there, "up")
+            yield other
+        finally:
+            process.kill()
+            subprocess.run(["ip", "link", "del", here], check=False, capture_output=True)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that every user may enter."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def port(site: Site) -> int:
+    """hopsd's, on all addresses."""
+    (port,) = free_ports(1)
+    socket = site.folder / "munge.sock"
+    site.hopsd.configure(more=f'[api]\nlisten = "0.0.0.0:{port}"\nmunge_socket = "{socket}"\n')
+    site.hopsd.start()
+    return port
+
+
+def test_hopsctl_on_another_host(site: Site, port: int, folder: Path) -> None:
+    job = site.submit("hops:reqs=1", 600.0)
+    site.hopsd.wait_for(lambda status: len(status["running"]) == 1)
+    key = (site.folder / "munge.key").read_bytes()
+    with munged(folder / "munge", key) as socket, host({"HOPS_MUNGE_SOCKET": socket}) as other:
+        server = f"{other.address}:{port}"
+        other.environment = {**other.environment, "HOPS_SERVER": server}
+        told = json.loads(other.told(str(HOPSCTL), "status", "--json"))
+        assert [row["id"] for row in told["running"]] == [job]
+        assert job in other.told(str(HOPSCTL), "explain", job)
+        assert "no hopsd answers" in other.run(str(HOPSCTL), "status", "--socket=/nowhere").stderr
+        # Who may pause here may pause there, and nobody else.
+        assert "paused" in other.told(str(HOPSCTL), "pause")
+        assert site.hopsd.status()["mode"] == "paused"
+        other.told(str(HOPSCTL), "resume")
+        # With curl, as an ordinary user.
+        ask = (
+            "curl --silent --fail-with-body --header"
+            f' "Authorization: MUNGE $(printf "GET $0" | munge --socket={socket})"'
+            f' "http://{server}$0"'
+        )
+        curl = other.run("bash", "-c", ask, "/v1/status?most=1", user=65534)
+        assert json.loads(curl.stdout)["totals"]["running"] == 1
+        refused = ask.replace('"GET', '"POST').replace("--silent", "--silent --request POST")
+        said = other.run("bash", "-c", refused, "/v1/pause", user=65534)
+        assert said.returncode != 0
+        assert "pause is for root" in json.loads(said.stdout)["error"]
+
+
+def test_a_host_without_the_key_is_told_nothing(site: Site, port: int, folder: Path) -> None:
+    with (
+        munged(folder / "munge", b"x" * 64) as socket,
+        host({"HOPS_MUNGE_SOCKET": socket}) as other,
+    ):
+        other.environment = {**other.environment, "HOPS_SERVER": f"{other.address}:{port}"}
+        done = other.run(str(HOPSCTL), "status")
+        assert (done.returncode, done.stdout) == (4, "")
+        assert "Invalid credential" in done.stderr
+
+
+@pytest.mark.usefixtures("port")
+def test_every_command_of_the_socket_is_in_the_api(site: Site) -> None:
+    from hopsd.ctl.daemon import ask  # noqa: PLC0415
+    from hopsd.errors import InputError  # noqa: PLC0415
+
+    with pytest.raises(InputError) as refused:
+        ask(site.hopsd.socket, "nothing")
+    accepted = str(refused.value).partition("accepted: ")[2].split(", ")
+    assert set(accepted) == set(operations())

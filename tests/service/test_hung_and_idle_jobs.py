@@ -1,0 +1,119 @@
+"""What becomes an event once, and what the status shows meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from memory_store import MemoryStore
+
+from hopsd.core.report.rank import Pause, Rank, RankState
+from hopsd.errors import SlurmUnavailableError
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName, UserName
+from hopsd.model.privacy import Viewer
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.serve.privacy import status_for
+from hopsd.service.hung_jobs import HungJobs
+from hopsd.service.idle_jobs import IdleJobs
+
+NOW = 10_000.0
+JOB = JobReading(
+    id=JobId("17"),
+    user=UserName("ann"),
+    uid=1000,
+    name="train",
+    comment="hops:reqs=2",
+    partition="main",
+    state=SlurmState.RUNNING,
+    submit=900.0,
+    allocation=Allocation.of({"n0": 8}),
+)
+PAUSE = Pause(RankState.STOPPED, True, 40.0, 30.0, 20.0, "secret.py:7 in f", "", "/home/ann/s.txt")
+RANK = Rank(JOB.id, NodeName("n0"), 0, 1, 5, "", False, PAUSE, heard=NOW, written=NOW)
+
+
+def kinds(store: MemoryStore) -> list[str]:
+    return [event.kind for event in reversed(store.events())]
+
+
+def test_a_hang_is_told_once_and_so_is_its_end() -> None:
+    store = MemoryStore()
+    hung = HungJobs(store)  # type: ignore[arg-type]
+    hung.look([RANK], [JOB], NOW)
+    hung.look([replace(RANK, heard=NOW + 30, written=NOW + 30)], [JOB], NOW + 30)
+    assert kinds(store) == ["hung"]
+    assert hung.rows()[JOB.id]["since"] == NOW - 30.0
+    hung.look([], [JOB], NOW + 60)
+    assert kinds(store) == ["hung", "hung_over"]
+    hung.look([RANK], [JOB], NOW)
+    hung.look([], [], NOW + 60)  # it has ended
+    assert kinds(store) == ["hung", "hung_over", "hung"]
+    assert hung.rows() == {}
+
+
+def test_a_users_code_is_shown_to_the_user_alone() -> None:
+    store = MemoryStore()
+    hung = HungJobs(store)  # type: ignore[arg-type]
+    hung.look([RANK], [JOB], NOW)
+    row = {"id": "17", "uid": 1000, "hung": hung.rows()[JOB.id]}
+    document: dict[str, Any] = {"running": [row]}
+
+    def seen(uid: int) -> str:
+        return str(status_for(Viewer(uid, "", frozenset()), document))
+
+    assert "secret.py" in seen(1000)
+    assert "secret.py" in seen(0)
+    assert "secret.py" not in seen(1001)
+    assert "/home/ann" not in seen(1001)
+
+
+class Sstat:
+    """Says how long the processes of job 17 have run; ``away``: no node answers."""
+
+    def __init__(self) -> None:
+        self.seconds, self.away = 5, False
+
+    def run(self, *arguments: str) -> str:
+        if self.away:
+            raise SlurmUnavailableError("sstat: no answer")
+        assert "--jobs=17" in arguments
+        return f"17.extern|1|00:00:00\n17.batch|1|00:00:01\n17.0|2|1-00:00:{self.seconds:02}\n"
+
+
+def watch(idle: IdleJobs, minutes: int, *, steps: int = 0, since: float = NOW) -> float:
+    at = since
+    for _ in range(2 * minutes + 1):
+        idle.look([JOB], {JOB.id: steps}, at)
+        at += 30.0
+    return at
+
+
+@pytest.fixture
+def sstat() -> Sstat:
+    return Sstat()
+
+
+def test_a_job_that_sleeps_is_told_once_within_five_minutes(sstat: Sstat) -> None:
+    store = MemoryStore()
+    idle = IdleJobs(store, sstat, begin=lambda work: work())  # type: ignore[arg-type]
+    at = watch(idle, 5)
+    assert kinds(store) == ["idle"]
+    assert "no step and 0 s of processor time" in idle.rows()[JOB.id]
+    sstat.away = True
+    at = watch(idle, 10, since=at)
+    assert idle.rows() == {}
+    sstat.away, sstat.seconds = False, 50
+    watch(idle, 2, since=at)
+    assert idle.rows() == {}
+
+
+def test_a_job_that_trains_is_asked_for_by_nobody(sstat: Sstat) -> None:
+    sstat.run = lambda *_: pytest.fail("asked")  # type: ignore[method-assign]
+    idle = IdleJobs(MemoryStore(), sstat, begin=lambda work: work())  # type: ignore[arg-type]
+    at = NOW
+    for look in range(1, 20):
+        idle.look([JOB], {JOB.id: look}, at)
+        at += 60.0
+    assert idle.rows() == {}

@@ -1,0 +1,96 @@
+"""What is told of nodes, and which are drained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memory_store import MemoryStore
+
+from hopsd.config import HealthConfig
+from hopsd.errors import SlurmError
+from hopsd.health.records import Health, Lemon, SlowNode
+from hopsd.model.ids import NodeName
+from hopsd.service.node_health import DRAINED, EVERY_SECONDS, NodeHealth
+
+NOW = 1_000_000.0
+
+
+class Site:
+    """A site's nodes, verdicts on them, and what was asked of Slurm. ``lemons``: nodes that break
+    jobs, with how many workloads failed there.
+    """
+
+    def __init__(self, **lemons: int) -> None:
+        self.store = MemoryStore()
+        self.lemons, self.drained = lemons, [""][:0]
+        self.refuses = False
+        self.watch = self.started()
+
+    def started(self) -> NodeHealth:
+        return NodeHealth(self.store, self, self, begin=lambda work: work())  # type: ignore[arg-type]
+
+    def health(self, nodes: object) -> Health:
+        del nodes
+        return Health(
+            (SlowNode(NodeName("n9"), 0.94, 0.93, 0.95, None),),
+            tuple(Lemon(NodeName(n), 6, 0.8, 1e-4, count) for n, count in self.lemons.items()),
+        )
+
+    def run(self, *arguments: str) -> str:
+        if self.refuses:
+            raise SlurmError("scontrol update: Invalid user id")
+        assert arguments[:2] == ("scontrol", "update")
+        assert "State=DRAIN" in arguments
+        self.drained.append(arguments[2].partition("=")[2])
+        return ""
+
+    def look(self, now: float, *, watch: NodeHealth | None = None, **config: Any) -> None:
+        nodes = [{"name": n, "usable": n not in self.drained} for n in (*self.lemons, "n9")]
+        (watch or self.watch).look(nodes, HealthConfig(**config), now)
+
+    @property
+    def events(self) -> list[str]:
+        return [event.kind for event in reversed(self.store.events())]
+
+
+def test_each_node_is_told_once_and_nothing_is_done() -> None:
+    site = Site(n1=3)
+    for look in range(3):
+        site.look(NOW + look * EVERY_SECONDS)
+    assert site.events == ["node_slow", "node_breaks_jobs"]
+    assert site.drained == []
+    assert "6.0% slower than its type" in site.watch.slow["n9"]
+    assert "6 failed runs of 3 workloads, 0.8 expected" in site.watch.lemons["n1"]
+
+
+def test_a_site_may_have_them_drained_up_to_a_number() -> None:
+    site = Site(n1=3, n2=3, n3=3)
+    for look in range(3):
+        site.look(NOW + look * EVERY_SECONDS, drain=True, drain_nodes_max=2)
+    assert site.drained == ["n1", "n2"]
+
+
+def test_a_node_that_one_workload_alone_failed_on_is_not_drained() -> None:
+    site = Site(n1=1, n2=2)
+    site.look(NOW, drain=True, drain_nodes_max=9)
+    assert site.drained == ["n2"]
+
+
+def test_a_node_that_was_resumed_is_not_drained_again() -> None:
+    """Nor by a hopsd that was started anew."""
+    site = Site(n1=3)
+    site.look(NOW, drain=True)
+    assert site.events.count(DRAINED) == 1
+    site.drained.clear()
+    site.look(NOW + 2 * EVERY_SECONDS, drain=True)
+    site.look(NOW + 3 * EVERY_SECONDS, drain=True, watch=site.started())
+    assert site.drained == []
+
+
+def test_a_refusal_of_slurm_is_no_end() -> None:
+    site = Site(n1=3)
+    site.refuses = True
+    site.look(NOW, drain=True)
+    site.refuses = False
+    site.look(NOW + 2 * EVERY_SECONDS, drain=True)
+    assert site.drained == ["n1"]

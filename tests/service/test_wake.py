@@ -1,0 +1,102 @@
+"""hopsd looks before its time when a job came or GPUs became free, and not all the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hopsd.errors import SlurmUnavailableError
+from hopsd.service.wake import SHARE, SILENCE_SECONDS, Waker
+from hopsd.slurm.activity import Activity
+
+
+class Site:
+    """slurmctld's counters, a clock, and what was asked."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.activity = Activity(5, 3)
+        self.away = False
+        self.asked = 0
+        self.waker = Waker(self.read, lambda: self.now)
+
+    def read(self) -> Activity:
+        self.asked += 1
+        if self.away:
+            raise SlurmUnavailableError("away")
+        return self.activity
+
+    def due(self, *, idle: int = 0, waiting: int = 0, mode: str = "active") -> bool:
+        self.now += 2.0
+        node = {"idle": idle, "usable": True}
+        doc: dict[str, Any] = {"mode": mode, "nodes": [node], "waiting": [{}] * waiting}
+        return self.waker.due(2.0, doc)
+
+
+def test_a_submission_is_worth_a_look_where_gpus_are_idle() -> None:
+    site = Site()
+    assert not site.due(idle=1)
+    assert not site.due(idle=1)
+    site.activity = Activity(6, 3)
+    assert site.due(idle=1)
+    assert not site.due(idle=1)
+    site.activity = Activity(7, 3)
+    assert not site.due(waiting=4)
+
+
+def test_an_end_is_worth_a_look_where_jobs_wait() -> None:
+    site = Site()
+    site.due()
+    site.activity = Activity(5, 4)
+    assert site.due(waiting=1)
+    site.activity = Activity(5, 5)
+    assert not site.due(idle=1)
+
+
+def test_what_comes_during_a_look_is_worth_another() -> None:
+    site = Site()
+    with site.waker.look():
+        site.activity = Activity(6, 3)
+    assert site.due(idle=1)
+    with site.waker.look():
+        pass
+    assert not site.due(idle=1)
+
+
+def test_counters_that_start_anew_are_a_change() -> None:
+    site = Site()
+    site.due()
+    site.activity = Activity(1, 0)
+    assert site.due(idle=1)
+
+
+def test_only_the_hopsd_that_plans_asks() -> None:
+    site = Site()
+    for mode in ("paused", "standby"):
+        assert not site.due(idle=1, mode=mode)
+    assert site.asked == 0
+    assert not site.waker.due(0.0, {"mode": "active", "nodes": [], "waiting": []})
+    assert site.asked == 0
+
+
+def test_a_silent_slurmctld_is_left_alone() -> None:
+    site = Site()
+    site.away = True
+    assert not site.due(idle=1)
+    for _ in range(int(SILENCE_SECONDS / 2) - 1):
+        site.due(idle=1)
+    assert site.asked == 1
+    site.due(idle=1)
+    assert site.asked == 2
+
+
+def test_after_a_long_look_comes_a_pause() -> None:
+    site = Site()
+    site.due()
+    with site.waker.look():
+        site.now += 5.0
+    begin = site.now
+    for submitted in range(6, 15):
+        site.activity = Activity(submitted, 3)
+        assert not site.due(idle=1), site.now
+        assert site.now < begin + SHARE * 5.0
+    assert site.due(idle=1)

@@ -1,0 +1,126 @@
+"""What ``scontrol show topology`` tells, of one topology and of several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.reading import NodeReading, SeveralBlocks
+from hopsd.slurm.parse import records
+from hopsd.slurm.topology import Topology, TopologyReader, joined, read_topology, within
+
+TREE = """\
+SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-1]
+SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n2
+SwitchName=core Level=1 LinkSpeed=1 Nodes=n[0-2] Switches=s[0-1]
+"""
+BLOCKS = """\
+BlockName=b0 BlockIndex=0 Nodes=n[0-1] BlockSize=2
+BlockName=b1 BlockIndex=1 Nodes=n[2-3] BlockSize=2
+BlockName=b2 BlockIndex=2 Nodes=n[4-5] BlockSize=2
+AggregatedBlock=b[0-1] BlockIndex=3 Nodes=n[0-3] BlockSize=4
+"""
+NONE = "No topology information available\n"
+
+
+class Told:
+    """Slurm's commands: what each topology is told as, and what was asked."""
+
+    def __init__(self, **topologies: str) -> None:
+        self.topologies = topologies
+        self.asked: list[str] = []
+
+    def run(self, *words: str, **_: Any) -> str:
+        name = words[3] if len(words) > 3 else "default"
+        self.asked.append(name)
+        return self.topologies[name]
+
+
+def reader(told: Told, release: tuple[int, int], plugin: str = "topology/flat") -> TopologyReader:
+    return TopologyReader(told, lambda: release, lambda: f"TopologyPlugin          = {plugin}\n")
+
+
+def test_switches_of_a_tree_are_told_top_down() -> None:
+    assert read_topology(records(TREE)).switches == {
+        "n0": ("core", "s0"),
+        "n1": ("core", "s0"),
+        "n2": ("core", "s1"),
+    }
+
+
+def test_blocks_are_leaves_below_what_joins_them() -> None:
+    assert read_topology(records(BLOCKS)).switches == {
+        **{f"n{i}": ("b[0-1]", "b0") for i in (0, 1)},
+        **{f"n{i}": ("b[0-1]", "b1") for i in (2, 3)},
+        **{f"n{i}": ("b2",) for i in (4, 5)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("release", "plugin", "asked"),
+    [
+        ((22, 5), "topology/none", []),
+        ((22, 5), "topology/tree", ["default"]),
+        ((24, 11), "topology/block", ["default"]),
+        ((24, 11), "topology/flat", []),
+        ((26, 5), "topology/flat", ["default"]),  # topology.yaml may say otherwise
+    ],
+)
+def test_slurm_is_asked_once_where_it_may_know_a_topology(
+    release: tuple[int, int], plugin: str, asked: list[str]
+) -> None:
+    told = Told(default=NONE)
+    topologies = reader(told, release, plugin)
+    for _ in range(2):
+        assert topologies.of([{"PartitionName": "main"}, {"PartitionName": "x"}]) == Topology()
+    assert told.asked == asked
+
+
+def test_each_partition_has_its_own_topology() -> None:
+    told = Told(default=NONE, fabric=TREE, blocks=BLOCKS)
+    topologies = reader(told, (26, 5))
+    main, fabric = {"PartitionName": "main"}, {"PartitionName": "f", "Topology": "fabric"}
+    blocks = {"PartitionName": "b", "Topology": "blocks"}
+    assert topologies.of([main]).switches == {}
+    assert topologies.of([main, fabric]).switches["n2"] == ("core", "s1")
+    both = topologies.of([fabric, blocks])
+    assert both.switches["n2"] == ("b[0-1]", "b1")
+    assert both.blocks
+    assert told.asked == ["default", "fabric", "blocks"]
+
+
+@pytest.mark.parametrize(
+    ("release", "text", "expected"),
+    [
+        ((26, 5), BLOCKS, SeveralBlocks.EVEN),
+        ((25, 11), BLOCKS, SeveralBlocks.NONE),
+        ((24, 11), BLOCKS, SeveralBlocks.NONE),
+        ((26, 5), TREE, SeveralBlocks.ANY),
+        ((26, 5), NONE, SeveralBlocks.ANY),
+    ],
+)
+def test_what_slurm_starts_over_several_blocks(
+    release: tuple[int, int], text: str, expected: SeveralBlocks
+) -> None:
+    topologies = reader(Told(default=text), release, "topology/block")
+    assert topologies.several_blocks(topologies.of([{}])) is expected
+
+
+@pytest.mark.parametrize(
+    ("topologies", "usable"),
+    [
+        ([BLOCKS], {"n0": True, "n9": False}),
+        ([BLOCKS, NONE], {"n0": True, "n9": True}),
+        ([TREE], {"n0": True, "n9": True}),
+        ([], {"n0": True, "n9": True}),
+    ],
+)
+def test_nodes_outside_of_blocks_are_not_usable(
+    topologies: list[str], usable: Mapping[str, bool]
+) -> None:
+    nodes = [NodeReading(NodeName(name), GpuType("a100"), 4, 8) for name in usable]
+    seen = within(joined([read_topology(records(text)) for text in topologies]), nodes)
+    assert {node.name: node.usable for node in seen} == usable
