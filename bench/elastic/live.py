@@ -25,11 +25,11 @@ from examples.demo.site import PROGRAMS, ROOT, Site, say
 
 MOVES = 5
 
-LIMIT_SECONDS = 540.0
+LIMIT_SECONDS = 360.0
 
 PACE = "0.3"
 
-NEIGHBOUR = ("--global-batch", "16", "--micro-batch", "8", "--epochs", "1", "--samples", "1600")
+NEIGHBOUR = ("--global-batch", "16", "--micro-batch", "8", "--epochs", "1", "--samples", "800")
 """Of the jobs beside it: about half a minute on their GPUs."""
 
 
@@ -42,7 +42,8 @@ class Cluster(Site):
         record.mkdir()
         program = [str(PROGRAMS / "hops-run"), str(ROOT / "examples" / "elastic.py")]
         words = [*program, "--checkpoint", str(record / "run.pt"), "--record", str(record)]
-        comment = f"hops:reqs={reqs};workload={name.partition('-')[0]}"
+        samples = 12288 if name == "elastic" else 800
+        comment = f"hops:reqs={reqs};workload={name.partition('-')[0]};batch=8;samples={samples}"
         script = record / "job.sh"
         script.write_text(
             "#!/bin/bash\n#SBATCH --signal=USR1@60 --open-mode=append --requeue\n"
@@ -86,8 +87,9 @@ def watch(site: Cluster) -> list[tuple[int, dict[int, float]]]:
         states = {one.id: one.state_text for one in site.cluster.read_jobs()}
         alone = all(state == "COMPLETED" for number, state in states.items() if number != job)
         if alone and now and now[-1][0] == 4 and len(now[-1][1]) > 15 and len(now) <= MOVES:
-            neighbours += 1
-            site.submit(f"neighbour-{neighbours}", "2" if neighbours % 2 else "3", NEIGHBOUR)
+            for _ in range(2):  # one alone may not be worth a move
+                neighbours += 1
+                site.submit(f"neighbour-{neighbours}", "1", NEIGHBOUR)
         if states.get(job) == "COMPLETED":
             break
     return runs(record)
