@@ -1521,6 +1521,10 @@ local function accept(job, partitions, values, asked, word)
     tell("--no-requeue is ignored, since hops may move the job; write preempt=no in the comment to keep it")
   end
   if job.requeue ~= 0 or values.preempt ~= "no" then job.requeue = 1 end
+  if given(job.time_min) and job.time_min > 0 then
+    tell("--time-min changes nothing while hops places the job: it starts with all of its --time, and waits for a maintenance "
+      .. "that comes sooner")
+  end
   local held_by_user = job.priority == 0
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0

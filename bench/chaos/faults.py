@@ -124,6 +124,15 @@ def database_restarted(world: World, rng: Random) -> Iterator[float]:
 
 
 @fault("database")
+def database_frozen(world: World, rng: Random) -> Iterator[float]:
+    for pid in world.server.processes():
+        os.kill(pid, signal.SIGSTOP)
+    yield rng.choice((2.0, 13.0))
+    for pid in world.server.processes():
+        os.kill(pid, signal.SIGCONT)
+
+
+@fault("database")
 def connections_dropped(world: World, _rng: Random) -> Iterator[float]:
     _tell(
         world,
@@ -317,6 +326,18 @@ def owner_holds(world: World, rng: Random) -> Iterator[float]:
     hold = Hold(job.token, time.time())
     world.holds.append(hold)
     yield rng.uniform(3.0, 20.0)
+    hold.until = min(hold.until, time.time())
+    world.insist(job, "scontrol", "release", owner=True)
+
+
+@fault()
+def running_job_requeued_and_held(world: World, rng: Random) -> Iterator[float]:
+    job = _some_job(world, rng, "RUNNING")
+    if job is None or world.run("scontrol", "requeuehold", job.id, owner=True) is None:
+        return
+    hold = Hold(job.token, time.time())
+    world.holds.append(hold)
+    yield rng.uniform(8.0, 20.0)
     hold.until = min(hold.until, time.time())
     world.insist(job, "scontrol", "release", owner=True)
 

@@ -44,7 +44,7 @@ class IdleJob:
     def text(self) -> str:
         before = f", after {self.steps:,} steps of a training" if self.steps else ""
         return (
-            f"its GPUs are held for nothing: no step and {self.processor_seconds:.0f} s of"
+            f"does nothing with what it holds: no step and {self.processor_seconds:.0f} s of"
             f" processor time in {self.seconds / 60:.0f} min{before}"
         )
 

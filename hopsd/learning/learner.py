@@ -22,7 +22,7 @@ MAX_EVENTS = 20
 
 class Learner:
     """Learns from reports; keeps state between scans. ``refused`` counts refused reports;
-    ``ranks`` and ``steps``: those of :class:`Collected` at the last scan.
+    ``ranks``, ``steps`` and ``gpus_used``: those of :class:`Collected` at the last scan.
     """
 
     def __init__(self, store: History, folder: Path) -> None:
@@ -32,6 +32,7 @@ class Learner:
         self.refused = 0
         self.ranks: tuple[Rank, ...] = ()
         self.steps: Mapping[JobId, int] = {}
+        self.gpus_used: Mapping[JobId, int] = {}
 
     def use_folder(self, folder: Path) -> None:
         """Switch to the folder of a new configuration."""
@@ -52,6 +53,7 @@ class Learner:
         """
         reading, collected = self._reports.collect(reading)
         self.ranks, self.steps = collected.ranks, collected.steps
+        self.gpus_used = collected.gpus_used
         _, speeds = find_failing_items(collected.records, self._store.add_throughput)
         _, phases = find_failing_items(collected.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)

@@ -18,6 +18,7 @@ from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import (
     Run,
     communication_timed,
+    gpus_used,
     out_of_memory,
     programs_of,
     restart_seconds,
@@ -67,6 +68,7 @@ class Collected:
     communication times. ``shortages``: GPU types whose memory was too small. ``unread``: why the
     folder could not be read, if so. ``ranks``: of running trainings of which a rank says that it
     stands still, the last words of all ranks. ``steps``: that the present runs have done.
+    ``gpus_used``: by the trainings of a running job that have gone on for minutes.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -82,6 +84,7 @@ class Collected:
     communication_timed: Mapping[JobId, bool] = field(default_factory=dict)
     ranks: tuple[Rank, ...] = ()
     steps: Mapping[JobId, int] = field(default_factory=dict)
+    gpus_used: Mapping[JobId, int] = field(default_factory=dict)
 
 
 class _Budget:
@@ -309,6 +312,7 @@ class ReportReader:
             communication_timed=communication_timed(reports.values()),
             ranks=tuple(self._ranks(job, reports)),
             steps={job.id: sum(r.iterations for r in reports.values() if r.run == job.restarts)},
+            gpus_used=gpus_used(reports.values(), job),
         )
 
     def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
@@ -410,6 +414,7 @@ def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str
         {job: is_timed for part in parts for job, is_timed in part.communication_timed.items()},
         tuple(rank for part in parts for rank in part.ranks),
         {job: steps for part in parts for job, steps in part.steps.items()},
+        {job: gpus for part in parts for job, gpus in part.gpus_used.items()},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -37,6 +38,25 @@ def count_of(number: float, things: str) -> str:
     """
     number_text = f"{number:.12g}" if isinstance(number, float) else str(number)
     return f"{number_text} {_PLURAL_END.sub('', things, count=1) if number == 1 else things}"
+
+
+_NAMED_JOBS = re.compile(
+    r"((?:in use by|asked for by|running:|before it:) )"
+    r"([0-9_]+(?:, [0-9_]+)*)((?: and [0-9]+ more)?)"
+)
+"""The jobs that a site limit's reason names (hopsd/policies/reasons.py)."""
+
+
+def without_jobs(text: str, shown: Collection[str]) -> str:
+    """``text`` of a reason with the numbers of the jobs in ``shown`` alone."""
+
+    def hide(found: re.Match[str]) -> str:
+        named = found[2].split(", ")
+        kept = [job for job in named if job in shown]
+        hidden = ["others"] if len(kept) < len(named) or found[3] else []
+        return found[1] + ", ".join(kept + hidden)
+
+    return _NAMED_JOBS.sub(hide, text)
 
 
 def duration(seconds: float | None) -> str:

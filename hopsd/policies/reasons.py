@@ -111,7 +111,7 @@ def _shares(limit_text: str, *shares: tuple[float, str, Sequence[JobId]]) -> str
 
 
 def _named(jobs: Sequence[JobId]) -> str:
-    """Such as `17, 21`; of many the first ones."""
+    """Such as `17, 21`; of many the first ones. See also `reason.without_jobs`."""
     rest_text = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
     return f"{', '.join(jobs[:_NAMED_MAX])}{rest_text}"
 

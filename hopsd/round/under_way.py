@@ -59,14 +59,21 @@ def resume(port: Port, store: Store) -> None:
     others = {
         job.id for job in reading.jobs if job.id in records and is_another(job, records[job.id])
     }
-    last = store.last_plan()
-    planned = {step.job for step in last.steps} if last is not None else set()
+    planned = _may_be_requeued(store)
     requeued = [
         job.id
         for job in reading.jobs
         if job.requeued_held and (job.id in planned or _was_requeued(job, records.get(job.id)))
     ]
     port.resume([one for one in stored if one.step.job not in others], requeued)
+
+
+def _may_be_requeued(store: Store) -> set[JobId]:
+    """The jobs that the newest plans may have requeued without having seen them wait."""
+    left, last = store.unfinished_plan(), store.last_plan()
+    over = (OutcomeStatus.DONE, OutcomeStatus.UNCHANGED)
+    undone = [o.step for o in last.outcomes if o.status not in over] if last is not None else []
+    return {step.job for step in (*undone, *(left[1].steps if left is not None else ()))}
 
 
 def _was_requeued(job: JobReading, record: JobRecord | None) -> bool:

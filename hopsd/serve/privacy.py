@@ -9,6 +9,7 @@ from typing import Any
 from hopsd.model.ids import WorkloadName
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.privacy import Privacy, Private, Viewer
+from hopsd.model.reason import without_jobs
 
 Document = dict[str, Any]
 
@@ -48,6 +49,10 @@ def _own_jobs(who: Viewer, doc: Document) -> Document:
         [row for row in doc[kind] if row["uid"] == who.uid] for kind in ("running", "waiting")
     )
     own = {row["id"] for row in (*running, *waiting)}
+    running, waiting = (
+        [{**row, "reason": without_jobs(row["reason"] or "", own) or None} for row in rows]
+        for rows in (running, waiting)
+    )
     # The sentences on what a tick did and why it failed may name any job.
     return {
         **doc,
@@ -74,11 +79,17 @@ def _of(own: Collection[str], held: Mapping[str, int]) -> dict[str, int]:
 
 
 def history_for(who: Viewer, history: Document) -> Document:
-    """A job's history; empty if it is another user's and jobs are private."""
+    """A job's history; empty if it is another user's and jobs are private. Of its own job a user
+    then sees reasons that name no jobs.
+    """
     record = history["record"]
     own = record is not None and record["user"] == who.user
-    if own or not who.hides(Private.JOBS, Private.USAGE):
+    if not who.hides(Private.JOBS, Private.USAGE):
         return history
+    if own:
+        reasons = history["reasons"]
+        told = [{**row, "reason": without_jobs(row["reason"], ())} for row in reasons]
+        return {**history, "reasons": told}
     return {key: None if key == "record" else [] for key in history}
 
 

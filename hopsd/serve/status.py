@@ -62,11 +62,11 @@ def document(
     result: RoundResult | None,
     predictions: Predictions | None = None,
     hung: Mapping[JobId, Document] = MappingProxyType({}),
-    idle: Mapping[JobId, str] = MappingProxyType({}),
+    idle: Mapping[JobId, Document] = MappingProxyType({}),
 ) -> Document:
     """Everything known at the end of a tick. ``result`` None: no round was run. ``hung``: jobs
-    whose training hangs, with what `hopsd.service.hung_jobs` tells of each; ``idle``: a sentence of
-    each that does nothing.
+    whose training hangs, with what `hopsd.service.hung_jobs` tells of each; ``idle``: those that
+    hold GPUs for nothing, as `hopsd.service.idle_jobs` tells.
     """
     doc: Document = {
         "version": __version__,

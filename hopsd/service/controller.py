@@ -384,6 +384,7 @@ class Controller:
             self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
             others = [job for job in reading.jobs if job.id not in self._hung_jobs.rows()]
             self._idle_jobs.look(others, self._learner.steps, reading.now)
+            self._idle_jobs.note_used(reading.jobs, self._learner.gpus_used)
             return unread
         except PASS_THROUGH_ERRORS:
             raise

@@ -16,18 +16,28 @@ from hopsd.store.history import History
 log = structlog.get_logger()
 
 
+TIMES = 2.0
+"""A job that went on after so long is not told again before it hangs for so many times that."""
+
+
 class HungJobs:
     """Those that hang, as of the last look, and since when."""
 
     def __init__(self, store: History) -> None:
         self._store = store
         self._since: dict[JobId, float] = {}
+        self._usual: dict[JobId, float] = {}
         self._hung: Mapping[JobId, HungTraining] = {}
 
     def look(self, ranks: Iterable[Rank], jobs: Iterable[JobReading], now: float) -> None:
         """Judge the last words of all ranks at ``now``; only what changed becomes an event."""
-        hung = {training.job: training for training in find_hung(ranks, now)}
         running = {job.id for job in jobs if job.state is SlurmState.RUNNING}
+        self._usual = {job: pause for job, pause in self._usual.items() if job in running}
+        hung = {
+            training.job: training
+            for training in find_hung(ranks, now)
+            if training.seconds >= TIMES * self._usual.get(training.job, 0.0)
+        }
         for job, training in hung.items():
             if job not in self._since:
                 self._since[job] = min(now, training.since)
@@ -35,6 +45,7 @@ class HungJobs:
         for job in self._since.keys() - hung.keys():
             if job in running:
                 self._tell("hung_over", job, "shows signs of life again")
+                self._usual[job] = now - self._since[job]
             del self._since[job]
         self._hung = hung
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import structlog
 
@@ -38,6 +39,8 @@ class IdleJobs:
         self._watches: dict[tuple[JobId, int], IdleWatch] = {}
         self._steps: dict[tuple[JobId, int], int] = {}
         self._idle: dict[JobId, IdleJob] = {}
+        self._partly: dict[JobId, dict[str, Any]] = {}
+        self._held: dict[JobId, int] = {}
         self._asked = float("-inf")
         self._next = 0
         self._asking = False
@@ -52,6 +55,7 @@ class IdleJobs:
             if job.state is SlurmState.RUNNING and job.allocation.gpus > 0 and job.rest is None
         }
         self._forget({job for job, _ in running})
+        self._held = {job.id: job.allocation.gpus for job in running.values()}
         if self._asking or not now - self._asked >= EVERY_SECONDS:
             return
         before, self._steps = self._steps, {run: steps.get(run[0], 0) for run in running}
@@ -62,9 +66,29 @@ class IdleJobs:
             self._asking = True
             self._begin(lambda: self._ask(still, dict(self._steps), now))
 
-    def rows(self) -> dict[JobId, str]:
-        """A sentence of each for the status document."""
-        return {job: idle.text for job, idle in self._idle.items()}
+    def note_used(self, jobs: Iterable[JobReading], used: Mapping[JobId, int]) -> None:
+        """Tell of the jobs that use some of the GPUs that they hold; ``used``: how many, as their
+        trainings say.
+        """
+        partly = {}
+        for job in jobs:
+            gpus, held = used.get(job.id, 0), job.allocation.gpus
+            if 0 < gpus < held:
+                text = f"its trainings use {gpus} of the {held} GPUs that it holds"
+                partly[job.id] = {"text": text, "gpus": held - gpus}
+        for job_id, row in partly.items():
+            if job_id not in self._partly:
+                log.warning("gpus_unused", job=job_id, reason=row["text"])
+                self._store.add_event("gpus_unused", str(row["text"]), job=job_id)
+        self._partly = partly
+
+    def rows(self) -> dict[JobId, dict[str, Any]]:
+        """For the status document, by job: a sentence, and how many GPUs are of no use."""
+        idle = {
+            job: {"text": idle.text, "gpus": self._held.get(job, 0)}
+            for job, idle in self._idle.items()
+        }
+        return self._partly | idle
 
     def _ask(
         self,

@@ -16,9 +16,9 @@ from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, NodeName, Tasks, host_of
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.site import Licence
+from hopsd.slurm.accounting.guarded import GuardedCommands
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.adapter import Placement, SignalScope
-from hopsd.slurm.breaker import GuardedCommands
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn

@@ -223,9 +223,18 @@ class EmbeddedPostgres:
             process.wait()
         # After a kill its children end by themselves; until then a new server refuses to start.
         deadline = time.monotonic() + _STOP_SECONDS
-        while _works_in(self._data) and time.monotonic() < deadline:
+        while self.processes() and time.monotonic() < deadline:
             time.sleep(0.02)
         self._process = None
+
+    def processes(self) -> list[int]:
+        """The server's processes: each works in its folder, in a session of its own."""
+        found = []
+        for link in Path("/proc").glob("[0-9]*/cwd"):
+            with suppress(OSError):
+                if link.readlink() == self._data:
+                    found.append(int(link.parent.name))
+        return found
 
 
 def _start_guard(home: Path) -> subprocess.Popen[bytes]:
@@ -243,12 +252,3 @@ def _environment() -> dict[str, str]:
     """Our environment without what would redirect the server or its client programs."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
     return variables | {"LC_ALL": "C", "TZ": "UTC"}
-
-
-def _works_in(data: Path) -> bool:
-    """Whether a process works in ``data``, as each of the server's does, in its own session."""
-    for process in Path("/proc").glob("[0-9]*/cwd"):
-        with suppress(OSError):
-            if process.readlink() == data:
-                return True
-    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Protocol
 
 from hopsd.model.history import JobRecord
@@ -118,9 +119,16 @@ class History(Store, Protocol):
 
 
 def job_document(store: History, job: JobId) -> dict[str, Any]:
-    """The answer of `History.job_history`."""
+    """The answer of `History.job_history`: of the newest job with this number, not of earlier ones,
+    which may be others'.
+    """
+    record, placements = store.job(job), store.placements(job)
+    since = -inf
+    if record is not None and any(placement.submit != record.submit for placement in placements):
+        placements = tuple(each for each in placements if each.submit == record.submit)
+        since = record.submit
     return {
-        "record": _record(store.job(job)),
+        "record": _record(record),
         "placements": [
             {
                 "start": placement.start,
@@ -128,7 +136,7 @@ def job_document(store: History, job: JobId) -> dict[str, Any]:
                 "nodes": placement.allocation.as_dict(),
                 "profiling": placement.profiling,
             }
-            for placement in store.placements(job)
+            for placement in placements
         ],
         "reasons": [
             {
@@ -138,10 +146,12 @@ def job_document(store: History, job: JobId) -> dict[str, Any]:
                 "reason": reason.reason.text,
             }
             for reason in store.reasons(job)
+            if reason.since >= since
         ],
         "events": [
             {"time": event.at, "kind": event.kind, "text": event.text}
             for event in store.events(job)
+            if event.at >= since
         ],
     }
 

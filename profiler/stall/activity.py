@@ -6,8 +6,10 @@ Everything is read from /proc. What is missing there counts as nothing done.
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _MOST_PROCESSES = 256
 _STDIN_READS = ("0 0x0 ", "63 0x0 ")
@@ -26,6 +28,21 @@ def processor_seconds() -> float:
 def bytes_moved() -> int:
     """Bytes that this process and its descendants have read and written."""
     return sum(map(_moved, _family()))
+
+
+def used_gpus() -> list[int]:
+    """The GPUs, by number, on which this process holds memory. Of others nothing is asked: that
+    would give it memory there.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return []
+    return [d for d in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(d)]
+
+
+def gpus_in_use() -> int | None:
+    """How many GPUs this process uses; None where it computes on none."""
+    return len(used_gpus()) or None
 
 
 def waits_for_disk() -> bool:

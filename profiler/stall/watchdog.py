@@ -31,13 +31,17 @@ LEAST_SECONDS = 20.0
 LEAST_SIDE_SECONDS = 1800.0
 """The same while it evaluates, saves, compiles, prepares data or waits for a disk."""
 
-TIMES = 4.0
+TIMES = 3.0
 """A training stands still once it shows no life for so many times the longest that it ever did and
 went on."""
 
 PLACE_SECONDS = 10.0
 """At the same place for so long, a thread that uses its processor may wait for a GPU, which CUDA
 does by spinning."""
+
+FORGET_STEPS = 10
+"""In so many steps the longest wait for other ranks loses half of its weight: while one of them
+evaluates, the others learn nothing of how long communication takes."""
 
 BUSY_SHARE = 0.03
 """Of one processor: with less, only threads work that do so all the time, as those of loggers."""
@@ -87,8 +91,8 @@ class Watchdog:
             now = time.monotonic()
             steps = self._steps()
             if steps != done:
+                self._judgement.stepped(now, steps - done)
                 done, since = steps, now
-                self._judgement.stepped(now)
                 self._forget()
                 continue
             try:
@@ -190,6 +194,7 @@ class Judgement:
         self._same_place: float | None = None
         self._side_work = False
         self._longest = {False: 0.0, True: 0.0}
+        self._longest_wait = 0.0
 
     def still(self, now: float) -> float:
         """Seconds without any sign of life."""
@@ -199,9 +204,10 @@ class Judgement:
         """Seconds for which the thread has been seen at the same place."""
         return 0.0 if self._same_place is None else now - self._same_place
 
-    def stepped(self, now: float) -> None:
-        """The training made a step."""
+    def stepped(self, now: float, steps: int = 1) -> None:
+        """The training made so many steps."""
         self._moved(now)
+        self._longest_wait *= 0.5 ** (steps / FORGET_STEPS)
         self._last = self._same_place = None
 
     def look(self, now: float, sample: Sample) -> bool:
@@ -218,8 +224,10 @@ class Judgement:
             self._since = before
         self._side_work = self._side_work or sample.side_work
         self.state = "waiting" if sample.waits_in else "stopped"
-        least = LEAST_SIDE_SECONDS if self._side_work else LEAST_SECONDS
-        self.limit = max(least, TIMES * self._longest[self._side_work])
+        self.limit = max(LEAST_SECONDS, TIMES * self._longest_wait)
+        if self.state == "stopped":
+            least = LEAST_SIDE_SECONDS if self._side_work else LEAST_SECONDS
+            self.limit = max(least, TIMES * self._longest[self._side_work])
         newly = not self.stalled and self.still(now) >= self.limit
         self.stalled = self.stalled or newly
         return newly
@@ -227,7 +235,10 @@ class Judgement:
     def _moved(self, now: float) -> None:
         """There was a sign of life: so long a pause is usual."""
         pause = self.still(now)
-        self._longest[self._side_work] = max(self._longest[self._side_work], pause)
+        if self.state == "waiting":
+            self._longest_wait = max(self._longest_wait, pause)
+        else:
+            self._longest[self._side_work] = max(self._longest[self._side_work], pause)
         self._since, self.stalled, self._side_work = None, False, False
         self.state = "busy"
 
@@ -249,14 +260,9 @@ def _several_ranks() -> bool:
 
 
 def _gpu_unfinished() -> bool:
-    """Whether a GPU has not done what this process gave it. Of a GPU that the process does not use,
-    nothing is asked: that would give it memory there.
-    """
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return False
-    used = [d for d in range(torch.cuda.device_count()) if torch.cuda.memory_allocated(d)]
-    return not all(torch.cuda.default_stream(device).query() for device in used)
+    """Whether a GPU has not done what this process gave it."""
+    used = activity.used_gpus()
+    return not all(sys.modules["torch"].cuda.default_stream(device).query() for device in used)
 
 
 def _working_folder() -> str:

@@ -95,6 +95,8 @@ class Recorder:
         self._usual = Usual()
         self._early: list[tuple[int, int, int, float, float]] = []
         self._leader: int | None = None
+        self._evaluations = 0
+        self._evaluates = False
         self._others: dict[int, int] = {}
         self._within: list[str] = []
         self._mark = self._now = 0.0
@@ -313,7 +315,8 @@ class Recorder:
         """
         if not self._within:
             self._graphless = True
-            self._evaluates = self._evaluates or evaluation
+            if evaluation:
+                self._evaluates = True
 
     def stepped(self, optimizer: int) -> bool:
         """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""

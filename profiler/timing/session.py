@@ -13,6 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 from hops_profiler import environment
+from hops_profiler.stall.activity import gpus_in_use
 from hops_profiler.stall.watchdog import Watchdog
 from hops_profiler.timing import program, report, saves
 from hops_profiler.timing.basics import basics
@@ -367,6 +368,7 @@ class Session:
             "communication_timed": self._communication.heard if world > 1 else None,
             "failure": self._hooks.failure,
             "out_of_memory": self._short,
+            "gpus": gpus_in_use(),
             "stall": None if final else self._watchdog.word(),
             "timed": timed,
             "basics": basics(counts, world, self._communication.seconds, self._communication.wait),

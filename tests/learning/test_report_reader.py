@@ -416,6 +416,17 @@ def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, obje
     assert f"{next(iter(wrong))}: accepted" in refused.reason
 
 
+def test_gpus_in_use_are_counted_once_a_training_has_gone_on_for_minutes(tmp_path: Path) -> None:
+    reader = ReportReader(tmp_path)
+    for rank in (0, 1):
+        put(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1))
+    assert look(reader, reading(job())).gpus_used == {}
+    for rank in (0, 1):
+        put(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1, first_step=NOW - 200))
+    assert look(reader, reading(job())).gpus_used == {"17": 2}
+    assert look(reader, reading(job(restarts=1))).gpus_used == {}
+
+
 @pytest.mark.parametrize(("final", "seconds", "records"), [(True, 0.4, 1), (False, 0.4, 0)])
 def test_a_whole_run_may_be_short(
     tmp_path: Path, final: bool, seconds: float, records: int

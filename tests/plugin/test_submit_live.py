@@ -32,7 +32,7 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     cluster: PrivateCluster,
 ) -> None:
     asked = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:4 --nodelist=n1"
-    asked += " --ntasks-per-node=4 --mincpus=2 --no-requeue"
+    asked += " --ntasks-per-node=4 --mincpus=2 --no-requeue --time=60 --time-min=30"
     ignored = "--contiguous --threads-per-core=1 --spread-job --gres-flags=enforce-binding"
     ignored += " --use-min-nodes --oversubscribe"
     made, told = sbatch(cluster, "--comment=hops:reqs=2,6", *asked.split(), *ignored.split())
@@ -40,6 +40,7 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     for option in ignored.split():
         assert option.partition("=")[0] in told.partition("accepted: ")[0]
     assert "--no-requeue is ignored" in told
+    assert "--time-min changes nothing" in told
     assert "accepted: 2 or 6 GPUs, all on one node." in told
     job = shown(cluster, queue(cluster)[0])
     word = (
@@ -48,7 +49,7 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     word += "|traps:none"
     assert job["AdminComment"] == word
     assert (job["JobState"], job["Priority"], job["Requeue"]) == ("PENDING", "0", "1")
-    sbatch(cluster, "--comment=hops:reqs=2,6")
+    sbatch(cluster, "--comment=hops:reqs=2,6", "--time=60", "--time-min=30")
     plain = shown(cluster, max(queue(cluster), key=int))
     differ = {name for name in job.keys() | plain.keys() if job.get(name) != plain.get(name)}
     submit_line = {name for name in differ if name.startswith("--")}

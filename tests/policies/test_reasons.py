@@ -12,6 +12,7 @@ from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
+from hopsd.model.reason import without_jobs
 from hopsd.model.rules import Limit, Rules
 from hopsd.policies.reasons import nothing_fits, over_limit
 from hopsd.policies.registry import get
@@ -45,6 +46,10 @@ def test_a_running_job_before_it_uses_the_limit_and_a_waiting_one_asks_for_it() 
     assert told == [
         f"QOS small: 4 of 5 GPUs in use by 1, 2; 1 of 5 GPUs asked for by 3; {ASKS}",
         f"QOS few: 2 of 3 jobs running: 1, 2; 1 of 3 jobs before it: 3; {ASKS}",
+    ]
+    assert [without_jobs(text, {"2"}) for text in told] == [
+        f"QOS small: 4 of 5 GPUs in use by 2, others; 1 of 5 GPUs asked for by others; {ASKS}",
+        f"QOS few: 2 of 3 jobs running: 2, others; 1 of 3 jobs before it: others; {ASKS}",
     ]
 
 

@@ -67,6 +67,24 @@ def test_others_jobs_are_nowhere_in_the_document() -> None:
     assert told["error"]  # that something is wrong is nobody's secret
 
 
+def test_a_reason_names_no_job_of_others() -> None:
+    text = (
+        "QOS a: 6 of 8 GPUs in use by 99, 7, 98; 2 of 8 GPUs asked for by 97;"
+        " 3 of 4 jobs running: 99, 98, 96, 95, 94 and 3 more; it asks for 4 or more"
+    )
+    doc = document()
+    doc["waiting"][1]["reason"] = text
+    [told] = status_for(ann(Private.JOBS), doc)["waiting"]
+    assert told["reason"] == (
+        "QOS a: 6 of 8 GPUs in use by 7, others; 2 of 8 GPUs asked for by others;"
+        " 3 of 4 jobs running: others; it asks for 4 or more"
+    )
+    assert status_for(ann(), doc)["waiting"][1]["reason"] == text
+    history = {"record": {"user": "ann"}, "reasons": [{"reason": text}], "events": []}
+    [told] = history_for(ann(Private.JOBS), history)["reasons"]
+    assert not {"99", "98", "97", "7,"} & set(told["reason"].split())
+
+
 def test_nodes_and_usage_are_hidden_alone() -> None:
     told = status_for(ann(Private.NODES), document())
     assert told["nodes"] == []
@@ -87,12 +105,18 @@ def test_the_configuration_hides_more() -> None:
 
 
 def test_a_jobs_history_is_its_owners() -> None:
-    history = {"record": {"user": "bob"}, "placements": [{"nodes": {"n0": 1}}], "events": []}
+    history = {
+        "record": {"user": "bob"},
+        "placements": [{"nodes": {"n0": 1}}],
+        "reasons": [],
+        "events": [],
+    }
     assert history_for(Viewer(BOB, "bob", frozenset(Private)), history) == history
     assert history_for(ann(), history) == history
     assert history_for(ann(Private.JOBS), history) == {
         "record": None,
         "placements": [],
+        "reasons": [],
         "events": [],
     }
 

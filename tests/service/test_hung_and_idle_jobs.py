@@ -47,7 +47,9 @@ def test_a_hang_is_told_once_and_so_is_its_end() -> None:
     assert hung.rows()[JOB.id]["since"] == NOW - 30.0
     hung.look([], [JOB], NOW + 60)
     assert kinds(store) == ["hung", "hung_over"]
-    hung.look([RANK], [JOB], NOW)
+    hung.look([RANK], [JOB], NOW)  # it was no hang, and is as long as that was
+    longer = replace(RANK, pause=replace(PAUSE, still=200.0))
+    hung.look([longer], [JOB], NOW)
     hung.look([], [], NOW + 60)  # it has ended
     assert kinds(store) == ["hung", "hung_over", "hung"]
     assert hung.rows() == {}
@@ -100,7 +102,8 @@ def test_a_job_that_sleeps_is_told_once_within_five_minutes(sstat: Sstat) -> Non
     idle = IdleJobs(store, sstat, begin=lambda work: work())  # type: ignore[arg-type]
     at = watch(idle, 5)
     assert kinds(store) == ["idle"]
-    assert "no step and 0 s of processor time" in idle.rows()[JOB.id]
+    assert "no step and 0 s of processor time" in idle.rows()[JOB.id]["text"]
+    assert idle.rows()[JOB.id]["gpus"] == 8
     sstat.away = True
     at = watch(idle, 10, since=at)
     assert idle.rows() == {}
@@ -117,3 +120,14 @@ def test_a_job_that_trains_is_asked_for_by_nobody(sstat: Sstat) -> None:
         idle.look([JOB], {JOB.id: look}, at)
         at += 60.0
     assert idle.rows() == {}
+
+
+def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
+    store = MemoryStore()
+    idle = IdleJobs(store, Sstat())  # type: ignore[arg-type]
+    for used in (8, 2, 2, 8):
+        idle.note_used([JOB], {JOB.id: used})
+        assert [row["gpus"] for row in idle.rows().values()] == [6] * (used == 2)
+    idle.note_used([JOB], {})
+    (event,) = store.events()
+    assert (event.kind, "2 of the 8 GPUs" in event.text) == ("gpus_unused", True)

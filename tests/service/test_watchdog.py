@@ -14,6 +14,8 @@ import pytest
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading
 from hopsd.service.daemon import FAILING_TICKS, Daemon
+from hopsd.service.wake import Waker
+from hopsd.slurm.activity import Activity
 from hopsd.slurm.fenced import FencedAdapter
 
 
@@ -57,6 +59,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("hopsd.service.daemon.sdnotify.SystemdNotifier", Notify)
     made: Any = Daemon(path)
     made._controller = Failing()
+    made._waker = Waker(lambda: Activity(0, 0))
     return made
 
 

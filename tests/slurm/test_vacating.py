@@ -117,9 +117,10 @@ def test_job_that_its_signal_would_end_is_moved_without_it(
 def test_job_that_ends_in_its_grace_is_left_alone(
     cluster: PrivateCluster, port: SlurmPort, traces: Path, code: int
 ) -> None:
-    """requeuehold would run a completed job again."""
+    """requeuehold would run a completed job again. Here the script's text does not show its end."""
     script = f"echo run >> {traces}/runs; trap 'exit {code}' USR1; sleep 600 & wait"
     job = started(cluster, port, submit(cluster, script=script), n0=2)
+    cluster.run("scontrol", "update", f"jobid={job}", "admincomment=hops:asks|traps:USR1")
     [outcome] = port.apply([move(job, n1=2)])
     assert outcome.status is OutcomeStatus.GONE
     after = reading(port, job)

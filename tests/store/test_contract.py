@@ -115,6 +115,18 @@ def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
     assert store.raqlr(0.0) == pytest.approx((2.0 + 4.0) / 2)
 
 
+def test_the_history_of_a_job_has_nothing_of_an_earlier_one_of_its_number(store: History) -> None:
+    """Which may have been another user's."""
+    store.save_jobs([running("1", N0, 120.0)])
+    store.save_jobs([ended("1", 200.0)])
+    store.add_event("moved", "of the earlier one", job=ONE, at=150.0)
+    store.save_jobs([running("1", N1, 5120.0, submit=5000.0)])
+    store.add_event("moved", "of this one", job=ONE, at=5130.0)
+    history = store.job_history(ONE)
+    assert [row["nodes"] for row in history["placements"]] == [N1]
+    assert [row["text"] for row in history["events"]] == ["of this one"]
+
+
 def test_placements_follow_a_job_from_start_over_move_to_end(store: History) -> None:
     store.save_jobs([job("1")])
     assert store.placements() == ()

@@ -7,8 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -76,29 +75,15 @@ def test_while_postgresql_is_away_calls_say_so_and_go_on_after(
 
 
 @contextmanager
-def hung(dsn: str, server: EmbeddedPostgres) -> Iterator[None]:
+def hung(server: EmbeddedPostgres) -> Iterator[None]:
     """All processes of ``server`` are stopped: connections open, and nothing answers."""
-    with psycopg.connect(dsn) as connection:
-        row = connection.execute("SHOW data_directory").fetchone()
-    assert row is not None
-    home = os.path.realpath(row[0])
-
-    def processes() -> list[int]:
-        found = []
-        for link in Path("/proc").glob("[0-9]*/cwd"):
-            with suppress(OSError):
-                if str(link.readlink()) == home:
-                    found.append(int(link.parent.name))
-        return found
-
-    stopped = processes()
-    assert stopped
+    assert server.processes()
     try:
-        for pid in stopped:
+        for pid in server.processes():
             os.kill(pid, signal.SIGSTOP)
         yield
     finally:
-        for pid in processes():
+        for pid in server.processes():
             os.kill(pid, signal.SIGCONT)
 
 
@@ -110,7 +95,7 @@ def test_a_postgresql_that_hangs_costs_one_short_time_out(
         leader.acquire()
         store.save_jobs([job("1")])
         ask = leader.assure if led else store.unfinished_plan
-        with hung(dsn, server):
+        with hung(server):
             begun = time.monotonic()
             with pytest.raises((StoreUnavailableError, NotLeaderError)):
                 ask()

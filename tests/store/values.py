@@ -117,6 +117,7 @@ plans = every_field(
     configurations=counts,
     waiting=st.dictionaries(names, reasons, max_size=4),
     jobs=st.dictionaries(names, numbers, max_size=4),
+    rack_fragments=counts,
 )
 plan_records = every_field(
     PlanRecord,

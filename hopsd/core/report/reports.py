@@ -49,7 +49,8 @@ class Report:
     from the passes; None with one rank or an older plugin. ``final``: the process has ended, or the
     profile run has measured enough. ``pause``: what it says of itself while it makes no steps.
     ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
-    went on; ``save_every``: seconds between the last two; None: not seen.
+    went on; ``save_every``: seconds between the last two; None: not seen. ``gpus``: on how many it
+    holds memory; None: it computes on none, or an older plugin.
     ``first_step``, ``at``, ``saved_at``: epoch seconds by the compute node's clock.
     """
 
@@ -78,6 +79,7 @@ class Report:
     save_every: float | None = None
     final: bool = False
     pause: Pause | None = None
+    gpus: int | None = None
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -122,6 +124,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         save_every=_optional(document, "save_every"),
         final=document.get("final") is True,
         pause=parse_pause(document),
+        gpus=None if document.get("gpus") is None else integer(document, "gpus"),
     )
     _check_sense(report, file_name)
     _check_age(report, now)

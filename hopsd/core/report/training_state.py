@@ -15,6 +15,9 @@ MAX_RESTART_SECONDS = 3600.0
 SHOWN_SECONDS = 60.0
 """A run that shows its length at all has done so this long after its first step."""
 
+USED_SECONDS = 180.0
+"""GPUs that a job has not used by then, it does not use."""
+
 Run = tuple[JobId, int]
 """A job and Slurm's restart count."""
 
@@ -54,6 +57,18 @@ def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
         if is_timed is not None and report.phases is not None and not report.phases.inference:
             runs[run] = is_timed and runs.get(run, True)
     return {job: is_timed for (job, _), is_timed in sorted(runs.items())}
+
+
+def gpus_used(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
+    """On how many GPUs the trainings of a running job's present run compute; omitted before they
+    have trained for USED_SECONDS, and where they do not say.
+    """
+    present = [r for r in reports if r.run == job.restarts and not r.final]
+    used = sum(report.gpus or 0 for report in present)
+    last = max((report.at for report in present), default=0.0)
+    old = all(last - report.first_step >= USED_SECONDS for report in present)
+    running = job.state is SlurmState.RUNNING
+    return {job.id: used} if used and old and running else {}
 
 
 def out_of_memory(reports: Iterable[Report], job: JobReading) -> list[Report]:

@@ -61,7 +61,7 @@ def doubtful_batch(records: Iterable[ThroughputRecord]) -> str:
 
 
 def whole_factor(ratio: float) -> int | None:
-    """The whole number from 2 to MOST that ``ratio``, or its inverse, is near to; None if none is."""
+    """The whole number from 2 to MOST that ``ratio``, or its inverse, is near to; None: none is."""
     if not 1.0 / MOST <= ratio <= MOST:
         return None
     ratio = max(ratio, 1.0 / ratio)

@@ -44,7 +44,7 @@ RESUBMITS_NOTE = (
 )
 
 UNSEEN_SAVE_NOTE = (
-    "it has not been seen to save: after a move it goes on from what it saves on hops' signal, or"
+    "no save of it was seen: after a move it goes on from what it saves on hops' signal, or"
     " starts over; preempt=no in the comment keeps it where it runs"
 )
 

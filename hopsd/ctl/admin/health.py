@@ -86,14 +86,7 @@ def _hung(running: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _idle(running: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The jobs that hold GPUs for nothing."""
     return [
-        {
-            "job": row["id"],
-            "user": row["user"],
-            "gpus": sum(row["placement"].values()),
-            "text": row["idle"],
-        }
-        for row in running
-        if row.get("idle")
+        {"job": row["id"], "user": row["user"], **row["idle"]} for row in running if row.get("idle")
     ]
 
 

@@ -306,7 +306,7 @@ def running(doc: Document, most: int | None) -> Any:
 def _doing(job: Document) -> str:
     if job.get("hung"):
         return "hangs"
-    if job.get("idle"):
+    if job.get("idle") and job["idle"]["gpus"] == sum(job["placement"].values()):
         return "idle"
     return "profiling" if job["profiling"] else "training"
 
@@ -519,7 +519,7 @@ def _facts(row: Document) -> list[tuple[str, object]]:
     ]
     facts += _hung(row)
     if row.get("idle"):
-        facts.append(("noticed", row["idle"]))
+        facts.append(("noticed", row["idle"]["text"]))
     if row["noticed"]:
         facts.append(("noticed", row["noticed"]))
     if row["reason"]:

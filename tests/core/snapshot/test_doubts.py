@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hopsd.core.snapshot.doubts import doubtful_batch, doubts_of_job, whole_factor
 from hopsd.core.submission.comment import parse
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import ThroughputRecord
 from hopsd.model.reading import SlurmState
-from hypothesis import given
-from hypothesis import strategies as st
 
 RECORD = JobRecord(
     id=JobId("1"),

@@ -465,3 +465,28 @@ def test_a_sensitive_job_that_rules_let_run_only_spread_is_spread() -> None:
     snapshot = Snapshot(100.0, RoundInfo(True, 60.0), nodes, jobs)
     made = get("hops+")(snapshot, PlanSettings()).placements
     assert made == {JobId("1"): Allocation.of({"a0": 1, "a1": 1})}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    idle=st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    tasks=st.integers(1, 12),
+    reqs=st.sampled_from([(1,), (2,), (3,), (1, 2), (2, 4), (1, 2, 4)]),
+    first=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_tasks_of_an_array_start_in_the_order_of_their_numbers(
+    idle: list[int], tasks: int, reqs: tuple[int, ...], first: bool, seed: int
+) -> None:
+    nodes = tuple(Node(NodeName(f"n{at}"), A, 4, gpus) for at, gpus in enumerate(idle))
+    tables = {A: ThroughputTable({count: 100.0 * count**0.9 for count in reqs})}
+    jobs = [
+        Job(JobId(f"17_{number}"), UserName("u"), 0.0, 60.0, reqs, tables, age_seconds=3600.0)
+        for number in range(tasks)
+    ]
+    Random(seed).shuffle(jobs)
+    plan = get("hops+")(
+        Snapshot(1000.0, RoundInfo(first=first, seconds=60.0), nodes, tuple(jobs)), PlanSettings()
+    )
+    started = sorted(int(job.partition("_")[2]) for job in plan.placements)
+    assert started == list(range(len(started)))

@@ -115,3 +115,19 @@ def test_a_debugger_is_seen(tmp_path: Path) -> None:
         [sys.executable, script], capture_output=True, text=True, check=True, timeout=60
     )
     assert "seen True" in done.stdout
+
+
+def test_a_rank_that_waited_for_an_evaluation_soon_finds_such_a_wait_unusual() -> None:
+    judgement = Judgement()
+    looks(judgement, 0.0, 600.0, waits_in="barrier")
+    judgement.stepped(600.0)
+    judgement.stepped(602.0, 100)
+    assert looks(judgement, 604.0, 60.0, waits_in="all_reduce") <= 604.0 + LEAST_SECONDS
+
+
+def test_communication_that_takes_long_in_each_step_is_usual() -> None:
+    judgement = Judgement()
+    for step in range(20):
+        looks(judgement, 40.0 * step, 30.0, waits_in="all_reduce")
+        judgement.stepped(40.0 * step + 30.0)
+    assert looks(judgement, 800.0, 80.0, waits_in="all_reduce") == float("inf")

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
-from hopsd.slurm.breaker import (
+from hopsd.slurm.accounting.guarded import (
     FIRST_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
     TIMEOUT_SECONDS,

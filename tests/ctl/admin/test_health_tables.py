@@ -1,0 +1,27 @@
+"""What `hopsctl health` says of jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hopsd.ctl.admin.health import _hung, _idle, _show
+
+RANK = {"rank": 1, "node": "n0", "pid": 7, "state": "silent", "line": "", "waits_in": ""}
+
+
+def test_jobs_that_hang_and_idle_gpus_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    hung = {"since": 1.0, "limit_seconds": 20.0, "text": "hangs", "ranks": [RANK | {"stacks": ""}]}
+    idle = {"text": "does nothing", "gpus": 4}
+    running: list[dict[str, Any]] = [
+        {"id": "17", "user": "ann", "hung": hung, "idle": None},
+        {"id": "18", "user": "bob", "hung": None, "idle": idle},
+        {"id": "19", "user": "cy"},  # an older hopsd's
+    ]
+    _show({"slow": [], "lemons": [], "hung": _hung(running), "idle": _idle(running)})
+    said = capsys.readouterr().out
+    assert "Job 17 of ann hangs" in said
+    assert "silent on n0" in said
+    assert "does nothing" in said
+    assert "19" not in said
