@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from pathlib import Path
 
 import hops_profiler
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--micro-batch", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--every", type=float, default=60.0, help="seconds between saves")
+    parser.add_argument("--pace", type=float, default=0.0, help="least seconds of a micro-batch")
     parser.add_argument("--record", type=Path)
     options = parser.parse_args(arguments)
 
@@ -81,6 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
     for step in loader.steps():
         loss_sum, ids = 0.0, list[int]()
         for (numbers, features, labels), weight in step:
+            time.sleep(options.pace)  # a slower device
             loss = cross_entropy(model(features.to(device)), labels.to(device))
             (loss * weight).backward()
             loss_sum += loss.item() * len(numbers)

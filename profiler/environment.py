@@ -87,10 +87,12 @@ def run_key(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether Trainer, Lightning and Accelerate save on hops' signal. Only the user knows whether
-    the job's trainings can be told apart by their commands.
+    """Whether Trainer, Lightning and Accelerate save on hops' signal: where Slurm sends it to the
+    job's steps, unless the user says otherwise, by ``HOPS_FRAMEWORK_SAVES``.
     """
-    return environ.get("HOPS_FRAMEWORK_SAVES") == "1"
+    wish = environ.get("HOPS_FRAMEWORK_SAVES") or ""
+    asks = "" if _inherited(environ) else environ.get("HOPS_ASKS", "")
+    return wish == "1" or (not wish and "|signal:steps:USR1:" in f"|{asks}")
 
 
 _NODES = (

@@ -1,9 +1,10 @@
-"""The figure of docs/elastic.md."""
+"""The figures of docs/elastic.md."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -15,36 +16,59 @@ mpl.rcParams["svg.hashsalt"] = "hops"  # the same figure gives the same file
 
 SMOOTHED = 15
 
+COLOURS = {1: "tab:blue", 2: "tab:orange", 3: "tab:green", 4: "tab:red"}
 
-def draw(
-    path: Path,
-    alone: Sequence[float],
-    runs: Sequence[tuple[int, Mapping[int, float]]],
-    scaled: Sequence[tuple[float, float]],
-) -> None:
-    """Each step's loss: unbroken, in the runs of a moved training, and with a scaled batch."""
+Runs = Sequence[tuple[int, Mapping[int, float]]]
+"""The ranks of each run, and its steps' losses."""
+
+
+def draw(path: Path, alone: Sequence[float], runs: Runs, scaled: Any) -> None:
+    """Each step's loss: unbroken, in the runs of a moved training, and with a scaled batch.
+    ``scaled``: pairs of how many global batches were read, and the loss.
+    """
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
+    _moves(left, alone, runs)
+    left.set(title="ElasticLoader: the same global batch", xlabel="samples read / 32")
     steps = np.arange(len(alone))
-    left.plot(steps, alone, color="0.75", linewidth=3, label="unbroken, 1 GPU")
-    colours = {1: "tab:blue", 2: "tab:orange", 3: "tab:green", 4: "tab:red"}
-    labelled: set[int] = set()
-    for ranks, losses in runs:
-        label = None if ranks in labelled else f"moved, {ranks} GPU{'s' if ranks > 1 else ''}"
-        labelled.add(ranks)
-        left.plot(
-            list(losses), list(losses.values()), color=colours[ranks], linewidth=0.8, label=label
-        )
-        left.axvline(min(losses), color="0.6", linewidth=0.5, linestyle=":")
+    for _, losses in runs:
         right.axvline(min(losses), color="0.6", linewidth=0.5, linestyle=":")
-    left.set(title="ElasticLoader: the same global batch", ylabel="loss", ylim=(0, None))
     right.plot(*_smoothed(steps, alone), color="0.6", linewidth=2, label="the same global batch")
     right.plot(*_smoothed(*zip(*scaled, strict=True)), color="tab:purple", linewidth=1,
                label="32 samples per GPU, lr_rule=linear")  # fmt: skip
     right.set(title=f"batch follows the GPUs (mean of {SMOOTHED} steps)")
-    for panel in (left, right):
-        panel.set_xlabel("samples read / 32")
-        panel.legend(frameon=False, fontsize=8)
-        panel.spines[["top", "right"]].set_visible(False)
+    _finish(right, "samples read / 32")
+    _save(figure, path)
+
+
+def draw_moves(path: Path, alone: Sequence[float], runs: Runs) -> None:
+    """Each step's loss, unbroken and in the runs of a moved training."""
+    figure, axes = plt.subplots(figsize=(7, 3))
+    _moves(axes, alone, runs)
+    axes.set_xlabel("optimizer step")
+    _save(figure, path)
+
+
+def _moves(axes: Any, alone: Sequence[float], runs: Runs) -> None:
+    axes.plot(np.arange(len(alone)), alone, color="0.75", linewidth=3, label="unbroken, 1 GPU")
+    labelled: set[int] = set()
+    for ranks, losses in runs:
+        label = None if ranks in labelled else f"moved, {ranks} GPU{'s' if ranks > 1 else ''}"
+        labelled.add(ranks)
+        axes.plot(
+            list(losses), list(losses.values()), color=COLOURS[ranks], linewidth=0.8, label=label
+        )
+        axes.axvline(min(losses), color="0.6", linewidth=0.5, linestyle=":")
+    axes.set(ylabel="loss", ylim=(0, None))
+    _finish(axes, "samples read / 32")
+
+
+def _finish(axes: Any, label: str) -> None:
+    axes.set_xlabel(label)
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _save(figure: Any, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

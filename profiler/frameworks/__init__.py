@@ -1,8 +1,7 @@
 """Hugging Face Trainer, Lightning and Accelerate save on hops' signal, without a line in a script.
 
 By their own checkpoints, at the end of an optimizer's step. The next run of the job goes on from
-there. A training that is not asked to leave runs as without hops. Off unless the user turns it on:
-trainings that differ only in what they read look the same.
+there. On where Slurm sends the job's steps the signal, unless the user turns it off.
 """
 
 from __future__ import annotations

@@ -103,7 +103,9 @@ class KeptOrder:
     def _resumed(self, order: Order, note: Note, split: Split) -> Position:
         """Where the checkpoint is; Lightning's counts of batches are changed to this run's."""
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
-        done = -(-progress.current.ready // note.accumulation)
+        done = progress.current.ready // note.accumulation  # of a broken step nothing is saved
+        if progress.is_last_batch:
+            done = order.steps_per_epoch
         shift = done * split.accumulation - progress.current.ready
         for count in (progress.current, progress.total):
             for name in ("ready", "started", "processed", "completed"):

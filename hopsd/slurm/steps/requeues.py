@@ -45,6 +45,10 @@ class Requeues:
             self._own.discard(job)
             raise
 
+    def expect(self, job: JobId) -> None:
+        """The job was asked to leave, and may hand itself back, as `hops_profiler.Checkpoint`."""
+        self._own.add(job)
+
     def forget(self, job: JobId) -> None:
         """The job was placed: a later requeue is another."""
         self._own.discard(job)

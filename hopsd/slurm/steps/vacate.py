@@ -233,6 +233,7 @@ class Vacating:
 
     def _add(self, leaving: Leaving, job: JobReading | None) -> None:
         self._leaving[leaving.step.job] = leaving
+        self._requeues.expect(leaving.step.job)
         nodes = leaving.step.current.nodes if job is None else job.allocation.nodes or job.ran_on
         self._nodes[leaving.step.job] = frozenset(nodes)
 

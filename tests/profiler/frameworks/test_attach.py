@@ -24,16 +24,18 @@ LIGHTNING, ACCELERATE = "lightning.pytorch.trainer.trainer", "accelerate.acceler
     [
         (LIGHTNING, {}, False),
         (LIGHTNING, IN_A_JOB, False),
-        (LIGHTNING, {**IN_A_JOB, **ASKS}, False),  # only the user can tell trainings apart
+        (LIGHTNING, {**IN_A_JOB, **ASKS}, True),
+        (LIGHTNING, {**IN_A_JOB, "HOPS_ASKS": "shape:any|signal:batch:USR1:60"}, False),
+        (LIGHTNING, {**IN_A_JOB, "HOPS_ASKS": "shape:any|signal:steps:TERM:60"}, False),
         (LIGHTNING, {**IN_A_JOB, **ASKS, "HOPS_FRAMEWORK_SAVES": "0"}, False),
         (LIGHTNING, {**IN_A_JOB, **WISH}, True),
         (LIGHTNING, {**IN_A_JOB, **WISH, "HOPS_TRIAL": "3"}, False),
         (LIGHTNING, {**ASKS, **WISH}, False),
-        (ACCELERATE, {**IN_A_JOB, **ASKS}, False),
+        (ACCELERATE, {**IN_A_JOB, **ASKS}, True),
         (ACCELERATE, {**IN_A_JOB, **WISH}, True),
     ],
 )
-def test_only_in_hops_jobs_whose_user_turns_it_on(
+def test_only_in_hops_jobs_whose_steps_get_the_signal(
     name: str, settings: dict[str, str], changes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plain(self: object) -> None:

@@ -49,6 +49,24 @@ def test_hops_clears_what_slurm_set_for_its_own_requeues(slurm: FakeSlurm, kind:
     assert job_as_read(port, job).hold in (Hold.HOPS, Hold.NONE)
 
 
+def test_a_job_that_hands_itself_back_when_asked_to_leave_is_moved(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own requeuehold, as of hops_profiler.Checkpoint."""
+    port, job = resumed(slurm), slurm.running(1, n0=2)
+    signals: list[str] = []
+
+    def signal(number: JobId, name: str, scope: object) -> None:
+        if not signals:
+            slurm.requeue_hold(number)
+        signals.append(name)
+
+    monkeypatch.setattr(slurm, "signal", signal)
+    assert statuses(port.apply([move(job, n1=2)])) == [OutcomeStatus.DONE]
+    assert signals
+    assert job_as_read(port, job).hold is not Hold.USER
+
+
 def test_after_a_preemption_a_persons_requeuehold_is_told_apart(slurm: FakeSlurm) -> None:
     port, job = resumed(slurm), slurm.running(1, n0=2)
     port.apply([preempt(job)])

@@ -1,0 +1,122 @@
+"""``python -m bench.elastic.live``: a training that hopsd moves, on the demo's real Slurm cluster.
+
+Other jobs come and go beside it, so that it is moved five times. Draws its loss on top of the
+unbroken run's, to docs/img/elastic-live.svg; ends with 1 if it is not the same training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from bench.elastic.moves import LOSS
+from bench.elastic.plot import draw_moves
+from bench.elastic.ranks import Training
+from bench.elastic.ways.example import OPTIONS
+from examples.demo.cluster import NodeSpec
+from examples.demo.site import PROGRAMS, ROOT, Site, say
+
+MOVES = 5
+
+LIMIT_SECONDS = 360.0
+
+PACE = "0.3"
+
+NEIGHBOUR = ("--global-batch", "16", "--micro-batch", "8", "--epochs", "1", "--samples", "800")
+"""Of the jobs beside it: about half a minute on their GPUs."""
+
+
+class Cluster(Site):
+    """One node with four GPUs."""
+
+    def submit(self, name: str, reqs: str, options: tuple[str, ...]) -> tuple[str, Path]:
+        """Returns the job's number, and the folder of its notes."""
+        record = self.work / name
+        record.mkdir()
+        program = [str(PROGRAMS / "hops-run"), str(ROOT / "examples" / "elastic.py")]
+        words = [*program, "--checkpoint", str(record / "run.pt"), "--record", str(record)]
+        samples = 12288 if name == "elastic" else 800
+        comment = f"hops:reqs={reqs};workload={name.partition('-')[0]};batch=8;samples={samples}"
+        script = record / "job.sh"
+        script.write_text(
+            "#!/bin/bash\n#SBATCH --signal=USR1@60 --open-mode=append --requeue\n"
+            f"srun {' '.join([*words, '--pace', PACE, *options])}\n"
+        )
+        sbatch = ["sbatch", "--parsable", f"--comment={comment}", f"--job-name={name}"]
+        sbatch += [f"--output={self.out}/{name}-%j.log", str(script)]
+        done = subprocess.run(
+            sbatch, env=self.env, cwd=self.work, check=True, capture_output=True, text=True
+        )
+        say(f"{name}: reqs={reqs}")
+        return done.stdout.strip().split(";")[0], record
+
+
+def runs(record: Path) -> list[tuple[int, dict[int, float]]]:
+    """Of each run its ranks, and its steps' losses by their number."""
+    parts: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
+    for path in record.glob("*.jsonl"):
+        ranks = int(path.name.partition(".")[0])
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            parts[entry["step"], ranks].append((len(entry["ids"]), entry["loss_sum"]))
+    found: list[tuple[int, dict[int, float]]] = []
+    for (step, ranks), noted in sorted(parts.items()):
+        if not found or found[-1][0] != ranks:
+            found.append((ranks, {}))
+        found[-1][1][step] = sum(loss for _, loss in noted) / sum(count for count, _ in noted)
+    return found
+
+
+def watch(site: Cluster) -> list[tuple[int, dict[int, float]]]:
+    """Have it moved, and wait for its end."""
+    job, record = site.submit("elastic", "1,2,4", (*OPTIONS, "--every", "5"))
+    began, neighbours, seen = time.monotonic(), 0, 0
+    while time.monotonic() - began < LIMIT_SECONDS:
+        time.sleep(1.0)
+        now = runs(record)
+        if len(now) != seen:
+            seen = len(now)
+            say(f"on {now[-1][0]} GPUs from step {min(now[-1][1])} on")
+        states = {one.id: one.state_text for one in site.cluster.read_jobs()}
+        alone = all(state == "COMPLETED" for number, state in states.items() if number != job)
+        if alone and now and now[-1][0] == 4 and len(now[-1][1]) > 15 and len(now) <= MOVES:
+            for _ in range(2):  # one alone may not be worth a move
+                neighbours += 1
+                site.submit(f"neighbour-{neighbours}", "1", NEIGHBOUR)
+        if states.get(job) == "COMPLETED":
+            break
+    return runs(record)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.elastic.live", description=__doc__)
+    parser.add_argument("--plot", type=Path, default=Path("docs/img/elastic-live.svg"))
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        site = Cluster(stack, ROOT / "build" / "elastic")
+        site.start([NodeSpec("rtx3090", gpus=4, cpus=8)], round_seconds=15, refresh_seconds=2)
+        moved = watch(site)
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Training(Path(folder), "example")
+        alone.run(1)
+        (steps,) = alone.steps()
+    wanted = [step.loss for _, step in sorted(steps.items())]
+    losses = {number: loss for _, run in moved for number, loss in run.items()}
+    draw_moves(options.plot, wanted, moved)
+    missing = len(set(range(len(wanted))) - losses.keys())
+    difference = max(abs(loss - wanted[number]) for number, loss in losses.items())
+    print(f"moves                    {len(moved) - 1}: {[ranks for ranks, _ in moved]} GPUs")
+    print(f"steps                    {len(losses)}, missing {missing}")
+    print(f"largest loss difference  {difference:.1e}")
+    return 0 if not missing and difference <= LOSS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

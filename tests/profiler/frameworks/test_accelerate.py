@@ -1,0 +1,48 @@
+"""Real Accelerate in a plain script, on one rank. On several: `tests/bench`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Finished, Node
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(find_spec("accelerate") is None, reason="no Accelerate"),
+]
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "accelerate_plain.py"
+
+
+def run(node: Node, batch: int, how: str = "", restarts: int = 0) -> Finished:
+    (node.folder / "batch").write_text(str(batch))
+    (node.folder / "how").write_text(how)
+    settings = {"HOPS_FRAMEWORK_SAVES": "1", "HOPS_RESTART_COUNT": str(restarts)}
+    return node.run(PROGRAM, **settings, TMPDIR=str(node.folder))
+
+
+def test_a_run_keeps_the_first_ones_batch_without_accumulate(node: Node) -> None:
+    """Also where gradients are clipped after each backward pass."""
+    alone = run(node, batch=8)
+    assert (alone.code, run(node, 8, "stop", 1).code) == (0, 3), alone.err
+    folder = node.folder / "_hops-17"
+    assert sorted(path.name for path in folder.iterdir()) == ["beginning.json", "started.json"]
+    again = run(node, batch=3, restarts=2)
+    assert again.code == 0, again.err
+    assert not folder.exists()
+    length, *wanted = alone.out.split()
+    got_length, *got = again.out.split()
+    assert got_length == length == "5"  # schedules are computed from it
+    assert [float(one) for one in got] == pytest.approx([float(one) for one in wanted], abs=1e-5)
+
+
+def test_a_script_that_counts_itself_is_left_as_it_is(node: Node) -> None:
+    done = run(node, batch=8, how="count")
+    assert done.code == 0, done.err
+    assert "not saved on request" in done.err
+    assert "does not step" not in done.err

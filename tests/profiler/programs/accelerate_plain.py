@@ -1,0 +1,50 @@
+"""A plain loop, without `accumulate`; the file `batch` has the batch size. ``stop``: dies in the
+second step; ``count``: ends by a count of its own.
+"""
+
+import os
+from pathlib import Path
+
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from common import dataset, network
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
+from torch.utils.data import DataLoader, Subset
+
+accelerator = Accelerator(cpu=True)
+set_seed(3)
+model = network()
+model, optimizer, loader = accelerator.prepare(
+    model,
+    SGD(model.parameters(), lr=1e-2, momentum=0.9),
+    DataLoader(
+        Subset(dataset(), range(40)), batch_size=int(Path("batch").read_text()), shuffle=True
+    ),
+)
+done = 0
+how = Path("how").read_text()
+
+
+def train(features, labels) -> None:
+    loss = cross_entropy(model(features), labels)
+    accelerator.backward(loss)
+    accelerator.clip_grad_norm_(model.parameters(), 0.1)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+if how == "count":
+    for _epoch in range(9):
+        for features, labels in loader:
+            train(features, labels)
+            done += 1
+            if done == 7:
+                break
+for _epoch in range(2):
+    for features, labels in loader:
+        train(features, labels)
+        done += 1
+        if how == "stop" and done == 2:
+            os._exit(3)
+print(len(loader), *(repr(float(p.detach().double().sum())) for p in model.parameters()))
