@@ -6,7 +6,7 @@ from hopsd.slurm.command import SlurmCommands
 
 
 class Canned(SlurmCommands):
-    """QueryService given in advance: nodes' text, and squeue's JSON."""
+    """Answers given in advance: nodes' text, and squeue's JSON."""
 
     nodes = "NodeName=n0 CPUTot=8 Gres=gpu:a:2 State=IDLE Partitions=main"
     jobs = '{"jobs": []}'
@@ -14,4 +14,6 @@ class Canned(SlurmCommands):
     def run(self, *arguments: str) -> str:
         if arguments[0] == "squeue":
             return self.jobs
+        if arguments == ("scontrol", "--version"):
+            return "slurm 22.05.8"
         return self.nodes
