@@ -76,7 +76,7 @@ start_timeout_seconds = 60
 [database]
 dsn = "{self.dsn}"
 [plan]
-time_limit = 10
+time_limit = 8
 {plan}
 [knowledge]
 assumed_restart_seconds = 1

