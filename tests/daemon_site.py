@@ -236,10 +236,11 @@ def placements(site: Site, job: JobId) -> list[tuple[bool, dict[str, int]]]:
 
 
 def measurable_example(folder: Path) -> Path:
-    """examples/train.sh without the restart count: a script that reads it is not started to be
-    measured.
+    """examples/train.sh without the restart count, and without requeueing itself: a script that does
+    either is not started to be measured.
     """
     script = folder / "train.sh"
     text = (ROOT / "examples" / "train.sh").read_text()
-    script.write_text(text.replace("${SLURM_RESTART_COUNT:-0}", "$(date +%s%N)"))
+    text = text.replace("${SLURM_RESTART_COUNT:-0}", "$(date +%s%N)")
+    script.write_text(text.replace('scontrol requeue "$SLURM_JOB_ID"\n', ""))
     return script
