@@ -89,7 +89,8 @@ def test_a_folder_named_like_a_report_leaves_no_descriptor_open(tmp_path: Path) 
     rig.tick()
     before = open_descriptors()
     rig.tick(20)
-    assert open_descriptors() == before
+    # The thread that reads may have the folder open at either moment; a leak adds one each tick.
+    assert open_descriptors() < before + 10
     assert rig.controller.document["reports_refused"] == 3
 
 
