@@ -236,8 +236,8 @@ def placements(site: Site, job: JobId) -> list[tuple[bool, dict[str, int]]]:
 
 
 def measurable_example(folder: Path) -> Path:
-    """examples/train.sh without the restart count, and without requeueing itself: a script that does
-    either is not started to be measured.
+    """examples/train.sh without the restart count, and without requeueing itself: a script that
+    does either is not started to be measured.
     """
     script = folder / "train.sh"
     text = (ROOT / "examples" / "train.sh").read_text()
