@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from socketserver import TCPServer
@@ -79,6 +80,30 @@ class HttpServer:
         self._thread.join()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+class OptionalServer:
+    """What hopsd goes on without: a server that starts if it is configured and can start."""
+
+    def __init__(self, name: str, missing: str, serve: Callable[[], HttpServer] | None) -> None:
+        """``serve``: None where ``name.listen`` is not set. ``missing``: why Flask cannot be
+        imported.
+        """
+        self._server: HttpServer | None = None
+        if serve is None:
+            return
+        if missing:
+            how = "pip install 'hops[web]', or apt-get install python3-flask"
+            log.error(name, error=f"{name}.listen is set: {missing}; {how}")
+            return
+        try:
+            self._server = serve()
+        except HopsError as refused:
+            log.error(name, error=str(refused), did="hopsd goes on without it")
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
 
 
 class _Server(BoundedThreads, WSGIServer):
