@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hopsd.core.submission.nodelist import node_names
+from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import NodeName, host_of
 from hopsd.model.reading import NodeReading, SeveralBlocks
 from hopsd.slurm.command import Runner
@@ -69,12 +70,20 @@ class TopologyReader:
 
     def _topology(self, name: str) -> Topology:
         if name not in self._found:
-            self._found[name] = Topology()
-            if self._release() >= _SEVERAL_SINCE or _LEVELS.search(self._config()):
-                words = [name] if name else []
-                told = self._commands.run("scontrol", "show", "topology", *words)
-                self._found[name] = read_topology(records(told))
+            try:
+                self._found[name] = self._ask(name)
+            except SlurmUnavailableError:
+                raise  # no answer: asked again
+            except SlurmError:
+                self._found[name] = Topology()
+                raise
         return self._found[name]
+
+    def _ask(self, name: str) -> Topology:
+        if self._release() < _SEVERAL_SINCE and not _LEVELS.search(self._config()):
+            return Topology()
+        words = [name] if name else []
+        return read_topology(records(self._commands.run("scontrol", "show", "topology", *words)))
 
 
 def joined(topologies: Sequence[Topology]) -> Topology:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hopsd.errors import SlurmUnavailableError
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import NodeReading, SeveralBlocks
 from hopsd.slurm.parse import records
@@ -77,6 +78,21 @@ def test_slurm_is_asked_once_where_it_may_know_a_topology(
     for _ in range(2):
         assert topologies.of([{"PartitionName": "main"}, {"PartitionName": "x"}]) == Topology()
     assert told.asked == asked
+
+
+def test_a_slurmctld_that_did_not_answer_is_asked_again() -> None:
+    """Its racks were taken for none until hopsd was restarted."""
+
+    class Silent(Told):
+        def run(self, *words: str, **_: Any) -> str:
+            raise SlurmUnavailableError("no answer within 5 s")
+
+    silent = Silent()
+    topologies = reader(silent, (25, 5))
+    with pytest.raises(SlurmUnavailableError):
+        topologies.of([{}])
+    with pytest.raises(SlurmUnavailableError):
+        topologies.of([{}])
 
 
 def test_each_partition_has_its_own_topology() -> None:
