@@ -293,6 +293,15 @@ def partition_down(world: World, rng: Random) -> Iterator[float]:
 # People
 
 
+def _held_by_owner(world: World, job: Submitted, seconds: float) -> Iterator[float]:
+    """A hold that the owner has put on the job, until he releases it after so many seconds."""
+    hold = Hold(job.token, time.time())
+    world.holds.append(hold)
+    yield seconds
+    hold.until = min(hold.until, time.time())
+    world.insist(job, "scontrol", "release", owner=True)
+
+
 def _some_job(world: World, rng: Random, state: str) -> Submitted | None:
     queue = world.queue() or {}
     found = sorted(t for t, (_, now) in queue.items() if now == state and t in world.jobs)
@@ -321,25 +330,15 @@ def _held(world: World, job: Submitted, *, owner: bool) -> bool:
 @fault()
 def owner_holds(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "PENDING")
-    if job is None or not _held(world, job, owner=True):
-        return
-    hold = Hold(job.token, time.time())
-    world.holds.append(hold)
-    yield rng.uniform(3.0, 20.0)
-    hold.until = min(hold.until, time.time())
-    world.insist(job, "scontrol", "release", owner=True)
+    if job is not None and _held(world, job, owner=True):
+        yield from _held_by_owner(world, job, rng.uniform(3.0, 20.0))
 
 
 @fault()
 def running_job_requeued_and_held(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "RUNNING")
-    if job is None or world.run("scontrol", "requeuehold", job.id, owner=True) is None:
-        return
-    hold = Hold(job.token, time.time())
-    world.holds.append(hold)
-    yield rng.uniform(8.0, 20.0)
-    hold.until = min(hold.until, time.time())
-    world.insist(job, "scontrol", "release", owner=True)
+    if job is not None and world.run("scontrol", "requeuehold", job.id, owner=True) is not None:
+        yield from _held_by_owner(world, job, rng.uniform(8.0, 20.0))
 
 
 @fault()
