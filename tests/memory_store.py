@@ -83,8 +83,8 @@ class MemoryStore(MemoryKnowledge):
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
         return {name: self._programs[name][0] for name in scripts if name in self._programs}
 
-    def save_program(self, script: WorkloadName, program: str, at: float) -> None:
-        self._programs[script] = program, at
+    def save_program(self, script: WorkloadName, program: str, time: float) -> None:
+        self._programs[script] = program, time
 
     def jobs(self) -> Mapping[JobId, JobRecord]:
         return dict(self._open)
@@ -211,7 +211,7 @@ class MemoryStore(MemoryKnowledge):
 
     def plans(self, most: int) -> tuple[PlanSummary, ...]:
         newest = [self._plans[number].record for number in sorted(self._plans, reverse=True)]
-        return tuple(PlanSummary.of(r.plan, r.made, first=r.first) for r in newest[:most])
+        return tuple(PlanSummary.from_plan(r.plan, r.made, first=r.first) for r in newest[:most])
 
     def job(self, job: JobId) -> JobRecord | None:
         ended = [record for (name, _), record in self._ended.items() if name == job]
@@ -245,9 +245,9 @@ class MemoryStore(MemoryKnowledge):
         return job_document(self, job)
 
     def add_event(
-        self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
+        self, kind: str, text: str, *, job: JobId | None = None, time: float | None = None
     ) -> None:
-        self._events.append(Event(self._now if at is None else at, kind, text, job))
+        self._events.append(Event(self._now if time is None else time, kind, text, job))
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
         found = [event for event in reversed(self._events) if job is None or event.job == job]
@@ -261,12 +261,12 @@ class MemoryStore(MemoryKnowledge):
     def control(self) -> Control:
         return self._control
 
-    def set_paused(self, *, paused: bool, by: str, at: float) -> None:
-        self._control = Control(paused, by, at)
+    def set_paused(self, *, paused: bool, operator: str, time: float) -> None:
+        self._control = Control(paused, operator, time)
 
-    def add_release_request(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
+    def add_release_request(self, jobs: Sequence[JobId], uid: int, time: float) -> None:
         number = next(self._numbers)
-        self._release_requests[number] = ReleaseRequest(number, at, uid, tuple(jobs))
+        self._release_requests[number] = ReleaseRequest(number, time, uid, tuple(jobs))
 
     def release_requests(self) -> tuple[ReleaseRequest, ...]:
         return tuple(self._release_requests.values())

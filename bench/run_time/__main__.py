@@ -24,7 +24,7 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Server
 from hopsd.policies.registry import get
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
-from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, told
+from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, public_knowledge
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
 
@@ -82,10 +82,10 @@ def errors(philly: Path | None, jobs: int) -> str:
     if philly is not None:
         cluster = Cluster((Server(NodeName("n0"), GpuType("gpu"), 512),))
         workload = of_philly(read_text(str(philly)), cluster)
-        limits = told(cluster, workload, KnowledgeSettings(Knows.NONE)).time_limits
+        limits = public_knowledge(cluster, workload, KnowledgeSettings(Knows.NONE)).time_limits
         traces.append(("philly", logged(cluster, workload, limits)))
     cluster, workload = made.cluster(), repeated(PRESET, 0, jobs)
-    limits = told(cluster, workload, KnowledgeSettings(Knows.NONE)).time_limits
+    limits = public_knowledge(cluster, workload, KnowledgeSettings(Knows.NONE)).time_limits
     traces.append(("generated", logged(cluster, workload, limits)))
     return table(traces)
 

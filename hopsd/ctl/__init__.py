@@ -78,8 +78,8 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - rarely needed
 
-        begun = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        commands = [CompletionItem(name, help=COMMANDS[name][1]) for name in begun]
+        matches = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=COMMANDS[name][1]) for name in matches]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
@@ -88,9 +88,9 @@ class LazyGroup(click.Group):
         if not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches  # noqa: PLC0415 - rarely needed
 
-            near = get_close_matches(args[0], COMMANDS, 1)
-            meant = f"did you mean {near[0]!r}? " if near else ""
-            ctx.fail(f"no command {args[0]!r}; {meant}`hopsctl --help` lists all of them")
+            similar = get_close_matches(args[0], COMMANDS, 1)
+            hint = f"did you mean {similar[0]!r}? " if similar else ""
+            ctx.fail(f"no command {args[0]!r}; {hint}`hopsctl --help` lists all of them")
         return super().resolve_command(ctx, args)
 
 

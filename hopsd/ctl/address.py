@@ -33,10 +33,10 @@ def default_address() -> Address:
     """
     if path := os.environ.get(SOCKET_VARIABLE):
         return Path(path)
-    if named := os.environ.get(SERVER_VARIABLE):
-        return server(named, SERVER_VARIABLE)
-    if not DEFAULT_SOCKET.exists() and (named := client_settings().get("server", "")):
-        return server(named, f"{CLIENT_FILE}: server")
+    if address := os.environ.get(SERVER_VARIABLE):
+        return server(address, SERVER_VARIABLE)
+    if not DEFAULT_SOCKET.exists() and (address := client_settings().get("server", "")):
+        return server(address, f"{CLIENT_FILE}: server")
     return DEFAULT_SOCKET
 
 
@@ -58,10 +58,10 @@ def server(text: str, setting: str) -> Server:
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise InputError(f"{setting}: {text[:80]!r}; accepted is HOST:PORT, as in ctl1:6822")
-    more = client_settings()
-    munge_socket = os.environ.get(MUNGE_VARIABLE) or more.get("munge_socket", "")
-    named = {"account": more["account"]} if "account" in more else {}
-    return Server(host.removeprefix("[").removesuffix("]"), int(port), munge_socket, **named)
+    settings = client_settings()
+    munge_socket = os.environ.get(MUNGE_VARIABLE) or settings.get("munge_socket", "")
+    account = {"account": settings["account"]} if "account" in settings else {}
+    return Server(host.removeprefix("[").removesuffix("]"), int(port), munge_socket, **account)
 
 
 def client_settings() -> dict[str, str]:
@@ -71,17 +71,17 @@ def client_settings() -> dict[str, str]:
         ConfigError: it is not what is accepted.
     """
     try:
-        found = tomllib.loads(CLIENT_FILE.read_text(encoding="utf-8"))
+        settings = tomllib.loads(CLIENT_FILE.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{CLIENT_FILE}: {error}") from None
-    for key, value in found.items():
+    for key, value in settings.items():
         if key not in _KEYS:
             raise ConfigError(f"{CLIENT_FILE}: {key}: accepted keys are {', '.join(_KEYS)}")
         if not isinstance(value, str):
             raise ConfigError(f"{CLIENT_FILE}: {key}: accepted is a string")
-    return found
+    return settings
 
 
 if TYPE_CHECKING:

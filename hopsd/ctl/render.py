@@ -39,35 +39,37 @@ def table(
     *,
     wide: Collection[str] = (),
     long: Collection[str] = (),
-    most: int | None = None,
-    of: int | None = None,
+    limit: int | None = None,
+    total: int | None = None,
 ) -> RenderableType:
     """A table with numbers aligned right, words left; None is shown as a dash.
 
     ``wide`` columns are left out on consoles narrower than ``WIDE``. ``long`` columns and the last
     one are wrapped if there is too little room, and the others where even that is not enough:
     nothing is ever cut, and no heading breaks within a word where all their words have room. Of
-    more than ``DRAWN`` rows each is one line. Rows beyond ``most`` are only counted; ``of``: how
-    many rows there are, if not all of them are given.
+    more than ``DRAWN`` rows each is one line. Rows beyond ``limit`` are only counted; ``total``:
+    the number of rows if not all are given.
     """
     rows = list(rows)
-    kept = [i for i, name in enumerate(columns) if name not in wide or console.width >= WIDE]
-    cells = [[cell(row[i]) for i in kept] for row in rows[:most]]
-    more = (len(rows) if of is None else of) - len(cells)
-    caption = f"and {more:,} more" if more else ""
+    columns_shown = [
+        i for i, name in enumerate(columns) if name not in wide or console.width >= WIDE
+    ]
+    cells = [[cell(row[i]) for i in columns_shown] for row in rows[:limit]]
+    hidden_rows = (len(rows) if total is None else total) - len(cells)
+    caption = f"and {hidden_rows:,} more" if hidden_rows else ""
     if len(cells) > DRAWN:
-        return _Lines(printable(title), [columns[i] for i in kept], cells, caption)
-    last = kept[-1]
-    whole = [
+        return _Lines(printable(title), [columns[i] for i in columns_shown], cells, caption)
+    last = columns_shown[-1]
+    full_width = [
         max(len(columns[index]), *(cell_len(row[position]) for row in cells), 1)
-        for position, index in enumerate(kept)
+        for position, index in enumerate(columns_shown)
         if index != last and columns[index] not in long
     ]
-    others = len(kept) - len(whole)
-    crowded = sum(whole) + others * NARROWEST + 2 * len(kept) > console.width
-    words = [max(map(len, [*columns[index].split(), ""])) for index in kept]
-    room = sum(words) + 2 * len(kept) <= console.width
-    shown = Table(
+    hidden_columns = len(columns_shown) - len(full_width)
+    crowded = sum(full_width) + hidden_columns * NARROWEST + 2 * len(columns_shown) > console.width
+    words = [max(map(len, [*columns[index].split(), ""])) for index in columns_shown]
+    room = sum(words) + 2 * len(columns_shown) <= console.width
+    output = Table(
         title=Text(printable(title)),
         title_justify="left",
         box=box.SIMPLE_HEAD,
@@ -75,12 +77,12 @@ def table(
         collapse_padding=True,
     )
     if caption:
-        shown.caption = Text(caption)
-        shown.caption_justify = "left"
-    for position, index in enumerate(kept):
+        output.caption = Text(caption)
+        output.caption_justify = "left"
+    for position, index in enumerate(columns_shown):
         figures = all(_is_figure(row[position]) for row in cells)
         breaks = crowded or index == last or columns[index] in long
-        shown.add_column(
+        output.add_column(
             columns[index],
             justify="right" if figures and cells else "left",
             overflow="fold",
@@ -88,8 +90,8 @@ def table(
             min_width=words[position] if room else None,
         )
     for row in cells:
-        shown.add_row(*map(Text, row))
-    return shown
+        output.add_row(*map(Text, row))
+    return output
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _filled(name: str, column: Sequence[str]) -> list[str]:
     texts = [name, *column]
     widths = [len(text) if text.isascii() else cell_len(text) for text in texts]
     width = max(widths)
-    blanks = [" " * (width - own) for own in widths]
+    blanks = [" " * (width - cell_width) for cell_width in widths]
     if all(map(_is_figure, column)):
         return [blank + text for blank, text in zip(blanks, texts, strict=True)]
     return [text + blank for blank, text in zip(blanks, texts, strict=True)]
@@ -146,18 +148,18 @@ def lines(part: RenderableType) -> int:
     return len(console.render_lines(part, pad=False))
 
 
-def fitting(draw: Callable[[int], RenderableType], most: int, height: int) -> int:
-    """The largest number of rows, up to ``most``, with which it takes ``height`` lines at most; 0
+def fitting(draw: Callable[[int], RenderableType], limit: int, height: int) -> int:
+    """The largest number of rows, up to ``limit``, with which it takes ``height`` lines at most; 0
     if none does.
 
     ``draw``: it, by the number of rows, each of which takes a line at least. More rows take no
     fewer lines, but for the first beyond ``DRAWN``.
     """
-    most = min(most, height)
-    for above, upto in ((DRAWN, most), (0, min(DRAWN, most))):
-        able = range(above + 1, upto + 1)
-        if found := bisect_right(able, height, key=lambda rows: lines(draw(rows))):
-            return above + found
+    limit = min(limit, height)
+    for low, high in ((DRAWN, limit), (0, min(DRAWN, limit))):
+        candidates = range(low + 1, high + 1)
+        if count := bisect_right(candidates, height, key=lambda rows: lines(draw(rows))):
+            return low + count
     return 0
 
 

@@ -39,7 +39,7 @@ def check_workload(workload: Workload) -> None:
     for name, tables in workload.throughput.items():
         _check(f"workload {name}: ", _rates(tables))
     for name, factors in workload.server_factor.items():
-        _check(f"workload {name}: ", _each("server_factor", factors, bounds.RATE))
+        _check(f"workload {name}: ", _check_each("server_factor", factors, bounds.RATE))
     for job in workload.jobs:
         _check(
             f"job {job.id}: ",
@@ -49,7 +49,7 @@ def check_workload(workload: Workload) -> None:
                 ("batch_size", job.batch_size, bounds.BATCH),
                 ("time_limit_seconds", job.time_limit_seconds, bounds.RUN_SECONDS),
                 ("restart_seconds", job.restart_seconds, bounds.DURATION),
-                *_each("reqs", dict(enumerate(job.reqs)), bounds.GPUS),
+                *_check_each("reqs", dict(enumerate(job.reqs)), bounds.GPUS),
             ],
         )
 
@@ -69,26 +69,26 @@ def _numbers_of(job: Job) -> Iterator[tuple[str, float | None, Bound]]:
     yield "sensitivity", job.sensitivity, bounds.RATE
     yield "share", job.share, _FACTOR
     yield "qos_weight", job.qos_weight, _FACTOR
-    yield from _each("reqs", dict(enumerate(job.reqs)), bounds.GPUS)
-    yield from _each("server_factor", job.server_factor, bounds.RATE)
-    yield from _each("across", job.across, bounds.RATE)
+    yield from _check_each("reqs", dict(enumerate(job.reqs)), bounds.GPUS)
+    yield from _check_each("server_factor", job.server_factor, bounds.RATE)
+    yield from _check_each("across", job.across, bounds.RATE)
     yield from _rates(job.throughput)
 
 
 def _rates(tables: Mapping[GpuType, ThroughputTable]) -> Iterator[tuple[str, float, Bound]]:
     for gpu_type, table in tables.items():
         for name, rates in (("aggregated", table.aggregated), ("distributed", table.distributed)):
-            yield from _each(f"throughput.{gpu_type}.{name}", rates, bounds.RATE)
+            yield from _check_each(f"throughput.{gpu_type}.{name}", rates, bounds.RATE)
 
 
-def _each(
+def _check_each(
     name: str, values: Mapping[Any, float], bound: Bound
 ) -> Iterator[tuple[str, float, Bound]]:
     for key, value in values.items():
         yield f"{name}.{key}", value, bound
 
 
-def _check(whose: str, numbers: _Checks) -> None:
+def _check(label: str, numbers: _Checks) -> None:
     for name, value, bound in numbers:
         if value is not None and not bound.holds(value):
-            raise InputError(f"{whose}{name}: {value!r}; accepted is {bound}")
+            raise InputError(f"{label}{name}: {value!r}; accepted is {bound}")

@@ -80,11 +80,11 @@ def _plain_record(value: Any, gpus: dict[NodeName, int]) -> SpeedRecord | None:
     """A valid record without ranks, read fast: there may be millions. None: look closer."""
     if not isinstance(value, dict) or value.keys() != _RECORD:
         return None
-    at, nodes, seconds = value["at"], value["nodes"], value["seconds_per_iteration"]
+    time, nodes, seconds = value["at"], value["nodes"], value["seconds_per_iteration"]
     workload, job = value["workload"], value["job"]
     if (
-        type(at) in (int, float)
-        and EPOCH.holds(at)
+        type(time) in (int, float)
+        and EPOCH.holds(time)
         and type(seconds) in (int, float)
         and MIN_SECONDS <= seconds <= MAX_SECONDS
         and type(workload) is type(job) is str
@@ -96,13 +96,13 @@ def _plain_record(value: Any, gpus: dict[NodeName, int]) -> SpeedRecord | None:
         and nodes
         and all(type(n) is int and 1 <= n <= gpus.get(name, 0) for name, n in nodes.items())
     ):
-        return SpeedRecord(float(at), WorkloadName(workload), JobId(job), nodes, float(seconds))
+        return SpeedRecord(float(time), WorkloadName(workload), JobId(job), nodes, float(seconds))
     return None
 
 
 def _nodes(item: Item, gpus: dict[NodeName, int]) -> dict[NodeName, int]:
     """GPUs by node, one node or more, each with no more than it has."""
-    given: dict[NodeName, int] = {}
+    gpus_by_node: dict[NodeName, int] = {}
     for key, value in item.entries():
         name = NodeName(key)
         if name not in gpus:
@@ -110,10 +110,10 @@ def _nodes(item: Item, gpus: dict[NodeName, int]) -> dict[NodeName, int]:
         count = value.whole(minimum=1)
         if count > gpus[name]:
             value.refuse(f"at most the node's {gpus[name]} GPUs")
-        given[name] = count
-    if not given:
+        gpus_by_node[name] = count
+    if not gpus_by_node:
         item.refuse("an object of one node or more")
-    return given
+    return gpus_by_node
 
 
 def _ranks(item: Item, nodes: dict[NodeName, int]) -> tuple[RankTime, ...]:

@@ -41,12 +41,12 @@ def parse(text: str) -> Item:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise FormatError(f"the key {twice!r} is given twice in one object")
-    return found
+        duplicate = next(key for key in keys if keys.count(key) > 1)
+        raise FormatError(f"the key {duplicate!r} is given twice in one object")
+    return members
 
 
 def _all_positive(rates: dict[str, Any]) -> bool:
@@ -66,22 +66,24 @@ class Item:
 
     def refuse(self, accepted: str) -> NoReturn:
         """Raise a FormatError that shows the value."""
-        shown = repr(self.value)
+        value = repr(self.value)
         if isinstance(self.value, dict | list):
-            shown = "an object" if isinstance(self.value, dict) else "a list"
-        elif len(shown) > 60:
-            shown = shown[:57] + "..."
-        raise FormatError(f"{self.path or 'the document'}: {shown}, but it must be {accepted}")
+            value = "an object" if isinstance(self.value, dict) else "a list"
+        elif len(value) > 60:
+            value = value[:57] + "..."
+        raise FormatError(f"{self.path or 'the document'}: {value}, but it must be {accepted}")
 
     def fields(self, required: str, optional: str = "") -> Fields:
         """An object's keys, names separated by blanks; unknown and missing ones are refused."""
         if not isinstance(self.value, dict):
             self.refuse("an object")
-        needed, known = required.split(), [*required.split(), *optional.split()]
+        required_keys, allowed_keys = required.split(), [*required.split(), *optional.split()]
         for key in self.value:
-            if key not in known:
-                raise FormatError(f"{self._key(key)}: unknown key; accepted are {', '.join(known)}")
-        for key in needed:
+            if key not in allowed_keys:
+                raise FormatError(
+                    f"{self._key(key)}: unknown key; accepted are {', '.join(allowed_keys)}"
+                )
+        for key in required_keys:
             if key not in self.value:
                 raise FormatError(f"{self._key(key)}: missing")
         return Fields(self)
@@ -102,12 +104,12 @@ class Item:
 
     def rates_by_count(self) -> dict[int, float]:
         """An object of positive numbers, keys are counts of 1 or more; sorted by count."""
-        found = {}
+        by_count = {}
         for key, rate in self.rates().items():
             if not _COUNT.fullmatch(key):
                 Item(key, self._key(key)).refuse('a key that is a count, such as "8"')
-            found[int(key)] = rate
-        return dict(sorted(found.items()))
+            by_count[int(key)] = rate
+        return dict(sorted(by_count.items()))
 
     def items(self) -> list[Item]:
         if not isinstance(self.value, list):
@@ -165,14 +167,14 @@ class Item:
     def choice(self, options: type[E]) -> E:
         """The option of this value."""
         by_value = {option.value: option for option in options}
-        known = isinstance(self.value, str | int | float) and self.value in by_value
-        if not known or isinstance(self.value, bool):
+        is_option = isinstance(self.value, str | int | float) and self.value in by_value
+        if not is_option or isinstance(self.value, bool):
             self.refuse("one of " + ", ".join(map(str, by_value)))
         return by_value[self.value]
 
-    def or_none(self, read: Callable[[Item], T]) -> T | None:
+    def or_none(self, reader: Callable[[Item], T]) -> T | None:
         """None where the value is null."""
-        return None if self.value is None else read(self)
+        return None if self.value is None else reader(self)
 
     def _key(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
@@ -193,15 +195,15 @@ def _limits(minimum: float | None, above: float | None, maximum: float | None) -
 class Fields:
     """The fields of one object, its keys already checked."""
 
-    whole: Item
+    item: Item
 
     def __getitem__(self, key: str) -> Item:
         """A required key's value, or an optional one's, null where it is absent."""
-        return Item(self.whole.value.get(key), self.whole._key(key))
+        return Item(self.item.value.get(key), self.item._key(key))
 
-    def get(self, key: str, read: Callable[[Item], T], default: T) -> T:
+    def get(self, key: str, reader: Callable[[Item], T], default: T) -> T:
         """An optional key, ``default`` where it is absent."""
-        return read(self[key]) if key in self.whole.value else default
+        return reader(self[key]) if key in self.item.value else default
 
 
 def number(item: Item) -> float:
@@ -229,10 +231,12 @@ def flag(item: Item) -> bool:
     return item.flag()
 
 
-def unique(items: list[tuple[str, Item]], what: str) -> None:
+def unique(items: list[tuple[str, Item]], noun: str) -> None:
     """Refuse the second of two equal names, each given with its item."""
-    seen: dict[str, Item] = {}
+    first_items: dict[str, Item] = {}
     for name, item in items:
-        if name in seen:
-            raise FormatError(f"{item.path}: the {what} {name!r} is already at {seen[name].path}")
-        seen[name] = item
+        if name in first_items:
+            raise FormatError(
+                f"{item.path}: the {noun} {name!r} is already at {first_items[name].path}"
+            )
+        first_items[name] = item

@@ -66,11 +66,11 @@ def read_workload(document: str, cluster: Cluster) -> Workload:
     for name in factors:
         if name not in throughput:
             raise FormatError(f"server_factor.{name}: there is no workload {name!r} in throughput")
-    across = top.get("across", _across, no_across)
-    for name in across:
+    leaf_factors = top.get("across", _leaf_factors, no_across)
+    for name in leaf_factors:
         if name not in throughput:
             raise FormatError(f"across.{name}: there is no workload {name!r} in throughput")
-    return Workload(throughput, tuple(jobs), factors, across)
+    return Workload(throughput, tuple(jobs), factors, leaf_factors)
 
 
 def _tables(item: Item, cluster: Cluster) -> dict[GpuType, ThroughputTable]:
@@ -89,7 +89,7 @@ def _factors(item: Item) -> dict[WorkloadName, Mapping[NodeName, float]]:
     return {WorkloadName(name): read_server_factor(value) for name, value in item.entries()}
 
 
-def _across(item: Item) -> dict[WorkloadName, Mapping[int, float]]:
+def _leaf_factors(item: Item) -> dict[WorkloadName, Mapping[int, float]]:
     return {WorkloadName(name): value.rates_by_count() for name, value in item.entries()}
 
 

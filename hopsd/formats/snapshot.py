@@ -195,23 +195,23 @@ def _running(item: Item, nodes: frozenset[NodeName]) -> Allocation:
     """Where the job runs; ``{}`` or null while it waits."""
     if item.value is None:
         return Allocation()
-    held = {}
+    gpus_by_node = {}
     for name, gpus in item.entries():
         if name not in nodes:
             raise FormatError(f"{gpus.path}: there is no node {name!r} in nodes")
-        held[name] = gpus.whole(minimum=1)
-    return Allocation.of(held)
+        gpus_by_node[name] = gpus.whole(minimum=1)
+    return Allocation.of(gpus_by_node)
 
 
 def _check_idle(nodes: list[Node], jobs: list[Job]) -> None:
-    held: Counter[NodeName] = Counter()
+    gpus_in_use: Counter[NodeName] = Counter()
     for job in jobs:
-        held.update(job.running.as_dict())
+        gpus_in_use.update(job.running.as_dict())
     for i, node in enumerate(nodes):
-        if node.idle + held[node.name] > node.gpus:
+        if node.idle + gpus_in_use[node.name] > node.gpus:
             raise FormatError(
-                f"nodes[{i}].idle: {node.idle} idle GPUs and {held[node.name]} that jobs run on"
-                f" are more than the {node.gpus} GPUs of node {node.name!r}"
+                f"nodes[{i}].idle: {node.idle} idle GPUs and {gpus_in_use[node.name]} that jobs run"
+                f" on are more than the {node.gpus} GPUs of node {node.name!r}"
             )
 
 

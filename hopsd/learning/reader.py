@@ -152,7 +152,9 @@ class ReportReader:
         self._reports_read = {
             name: self._reports_read[name] for result in by_job.values() for name in result
         }
-        self._heard = {name: at for name, at in self._heard.items() if name in self._reports_read}
+        self._heard = {
+            name: time for name, time in self._heard.items() if name in self._reports_read
+        }
         self._finished_files = [
             name for job, reports in by_job.items() if jobs[job].state.finished for name in reports
         ]
@@ -185,7 +187,7 @@ class ReportReader:
         self._allocations = {run: a for run, a in self._allocations.items() if run[0] != job}
         self._counters = {run: c for run, c in self._counters.items() if run[0] != job}
         self._reports_read = {
-            name: read for name, read in self._reports_read.items() if read[1].job != job
+            name: entry for name, entry in self._reports_read.items() if entry[1].job != job
         }
 
     def _valid_reports(
@@ -322,7 +324,7 @@ class ReportReader:
         if job.state is not SlurmState.RUNNING or not stands_still:
             return
         for name, report in present.items():
-            (_, written, _), _ = self._reports_read[name]
+            (_, mtime, _), _ = self._reports_read[name]
             yield Rank(
                 report.job,
                 report.node,
@@ -333,7 +335,7 @@ class ReportReader:
                 report.final,
                 report.pause,
                 heard=self._heard.get(name, 0.0),
-                written=written / 1e9,
+                written=mtime / 1e9,
             )
 
     def _shortages(

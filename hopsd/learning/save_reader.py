@@ -28,10 +28,10 @@ class SaveReader:
             times = [_times(report) for report in self._reports(job)]
         except OSError:
             return None
-        if not any(one.saving or one.at for one in times):
+        if not any(entry.saving or entry.at for entry in times):
             return None
-        last = max(times, key=lambda one: one.at)
-        return SaveTimes(any(one.saving for one in times), last.at, last.every)
+        last = max(times, key=lambda entry: entry.at)
+        return SaveTimes(any(entry.saving for entry in times), last.at, last.every)
 
     def _reports(self, job: JobReading) -> Iterator[Report]:
         spool = Spool(self._folder())

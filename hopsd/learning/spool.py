@@ -53,15 +53,15 @@ class Spool:
         unremovable = [name for name in orphans[:MAX_JUDGED] if not self._is_settled(name, now)]
         return sorted(self._report_names), unremovable, unread
 
-    def names(self, prefix: str, most: int) -> list[str]:
-        """The names with this prefix, in order of rank, among the first ``most`` of the folder.
+    def names(self, prefix: str, limit: int) -> list[str]:
+        """The names with this prefix, in order of rank, among the first ``limit`` of the folder.
 
         Raises:
             OSError: the folder cannot be read.
         """
         with os.scandir(self.folder) as entries:
-            found = [e.name for e in islice(entries, most) if e.name.startswith(prefix)]
-        return sorted(filter(FILE_NAME.fullmatch, found), key=_rank)
+            names = [e.name for e in islice(entries, limit) if e.name.startswith(prefix)]
+        return sorted(filter(FILE_NAME.fullmatch, names), key=_rank)
 
     def close(self) -> None:
         """Close the descriptor of an unfinished listing."""
@@ -149,8 +149,8 @@ def _read_limited(descriptor: int) -> bytes:
 
 
 def _rank(name: str) -> int:
-    found = FILE_NAME.fullmatch(name)
-    return int(found[4]) if found else 0
+    match = FILE_NAME.fullmatch(name)
+    return int(match[4]) if match else 0
 
 
 def _is_report_of(name: str, jobs: Collection[JobId]) -> bool:

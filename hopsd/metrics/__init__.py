@@ -39,8 +39,8 @@ class Metrics:
         if not listen:
             return
         if MISSING:
-            how = "pip install 'hops[metrics]', or apt-get install python3-prometheus-client"
-            log.error("metrics", error=f"metrics.listen is set: {MISSING}; {how}")
+            hint = "pip install 'hops[metrics]', or apt-get install python3-prometheus-client"
+            log.error("metrics", error=f"metrics.listen is set: {MISSING}; {hint}")
             return
         self._figures = Figures()
         try:

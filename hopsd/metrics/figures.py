@@ -145,20 +145,20 @@ def _gauges(tick: Tick, last_round: float) -> Iterator[Metric]:
             "slurm_version": document["slurm_version"] or "",
         },
     )
-    yield _by(
+    yield _labelled_gauges(
         "hops_mode",
         "1 for the mode that hopsd is in.",
         ["mode"],
         {(mode,): float(mode == document["mode"]) for mode in MODES},
     )
-    yield _one("hops_last_tick_timestamp_seconds", "When the last tick ended.", tick.ended)
-    yield _one(
+    yield _gauge("hops_last_tick_timestamp_seconds", "When the last tick ended.", tick.ended)
+    yield _gauge(
         "hops_last_round_timestamp_seconds",
         "When the last successful plan was applied; 0: none since the start.",
         last_round,
     )
-    yield _one("hops_round_length_seconds", "daemon.round_seconds.", config.daemon.round_seconds)
-    yield _one("hops_plan_gap_limit_ratio", "plan.gap.", config.plan.gap)
+    yield _gauge("hops_round_length_seconds", "daemon.round_seconds.", config.daemon.round_seconds)
+    yield _gauge("hops_plan_gap_limit_ratio", "plan.gap.", config.plan.gap)
     yield CounterMetricFamily(
         "hops_reports_refused",
         "Reports of jobs that were not believed.",
@@ -169,11 +169,11 @@ def _gauges(tick: Tick, last_round: float) -> Iterator[Metric]:
         "Moves that nobody gained by.",
         document["needless_restarts"],
     )
-    yield _one(
+    yield _gauge(
         "hops_resting_jobs", "Jobs left out of plans for a while after a failure.", tick.backing_off
     )
     if document["raqlr"] is not None:
-        yield _one(
+        yield _gauge(
             "hops_latency_ratio_mean",
             "Mean latency ratio of the jobs that ended in the last metrics.raqlr_hours (RAQLR).",
             document["raqlr"],
@@ -206,12 +206,12 @@ def _predictions(predictions: Mapping[str, Any]) -> Iterator[Metric]:
         right.add_metric([kind], found["within"])
     yield errors
     yield right
-    yield _one(
+    yield _gauge(
         "hops_predictions_timestamp_seconds",
         "Of when the newest predictions are.",
         predictions["at"],
     )
-    yield _one(
+    yield _gauge(
         "hops_predictions_duration_seconds",
         "How long it took to make them.",
         predictions["seconds"],
@@ -228,31 +228,31 @@ def _cluster(document: Mapping[str, Any]) -> Iterator[Metric]:
         gpus[kind, "foreign"] += node["foreign"]
         gpus[kind, "idle"] += node["idle"] if usable else 0
         gpus[kind, "unusable"] += 0 if usable else node["idle"]
-    yield _by(
+    yield _labelled_gauges(
         "hops_gpus",
         "GPUs: used by hops jobs, by foreign ones, idle, or idle on a node that takes no work.",
         ["gpu_type", "state"],
         gpus,
     )
-    yield _by("hops_nodes", "Nodes that take work, and others.", ["state"], nodes)
-    yield _one("hops_running_jobs", "hops jobs that run.", len(document["running"]))
+    yield _labelled_gauges("hops_nodes", "Nodes that take work, and others.", ["state"], nodes)
+    yield _gauge("hops_running_jobs", "hops jobs that run.", len(document["running"]))
     slow = [node for node in document["nodes"] if node.get("slow")]
     lemons = [node for node in document["nodes"] if node.get("breaks_jobs")]
-    yield _one("hops_slow_nodes", "Nodes that are slower than their type.", len(slow))
-    yield _one("hops_nodes_breaking_jobs", "Nodes on which too many runs fail.", len(lemons))
+    yield _gauge("hops_slow_nodes", "Nodes that are slower than their type.", len(slow))
+    yield _gauge("hops_nodes_breaking_jobs", "Nodes on which too many runs fail.", len(lemons))
     hung = [row for row in document["running"] if row.get("hung")]
     idle = [row for row in document["running"] if row.get("idle")]
-    yield _one("hops_hung_jobs", "hops jobs whose training hangs.", len(hung))
-    yield _one("hops_idle_jobs", "hops jobs that hold GPUs and do nothing.", len(idle))
+    yield _gauge("hops_hung_jobs", "hops jobs whose training hangs.", len(hung))
+    yield _gauge("hops_idle_jobs", "hops jobs that hold GPUs and do nothing.", len(idle))
     waiting: Counts[tuple[str, ...]] = Counts({(code.value,): 0 for code in ReasonCode})
     waiting.update((row["code"] or "slurm",) for row in document["waiting"])
-    yield _by(
+    yield _labelled_gauges(
         "hops_waiting_jobs",
         "hops jobs that wait, by reason; slurm: paused, or given back to Slurm.",
         ["reason"],
         waiting,
     )
-    yield _one(
+    yield _gauge(
         "hops_longest_wait_seconds",
         "Time that the job which waits longest has waited, over all its restarts.",
         max((row["wait_seconds"] for row in document["waiting"]), default=0.0),
@@ -261,23 +261,23 @@ def _cluster(document: Mapping[str, Any]) -> Iterator[Metric]:
 
 def _plan(document: Mapping[str, Any], result: RoundResult) -> Iterator[Metric]:
     plan = result.plan
-    yield _one("hops_plan_objective", "Objective of the last plan.", plan.objective)
-    yield _one("hops_plan_upper_bound", "Proven bound of it.", plan.upper_bound)
-    yield _one("hops_plan_gap_ratio", "How far the objective may be from the best.", plan.gap)
-    yield _by(
+    yield _gauge("hops_plan_objective", "Objective of the last plan.", plan.objective)
+    yield _gauge("hops_plan_upper_bound", "Proven bound of it.", plan.upper_bound)
+    yield _gauge("hops_plan_gap_ratio", "How far the objective may be from the best.", plan.gap)
+    yield _labelled_gauges(
         "hops_plan_status",
         "1 for how the last plan ended.",
         ["status"],
         {(status.value,): float(status is plan.status) for status in PlanStatus},
     )
-    yield _one("hops_plan_configurations", "Placements that were weighed.", plan.configurations)
-    yield _one("hops_fragmented_gpus", "GPUs left idle while jobs wait.", plan.fragments)
-    yield _one(
+    yield _gauge("hops_plan_configurations", "Placements that were weighed.", plan.configurations)
+    yield _gauge("hops_fragmented_gpus", "GPUs left idle while jobs wait.", plan.fragments)
+    yield _gauge(
         "hops_rack_fragmented_gpus",
         "Whole racks' worth of idle GPUs on racks of use to no waiting rack-bound job.",
         plan.rack_fragments,
     )
-    yield _one(
+    yield _gauge(
         "hops_fitting_jobs",
         "Jobs that wait for GPUs although idle ones would hold them.",
         fitting(document, result),
@@ -306,9 +306,9 @@ def fitting(document: Mapping[str, Any], result: RoundResult) -> int:
     ]
     if not nodes or not waiting:
         return 0
-    whole = {node.name for node in result.built.snapshot.nodes if node.gpus == node.idle}
+    idle_nodes = {node.name for node in result.built.snapshot.nodes if node.gpus == node.idle}
     pools = pools_of(nodes)
-    alone = pools_of(node for node in nodes if node.name in whole)
+    alone = pools_of(node for node in nodes if node.name in idle_nodes)
     return sum(
         could_run(job, alone if job.rules.exclusive else pools)
         for job in result.built.snapshot.jobs
@@ -316,11 +316,13 @@ def fitting(document: Mapping[str, Any], result: RoundResult) -> int:
     )
 
 
-def _one(name: str, text: str, value: float) -> Metric:
+def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value)
 
 
-def _by(name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> Metric:
+def _labelled_gauges(
+    name: str, text: str, labels: list[str], values: Mapping[tuple[str, ...], float]
+) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(list(key), value)

@@ -23,10 +23,10 @@ class Bound:
         return self.minimum <= value <= self.maximum
 
     def __str__(self) -> str:
-        return f"{_shown(self.minimum)} to {_shown(self.maximum)}"
+        return f"{_format(self.minimum)} to {_format(self.maximum)}"
 
 
-def _shown(value: float) -> str:
+def _format(value: float) -> str:
     """Whole numbers up to a million in digits, the others as ``1e18``."""
     if value == int(value) and abs(value) <= 1e6:
         return str(int(value))

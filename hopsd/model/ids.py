@@ -68,12 +68,14 @@ class Tasks:
         items = text.strip("[]").partition("%")[0].split(",")
         if items[-1].endswith("..."):
             del items[-1]  # the last number may be cut off
-        found = filter(None, map(_RANGE.fullmatch, items))
-        ranges = (range(int(a), int(b or a) + 1, max(1, int(s or 1))) for a, b, s in _groups(found))
+        matches = filter(None, map(_RANGE.fullmatch, items))
+        ranges = (
+            range(int(a), int(b or a) + 1, max(1, int(s or 1))) for a, b, s in _groups(matches)
+        )
         return cls(tuple(filter(None, ranges)))
 
     @classmethod
-    def of(cls, numbers: Iterable[int]) -> Tasks:
+    def from_numbers(cls, numbers: Iterable[int]) -> Tasks:
         ranges: list[range] = []
         for number in sorted(numbers):
             if ranges and ranges[-1].stop == number:

@@ -87,7 +87,7 @@ class PlanSummary:
     rack_fragments: int = 0
 
     @classmethod
-    def of(cls, plan: Plan, made: float, *, first: bool) -> PlanSummary:
+    def from_plan(cls, plan: Plan, made: float, *, first: bool) -> PlanSummary:
         return cls(
             made,
             first,

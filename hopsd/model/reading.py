@@ -255,9 +255,11 @@ class JobReading:
 
         After a placement Slurm's figure of a job without ``--mem`` is what hops asked for.
         """
-        asked = self.asked
-        others = asked.whole_memory or asked.default_memory or asked.memory_mb_per_gpu is not None
-        return None if others or asked == NOTHING_ASKED else self.memory_mb_per_node
+        options = self.asked
+        otherwise_sized = (
+            options.whole_memory or options.default_memory or options.memory_mb_per_gpu is not None
+        )
+        return None if otherwise_sized or options == NOTHING_ASKED else self.memory_mb_per_node
 
     @property
     def profiling(self) -> bool:

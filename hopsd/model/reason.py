@@ -47,14 +47,14 @@ _NAMED_JOBS = re.compile(
 """The jobs that a site limit's reason names (hopsd/policies/reasons.py)."""
 
 
-def without_jobs(text: str, shown: Collection[str]) -> str:
-    """``text`` of a reason with the numbers of the jobs in ``shown`` alone."""
+def without_jobs(text: str, visible: Collection[str]) -> str:
+    """``text`` of a reason with the numbers of the jobs in ``visible`` alone."""
 
-    def hide(found: re.Match[str]) -> str:
-        named = found[2].split(", ")
-        kept = [job for job in named if job in shown]
-        hidden = ["others"] if len(kept) < len(named) or found[3] else []
-        return found[1] + ", ".join(kept + hidden)
+    def hide(match: re.Match[str]) -> str:
+        names = match[2].split(", ")
+        remaining = [job for job in names if job in visible]
+        hidden = ["others"] if len(remaining) < len(names) or match[3] else []
+        return match[1] + ", ".join(remaining + hidden)
 
     return _NAMED_JOBS.sub(hide, text)
 

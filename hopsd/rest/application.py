@@ -107,11 +107,13 @@ class _Gate:
                 " `printf 'METHOD TARGET' | munge`"
             )
         g.credential = credential
-        found = self._munge.decode(credential)
-        wanted = request_payload(request.method, request.environ[TARGET], request.get_data())
-        if found.payload != wanted:
+        payload = self._munge.decode(credential)
+        expected_payload = request_payload(
+            request.method, request.environ[TARGET], request.get_data()
+        )
+        if payload.payload != expected_payload:
             raise CredentialError("this credential is for another request")
-        g.uid = found.uid
+        g.uid = payload.uid
 
     def sign(self, response: Response) -> Response:
         """Let the client see that hopsd answers, and that nobody changed its answer."""

@@ -75,13 +75,13 @@ def ask_server(
         signed = munge.decode(signature)
     except HopsError as error:
         # hopsd without its munged cannot sign; what it says of that is all there is.
-        said = document.get("error", "") if isinstance(document, dict) else ""
+        message = document.get("error", "") if isinstance(document, dict) else ""
         raise UnreachableError(
-            f"the answer from {server} is not signed by hopsd ({error}) {said}".rstrip()
+            f"the answer from {server} is not signed by hopsd ({error}) {message}".rstrip()
         ) from None
     if signed.payload != answer_payload(status, credential, answer):
         raise UnreachableError(f"the answer from {server} is not the one that hopsd signed")
-    if signed.uid not in _believed(server.account):
+    if signed.uid not in _trusted_uids(server.account):
         raise UnreachableError(
             f"who answers at {server} is uid {signed.uid}, not hopsd: accepted are root and the"
             f" account {server.account!r}, which hopsctl.toml's `account` names"
@@ -91,7 +91,7 @@ def ask_server(
     return document
 
 
-def _believed(account: str) -> set[int]:
+def _trusted_uids(account: str) -> set[int]:
     uids = {0}
     if account.isascii() and account.isdigit():
         uids.add(int(account))

@@ -72,7 +72,7 @@ _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float}
 def operations() -> Mapping[str, Operation]:
     """By command, as hopsd's local socket calls them."""
     paths = json.loads(SPECIFICATION.read_text())["paths"]
-    found = (
+    supported = (
         Operation(
             command=item["operationId"],
             method=method.upper(),
@@ -83,7 +83,7 @@ def operations() -> Mapping[str, Operation]:
         for path, methods in paths.items()
         for method, item in methods.items()
     )
-    return {operation.command: operation for operation in found}
+    return {operation.command: operation for operation in supported}
 
 
 def _query(parameters: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
@@ -98,5 +98,5 @@ def request_payload(method: str, target: str, body: bytes) -> bytes:
 
 def answer_payload(status: int, credential: str, body: bytes) -> bytes:
     """The payload of an answer's credential: to the request with ``credential``, and no other."""
-    asked = sha256(credential.encode("ascii", "replace")).hexdigest()
-    return f"{status} {asked} {sha256(body).hexdigest()}".encode()
+    digest = sha256(credential.encode("ascii", "replace")).hexdigest()
+    return f"{status} {digest} {sha256(body).hexdigest()}".encode()

@@ -48,14 +48,16 @@ class Munge:
         Raises:
             UnreachableError: munged does not answer.
         """
-        made = ctypes.c_char_p()
+        credential = ctypes.c_char_p()
         with _Context(self._library, self._socket) as context:
-            code = self._library.munge_encode(ctypes.byref(made), context, payload, len(payload))
+            code = self._library.munge_encode(
+                ctypes.byref(credential), context, payload, len(payload)
+            )
             self._check(code, context)
         try:
-            return (made.value or b"").decode("ascii")
+            return (credential.value or b"").decode("ascii")
         finally:
-            _free(made)
+            _free(credential)
 
     def decode(self, credential: str) -> Credential:
         """What ``credential`` says.
@@ -85,8 +87,8 @@ class Munge:
     def _check(self, code: int, context: ctypes.c_void_p) -> None:
         if code == _SUCCESS:
             return
-        said = self._library.munge_ctx_strerror(context) or self._library.munge_strerror(code)
-        text = (said or b"").decode("ascii", "replace")
+        message = self._library.munge_ctx_strerror(context) or self._library.munge_strerror(code)
+        text = (message or b"").decode("ascii", "replace")
         if code in (_NO_SOCKET, _TIMEOUT):
             raise UnreachableError(f"munged does not answer: {text}")
         raise CredentialError(f"munge: {text}")

@@ -20,7 +20,7 @@ def carry_out(
     A shadow's steps are never recorded: none is ever done, and the same ones come at every look.
     Returns the outcomes of the steps, and the profile runs that changed.
     """
-    now, profiled = decided.seen.reading.now, decided.profiles.changed
+    now, profiled = decided.seen.reading.now, decided.profiles.updates
     store.save_jobs(with_ages(decided.seen.records, decided.ages))
     store.save_profile_runs(profiled)
     if not decided.steps and not first:

@@ -77,7 +77,7 @@ def decide(
     expected = ages(anew, nodes)
     profiles = _profile(replace(seen, reading=reading), built.snapshot, known, settings)
     plan = known.policy(profiles.snapshot, settings.plan)
-    profiles = profiles.beside(plan)
+    profiles = profiles.compatible_with(plan)
     waiting = {**plan.waiting, **built.refused, **seen.errors}
     plan = replace(plan, waiting=profiles.explained(waiting))
     built = built.with_notes(profiles.unmeasurable)

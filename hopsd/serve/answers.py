@@ -93,21 +93,21 @@ class QueryService:
 
     def viewer(self, uid: int, user: str) -> Viewer:
         """What this user may see; ``STRANGER``: what one may who has no jobs here."""
-        more = map(Private, self.config.daemon.private_data)
-        return viewer(uid, user, os.getuid(), self._privacy.read(), more)
+        extra = map(Private, self.config.daemon.private_data)
+        return viewer(uid, user, os.getuid(), self._privacy.read(), extra)
 
-    def status(self, who: Viewer) -> Document:
-        return status_for(who, self.document)
+    def status(self, viewer: Viewer) -> Document:
+        return status_for(viewer, self.document)
 
-    def excerpt(self, who: Viewer, asked: Mapping[str, Any]) -> Document:
-        """What is ``asked`` for of the status: :meth:`hopsd.serve.excerpt.Choice.of`.
+    def excerpt(self, viewer: Viewer, arguments: Mapping[str, Any]) -> Document:
+        """What is ``arguments`` for of the status: :meth:`hopsd.serve.excerpt.Choice.parse`.
 
         Raises:
             InputError: it is not understood.
         """
-        return excerpt(self.status(who), Choice.of(asked))
+        return excerpt(self.status(viewer), Choice.parse(arguments))
 
-    def explain(self, who: Viewer, job: str) -> Document:
+    def explain(self, viewer: Viewer, job: str) -> Document:
         """A job's row, history, and a sentence about one that hops has not seen.
 
         Raises:
@@ -117,44 +117,44 @@ class QueryService:
             raise InputError(
                 f"job {job[:80]!r}; accepted is the number of a job, or of a task as in 17_4"
             )
-        document = self.status(who)
+        document = self.status(viewer)
         rows = {row["id"]: row for row in document["running"] + document["waiting"]}
         tasks = {row["number"]: row["id"] for row in rows.values() if row["array"]}
         if job not in rows:
             job = tasks.get(job, _waits_as(job, rows))
-        history = history_for(who, self._store.job_history(JobId(job)))
+        history = history_for(viewer, self._store.job_history(JobId(job)))
         told = {"job": rows.get(job), "history": history, "unseen": None}
         if job not in rows and not history["placements"]:
             of_array = [row["id"] for row in rows.values() if row["array"] == job]
             told["unseen"] = (
-                f"job {job} is an array; ask for one of its tasks: {_some(of_array)}"
+                f"job {job} is an array; ask for one of its tasks: {_first_jobs(of_array)}"
                 if of_array
-                else self._unseen(who, JobId(job))
+                else self._explain_unknown(viewer, JobId(job))
             )
         return told
 
-    def _unseen(self, who: Viewer, job: JobId) -> str | None:
+    def _explain_unknown(self, viewer: Viewer, job: JobId) -> str | None:
         """Of a job that hopsd has not seen and Slurm knows, in a sentence."""
         with self._looking_up:  # one command at a time, however many users ask
-            found = look_up(SlurmCommands(ASK_SECONDS), job)
-        if found is None or (who.hides(Private.JOBS) and found.uid != who.uid):
+            job_info = look_up(SlurmCommands(ASK_SECONDS), job)
+        if job_info is None or (viewer.hides(Private.JOBS) and job_info.uid != viewer.uid):
             return None
-        if not found.ours:
-            return f"job {job} has no hops comment: it is Slurm's alone ({found.state})"
+        if not job_info.ours:
+            return f"job {job} has no hops comment: it is Slurm's alone ({job_info.state})"
         seconds = self.config.daemon.refresh_seconds
         return (
-            f"job {job} is {found.state} and none that hops has looked at; it looks every"
+            f"job {job} is {job_info.state} and none that hops has looked at; it looks every"
             f" {seconds:g} s, and longer where it waits for jobs to save their work"
         )
 
-    def throughput(self, who: Viewer, workload: str | None) -> Document:
+    def throughput(self, viewer: Viewer, workload: str | None) -> Document:
         """The speeds of a workload, or which workloads are known.
 
         Raises:
             InputError: no or several known workloads begin so.
         """
-        own = self._store.workloads_of(UserName(who.user))
-        knowledge = knowledge_for(who, self._store.knowledge(), own)
+        user_workloads = self._store.workloads_of(UserName(viewer.user))
+        knowledge = knowledge_for(viewer, self._store.knowledge(), user_workloads)
         if workload is None:
             return {"workloads": known_workloads(knowledge)}
         answer = workload_document(
@@ -167,20 +167,22 @@ class QueryService:
             round_settings(self.config).snapshot.estimator,
             time.time(),
         )
-        return throughput_for(who, answer)
+        return throughput_for(viewer, answer)
 
-    def report(self, who: Viewer, asked: Mapping[str, Any], store: PostgresStore) -> Document:
-        """Sums over the period from ``since`` to ``until`` of ``asked``; of ``who``'s own jobs if
-        others' are private.
+    def report(
+        self, viewer: Viewer, arguments: Mapping[str, Any], store: PostgresStore
+    ) -> Document:
+        """Sums from ``since`` to ``until`` of ``arguments``; over ``viewer``'s own jobs if others'
+        are private.
 
         Raises:
             InputError: they are no times, or the period is empty.
         """
-        since, until = _time(asked, "since"), _time(asked, "until")
+        since, until = _time(arguments, "since"), _time(arguments, "until")
         if since >= until:
             raise InputError("since: accepted is a time before until")
-        user = UserName(who.user) if who.hides(Private.JOBS, Private.USAGE) else None
-        hidden = who.hides(Private.USAGE, Private.NODES)
+        user = UserName(viewer.user) if viewer.hides(Private.JOBS, Private.USAGE) else None
+        hidden = viewer.hides(Private.USAGE, Private.NODES)
         day = HOUR if until - since <= HOURLY_SECONDS else DAY_SECONDS
         restart = self.config.knowledge.assumed_restart_seconds
         shadow = self.document["port"] == SHADOW
@@ -194,24 +196,24 @@ class QueryService:
             **store.figures(since, until, restart, user, shadow=shadow),
         }
 
-    def diary(self, who: Viewer, asked: Mapping[str, Any], store: PostgresStore) -> Document:
-        """What a shadow noted of the newest ``most`` jobs from ``since`` to ``until``, with what
+    def diary(self, viewer: Viewer, arguments: Mapping[str, Any], store: PostgresStore) -> Document:
+        """What a shadow noted of the newest ``limit`` jobs from ``since`` to ``until``, with what
         is needed to play them through. Older ones are asked for with ``before``: the submit time
         and id of the first job of the last answer.
 
         Raises:
-            HopsError: something is hidden from ``who``, and the diary is of everybody's jobs.
+            HopsError: something is hidden from ``viewer``, and the diary is of everybody's jobs.
             InputError: they are no times, no job, or the number is none that is accepted.
         """
-        if who.hidden:
+        if viewer.hidden:
             raise HopsError(
-                f"the diary is of everybody's jobs, and {', '.join(sorted(who.hidden))} are private"
-                " here: it is for root, hopsd's account and Slurm's operators"
+                f"the diary is of everybody's jobs, and {', '.join(sorted(viewer.hidden))} are"
+                " private here: it is for root, hopsd's account and Slurm's operators"
             )
-        most = asked.get("most")
-        if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= MAX_DIARY_ROWS:
+        limit = arguments.get("most")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_DIARY_ROWS:
             raise InputError(f"most: accepted is a number from 1 to {MAX_DIARY_ROWS}")
-        before = None if asked.get("before") is None else _place(asked["before"])
+        before = None if arguments.get("before") is None else _place(arguments["before"])
         config = self.config
         return {
             "policy": config.plan.policy,
@@ -221,16 +223,18 @@ class QueryService:
                 {key: node[key] for key in ("name", "gpu_type", "gpus", "usable")}
                 for node in self.document["nodes"]
             ],
-            "jobs": store.diary(_time(asked, "since"), _time(asked, "until"), most, before),
+            "jobs": store.diary(
+                _time(arguments, "since"), _time(arguments, "until"), limit, before
+            ),
         }
 
-    def plans(self, most: int) -> tuple[PlanSummary, ...]:
+    def plans(self, limit: int) -> tuple[PlanSummary, ...]:
         """The newest recorded plans, the newest first."""
-        return self._store.plans(most)
+        return self._store.plans(limit)
 
 
-def _time(asked: Mapping[str, Any], key: str) -> float:
-    value = asked.get(key)
+def _time(arguments: Mapping[str, Any], key: str) -> float:
+    value = arguments.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not EPOCH.holds(value):
         raise InputError(f"{key}: accepted are seconds since the epoch")
     return float(value)
@@ -250,5 +254,5 @@ def _waits_as(job: str, rows: Mapping[str, Document]) -> str:
     return array if waits else job
 
 
-def _some(jobs: Sequence[str]) -> str:
+def _first_jobs(jobs: Sequence[str]) -> str:
     return ", ".join(jobs[:_MAX_NAMED]) + (", ..." if len(jobs) > _MAX_NAMED else "")

@@ -30,18 +30,22 @@ class Choice:
     most: int | None = None
 
     @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> Choice:
+    def parse(cls, arguments: Mapping[str, Any]) -> Choice:
         """The choice in a request's arguments; what is not there chooses everything.
 
         Raises:
-            InputError: ``users``, ``partitions`` or ``states`` is no list of words, or ``most`` no
+            InputError: ``users``, ``partitions`` or ``states`` is no list of words, or ``limit`` no
                 number of rows.
         """
-        most = asked.get("most")
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-            raise InputError(f"most: {most!r:.40}; accepted is a number of rows from 0 on")
-        users, partitions, states = (_words(asked, k) for k in ("users", "partitions", "states"))
-        return cls(users, partitions, frozenset(map(str.lower, states)), most)
+        limit = arguments.get("most")
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int) or limit < 0
+        ):
+            raise InputError(f"most: {limit!r:.40}; accepted is a number of rows from 0 on")
+        users, partitions, states = (
+            _words(arguments, k) for k in ("users", "partitions", "states")
+        )
+        return cls(users, partitions, frozenset(map(str.lower, states)), limit)
 
     def fits(self, job: Document) -> bool:
         """Whether a job's row is chosen. A job may have several partitions."""
@@ -52,8 +56,8 @@ class Choice:
         )
 
 
-def _words(asked: Mapping[str, Any], key: str) -> frozenset[str]:
-    value = asked.get(key, [])
+def _words(arguments: Mapping[str, Any], key: str) -> frozenset[str]:
+    value = arguments.get(key, [])
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         raise InputError(f"{key}: accepted is a list of words")
     return frozenset(value)
@@ -93,18 +97,18 @@ def totals(doc: Document) -> Document:
 
 def _by_type(nodes: Iterable[Document]) -> list[Document]:
     """Of every GPU type, in the nodes' order; ``idle`` and ``usable``: of usable nodes."""
-    found: dict[str, Document] = {}
+    totals: dict[str, Document] = {}
     for node in nodes:
         kind = node["gpu_type"]
-        own = found.setdefault(
+        type_total = totals.setdefault(
             kind, {"gpu_type": kind, "nodes": 0, "gpus": 0, "usable": 0, "idle": 0}
         )
-        own["nodes"] += 1
-        own["gpus"] += node["gpus"]
+        type_total["nodes"] += 1
+        type_total["gpus"] += node["gpus"]
         if node["usable"]:
-            own["usable"] += node["gpus"]
-            own["idle"] += node["idle"]
-    return [*found.values()]
+            type_total["usable"] += node["gpus"]
+            type_total["idle"] += node["idle"]
+    return [*totals.values()]
 
 
 def _by_user(doc: Document) -> list[Document]:

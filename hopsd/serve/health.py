@@ -58,16 +58,16 @@ def health_records(
     Seconds are those of a sample on a GPU: within a workload and batch size they compare as those
     of an iteration do.
     """
-    given = tuple(
+    records = tuple(
         HealthNode(NodeName(n["name"]), GpuType(n["gpu_type"]), n["gpus"])
         for n in nodes
         if n["gpus"] > 0
     )
-    names = {node.name for node in given}
+    names = {node.name for node in records}
     states = {state.value for state in EndState}
     return HealthRecords(
         now,
-        given,
+        records,
         tuple(
             SpeedRecord(
                 row.at,

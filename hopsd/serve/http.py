@@ -93,8 +93,8 @@ class OptionalServer:
         if serve is None:
             return
         if missing:
-            how = "pip install 'hops[web]', or apt-get install python3-flask"
-            log.error(name, error=f"{name}.listen is set: {missing}; {how}")
+            hint = "pip install 'hops[web]', or apt-get install python3-flask"
+            log.error(name, error=f"{name}.listen is set: {missing}; {hint}")
             return
         try:
             self._server = serve()
@@ -122,7 +122,7 @@ class _Server(BoundedThreads, WSGIServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         # A client that sends or reads byte by byte is cut off, too.
-        timer = threading.Timer(self.seconds, _cut, [request])
+        timer = threading.Timer(self.seconds, _abort, [request])
         timer.daemon = True
         try:
             timer.start()
@@ -155,7 +155,7 @@ def _server_of(address: ListenAddress) -> type[_Server]:
     return _Server6 if ":" in address.host_and_port[0] else _Server
 
 
-def _cut(request: socket.socket) -> None:
+def _abort(request: socket.socket) -> None:
     with suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 

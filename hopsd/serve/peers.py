@@ -34,8 +34,10 @@ class BusyError(HopsError):
 def peer_uid(connection: socket.socket) -> int:
     """The uid at the other end, from the kernel: of a Unix socket even after it hung up."""
     if connection.family == socket.AF_UNIX:
-        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", told)[1])
+        credentials = connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+        )
+        return int(struct.unpack("3i", credentials)[1])
     with suppress(OSError):
         return _tcp_uid(connection)
     return UNKNOWN
@@ -129,7 +131,7 @@ class BoundedThreads(ThreadingMixIn):
 @dataclass(slots=True)
 class _Turn:
     lock: threading.Lock = field(default_factory=threading.Lock)
-    wanted: int = 0
+    waiters: int = 0
 
 
 class RequestSlots:
@@ -150,15 +152,15 @@ class RequestSlots:
             BusyError: ``waiting`` questions of this caller are open.
         """
         with self._lock:
-            mine = self._turns.setdefault(caller, _Turn())
-            if mine.wanted >= waiting:
+            slot = self._turns.setdefault(caller, _Turn())
+            if slot.waiters >= waiting:
                 raise BusyError(f"{waiting} of your questions wait for an answer: ask again later")
-            mine.wanted += 1
+            slot.waiters += 1
         try:
-            with mine.lock, nullcontext() if at_once else self._answers:
+            with slot.lock, nullcontext() if at_once else self._answers:
                 yield
         finally:
             with self._lock:
-                mine.wanted -= 1
-                if not mine.wanted:
+                slot.waiters -= 1
+                if not slot.waiters:
                     del self._turns[caller]

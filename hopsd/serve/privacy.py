@@ -14,43 +14,43 @@ from hopsd.model.reason import without_jobs
 Document = dict[str, Any]
 
 
-def viewer(uid: int, user: str, own_uid: int, privacy: Privacy, more: Iterable[Private]) -> Viewer:
-    """``own_uid``: hopsd's, which sees all; ``more``: hidden by hopsd's own configuration."""
+def viewer(uid: int, user: str, own_uid: int, privacy: Privacy, extra: Iterable[Private]) -> Viewer:
+    """``own_uid``: hopsd's, which sees all; ``extra``: hidden by hopsd's own configuration."""
     everything = (
         uid == own_uid or uid in privacy.privileged_uids or user in privacy.privileged_users
     )
-    return Viewer(uid, user, frozenset() if everything else privacy.hidden | frozenset(more))
+    return Viewer(uid, user, frozenset() if everything else privacy.hidden | frozenset(extra))
 
 
-def status_for(who: Viewer, document: Document) -> Document:
-    """The status document as ``who`` may see it; ``private`` in it names what is left out."""
-    doc = {**document, "private": sorted(who.hidden)}
-    doc["running"] = [_without_code(who, row) for row in doc["running"]]
-    if who.hides(Private.JOBS):
-        doc = _own_jobs(who, doc)
-    if who.hides(Private.NODES):
+def status_for(viewer: Viewer, document: Document) -> Document:
+    """The status document as ``viewer`` may see it; ``private`` in it names what is left out."""
+    doc = {**document, "private": sorted(viewer.hidden)}
+    doc["running"] = [_without_code(viewer, row) for row in doc["running"]]
+    if viewer.hides(Private.JOBS):
+        doc = _own_jobs(viewer, doc)
+    if viewer.hides(Private.NODES):
         doc["nodes"] = []
-    if who.hides(Private.USAGE):
+    if viewer.hides(Private.USAGE):
         doc["raqlr"] = None
     return doc
 
 
-def _without_code(who: Viewer, row: Document) -> Document:
-    """A job's row without lines of its user's code, unless that is ``who``, or root."""
+def _without_code(viewer: Viewer, row: Document) -> Document:
+    """A job's row without lines of its user's code, unless that is ``viewer``, or root."""
     hung = row.get("hung")
-    if hung is None or who.uid in (0, row["uid"]):
+    if hung is None or viewer.uid in (0, row["uid"]):
         return row
     ranks = [{**rank, "line": "", "stacks": ""} for rank in hung["ranks"]]
     return {**row, "hung": {**hung, "ranks": ranks}}
 
 
-def _own_jobs(who: Viewer, doc: Document) -> Document:
+def _own_jobs(viewer: Viewer, doc: Document) -> Document:
     running, waiting = (
-        [row for row in doc[kind] if row["uid"] == who.uid] for kind in ("running", "waiting")
+        [row for row in doc[kind] if row["uid"] == viewer.uid] for kind in ("running", "waiting")
     )
-    own = {row["id"] for row in (*running, *waiting)}
+    user_jobs = {row["id"] for row in (*running, *waiting)}
     running, waiting = (
-        [{**row, "reason": without_jobs(row["reason"] or "", own) or None} for row in rows]
+        [{**row, "reason": without_jobs(row["reason"] or "", user_jobs) or None} for row in rows]
         for rows in (running, waiting)
     )
     # The sentences on what a tick did and why it failed may name any job.
@@ -58,60 +58,64 @@ def _own_jobs(who: Viewer, doc: Document) -> Document:
         **doc,
         "running": running,
         "waiting": waiting,
-        "nodes": [{**node, "jobs": _of(own, node["jobs"])} for node in doc["nodes"]],
-        "round": doc["round"] and _own_round(own, doc["round"]),
+        "nodes": [
+            {**node, "jobs": _jobs_of_user(user_jobs, node["jobs"])} for node in doc["nodes"]
+        ],
+        "round": doc["round"] and _own_round(user_jobs, doc["round"]),
         "sentence": doc["mode"],
         "error": doc["error"] and "the last round failed; operators see why",
     }
 
 
-def _own_round(own: Collection[str], told: Document) -> Document:
+def _own_round(user_jobs: Collection[str], document: Document) -> Document:
     return {
-        **told,
-        "window": [job for job in told["window"] if job in own],
-        "adjusted": [job for job in told["adjusted"] if job in own],
-        "steps": [step for step in told["steps"] if step["job"] in own],
+        **document,
+        "window": [job for job in document["window"] if job in user_jobs],
+        "adjusted": [job for job in document["adjusted"] if job in user_jobs],
+        "steps": [step for step in document["steps"] if step["job"] in user_jobs],
     }
 
 
-def _of(own: Collection[str], held: Mapping[str, int]) -> dict[str, int]:
-    return {job: gpus for job, gpus in held.items() if job in own}
+def _jobs_of_user(user_jobs: Collection[str], gpus_by_job: Mapping[str, int]) -> dict[str, int]:
+    return {job: gpus for job, gpus in gpus_by_job.items() if job in user_jobs}
 
 
-def history_for(who: Viewer, history: Document) -> Document:
+def history_for(viewer: Viewer, history: Document) -> Document:
     """A job's history; empty if it is another user's and jobs are private. Of its own job a user
     then sees reasons that name no jobs.
     """
     record = history["record"]
-    own = record is not None and record["user"] == who.user
-    if not who.hides(Private.JOBS, Private.USAGE):
+    is_owner = record is not None and record["user"] == viewer.user
+    if not viewer.hides(Private.JOBS, Private.USAGE):
         return history
-    if own:
+    if is_owner:
         reasons = history["reasons"]
-        told = [{**row, "reason": without_jobs(row["reason"], ())} for row in reasons]
-        return {**history, "reasons": told}
+        visible_reasons = [{**row, "reason": without_jobs(row["reason"], ())} for row in reasons]
+        return {**history, "reasons": visible_reasons}
     return {key: None if key == "record" else [] for key in history}
 
 
-def knowledge_for(who: Viewer, knowledge: Knowledge, own: Collection[WorkloadName]) -> Knowledge:
-    """Speeds of the workloads that ``who`` ever ran (``own``, or by their default name)."""
-    if not who.hides(Private.JOBS, Private.USAGE):
+def knowledge_for(
+    viewer: Viewer, knowledge: Knowledge, user_workloads: Collection[WorkloadName]
+) -> Knowledge:
+    """Speeds of the workloads that ``viewer`` ever ran: ``user_workloads``, and default names."""
+    if not viewer.hides(Private.JOBS, Private.USAGE):
         return knowledge
 
-    def seen(name: WorkloadName) -> bool:
-        return name in own or name.startswith(f"{who.user}/")
+    def is_visible(name: WorkloadName) -> bool:
+        return name in user_workloads or name.startswith(f"{viewer.user}/")
 
     return replace(
         knowledge,
-        tables={name: table for name, table in knowledge.tables.items() if seen(name)},
-        records=tuple(record for record in knowledge.records if seen(record.workload)),
-        theory=tuple(fit for fit in knowledge.theory if seen(fit.workload)),
+        tables={name: table for name, table in knowledge.tables.items() if is_visible(name)},
+        records=tuple(record for record in knowledge.records if is_visible(record.workload)),
+        theory=tuple(fit for fit in knowledge.theory if is_visible(fit.workload)),
     )
 
 
-def throughput_for(who: Viewer, answer: Document) -> Document:
+def throughput_for(viewer: Viewer, answer: Document) -> Document:
     """The answer of `hopsctl throughput` without nodes, where these are private."""
-    if not who.hides(Private.NODES) or "types" not in answer:
+    if not viewer.hides(Private.NODES) or "types" not in answer:
         return answer
     types = [
         {**kind, "shapes": [{**shape, "entity": {}} for shape in kind["shapes"]]}

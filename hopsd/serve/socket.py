@@ -147,11 +147,11 @@ def _line(connection: socket.socket, seconds: float) -> bytes:
 
 def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
     try:
-        asked = json.loads(line)
-        command = asked.pop("command")
+        request = json.loads(line)
+        command = request.pop("command")
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
         raise InputError(
             'a request is one line of JSON, {"command": NAME, ...}, of at most'
             f" {REQUEST_BYTES_MAX} bytes"
         ) from None
-    return str(command), asked
+    return str(command), request

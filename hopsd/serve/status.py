@@ -59,16 +59,16 @@ class Predictions(Protocol):
 
 def document(
     service: Service,
-    seen: Observation | None,
+    observation: Observation | None,
     result: RoundResult | None,
     predictions: Predictions | None = None,
     hung: Mapping[JobId, Document] = MappingProxyType({}),
     idle: Mapping[JobId, Document] = MappingProxyType({}),
-    placed: Mapping[JobId, JobNumbers] = MappingProxyType({}),
+    numbers: Mapping[JobId, JobNumbers] = MappingProxyType({}),
 ) -> Document:
     """Everything known at the end of a tick. ``result`` None: no round was run. ``hung``: jobs
     whose training hangs, with what `hopsd.service.hung_jobs` tells of each; ``idle``: those that
-    hold GPUs for nothing, as `hopsd.service.idle_jobs` tells; ``placed``: the figures of running
+    hold GPUs for nothing, as `hopsd.service.idle_jobs` tells; ``numbers``: the figures of running
     jobs in the plan that placed them.
     """
     doc: Document = {
@@ -80,26 +80,26 @@ def document(
         "ticks": service.ticks,
         "reports_refused": service.reports_refused,
         "raqlr": service.raqlr,
-        "restarts_per_job_hour": _restarts_per_job_hour(seen) if seen else None,
+        "restarts_per_job_hour": _restarts_per_job_hour(observation) if observation else None,
         "needless_restarts": service.needless_restarts,
         "error": service.error,
-        "time": seen.reading.now if seen else None,
-        "slurm_version": seen.reading.slurm_version if seen else None,
+        "time": observation.reading.now if observation else None,
+        "slurm_version": observation.reading.slurm_version if observation else None,
         "round": _round(result) if result else None,
-        "nodes": _nodes(seen) if seen else [],
+        "nodes": _nodes(observation) if observation else [],
         "predictions": predictions.document if predictions is not None else None,
         "running": [],
         "waiting": [],
     }
-    if seen is not None:
+    if observation is not None:
         plans = {job.id: job for job in result.built.snapshot.jobs} if result else {}
         undone = _not_done(result.outcomes) if result else {}
-        for job in sorted(seen.reading.jobs, key=lambda j: job_order(j.id)):
+        for job in sorted(observation.reading.jobs, key=lambda j: job_order(j.id)):
             if job.state.finished:
                 continue
-            row = _row(job, seen, plans.get(job.id), result, undone)
+            row = _row(job, observation, plans.get(job.id), result, undone)
             if row["priority"] is None and job.state in OCCUPYING:
-                row |= _figures(placed.get(job.id))
+                row |= _figures(numbers.get(job.id))
             row["predicted"] = _predicted(job, predictions)
             row["hung"] = hung.get(job.id) if job.state in OCCUPYING else None
             row["idle"] = idle.get(job.id) if job.state in OCCUPYING else None
@@ -130,14 +130,16 @@ def with_health(doc: Document, slow: Mapping[str, str], lemons: Mapping[str, str
 
 def _predicted(job: JobReading, predictions: Predictions | None) -> Document | None:
     """When it starts, or ends if it runs; None: that is not known, or it was another's turn."""
-    found = predictions.row(job.id) if predictions is not None else None
+    prediction = predictions.row(job.id) if predictions is not None else None
     runs = job.state in OCCUPYING
-    return found if found is not None and (found["kind"] == "end") == runs else None
+    return prediction if prediction is not None and (prediction["kind"] == "end") == runs else None
 
 
-def _restarts_per_job_hour(seen: Observation) -> float | None:
+def _restarts_per_job_hour(observation: Observation) -> float | None:
     """Restarts per hour of running, over the present jobs; None if none has run."""
-    records = [seen.records[job] for job in seen.comments if job in seen.records]
+    records = [
+        observation.records[job] for job in observation.comments if job in observation.records
+    ]
     hours = sum(record.run_seconds for record in records) / 3600.0
     return sum(record.restarts for record in records) / hours if hours > 0 else None
 
@@ -175,24 +177,24 @@ def _outcome(outcome: StepOutcome) -> Document:
     }
 
 
-def _nodes(seen: Observation) -> list[Document]:
-    held: Mapping[str, dict[JobId, int]] = defaultdict(dict)
-    for job in seen.reading.jobs:
+def _nodes(observation: Observation) -> list[Document]:
+    jobs_by_node: Mapping[str, dict[JobId, int]] = defaultdict(dict)
+    for job in observation.reading.jobs:
         if job.state in OCCUPYING:
             for node, gpus in job.allocation:
-                held[node][job.id] = gpus
+                jobs_by_node[node][job.id] = gpus
     return [
         {
             "name": node.name,
             "gpu_type": node.gpu_type,
             "gpus": node.gpus,
-            "idle": max(0, node.gpus - node.foreign_gpus - sum(held[node.name].values())),
+            "idle": max(0, node.gpus - node.foreign_gpus - sum(jobs_by_node[node.name].values())),
             "foreign": node.foreign_gpus,
             "usable": node.usable,
             "state": node.state_text,
-            "jobs": dict(held[node.name]),
+            "jobs": dict(jobs_by_node[node.name]),
         }
-        for node in seen.reading.nodes
+        for node in observation.reading.nodes
     ]
 
 
@@ -213,31 +215,31 @@ def _not_done(outcomes: Sequence[StepOutcome]) -> dict[JobId, Reason]:
 
 def _row(
     job: JobReading,
-    seen: Observation,
-    planned: Job | None,
+    observation: Observation,
+    plan_job: Job | None,
     result: RoundResult | None,
     undone: Mapping[JobId, Reason],
 ) -> Document:
     """A job's row, even if nothing is known of it or planning failed on it."""
-    record = seen.records.get(job.id)
+    record = observation.records.get(job.id)
     if record is None:
         record = JobRecord(
             job.id, job.user, job.name, job.comment, WorkloadName(""), job.submit, 0.0, job.state
         )
-    return _job(job, record, seen, planned, result, undone)
+    return _job(job, record, observation, plan_job, result, undone)
 
 
 def _job(
     job: JobReading,
     record: JobRecord,
-    seen: Observation,
-    planned: Job | None,
+    observation: Observation,
+    plan_job: Job | None,
     result: RoundResult | None,
     undone: Mapping[JobId, Reason],
 ) -> Document:
     numbers = result.plan.jobs.get(job.id) if result else None
-    reason = _reason(job, seen, result, undone)
-    asked = planned or _asked(job, seen)
+    reason = _reason(job, observation, result, undone)
+    request = plan_job or _comment_of(job, observation)
     expected = _expected(record, result)
     return {
         "id": job.id,
@@ -251,7 +253,7 @@ def _job(
         "comment": job.comment,
         "state": job.state.value,
         "workload": record.workload,
-        "reqs": list(asked.reqs) if asked else [],
+        "reqs": list(request.reqs) if request else [],
         "placement": job.allocation.as_dict(),
         "since": record.allocation_since,
         "submit": record.submit,
@@ -261,14 +263,14 @@ def _job(
         "expected": expected,
         "latency_ratio": record.latency_ratio,
         "restarts": record.restarts,
-        "samples": asked.samples if asked and expected is None else None,
+        "samples": request.samples if request and expected is None else None,
         "samples_done": record.samples_done,
-        "preemptible": planned.preemptible if planned else None,
+        "preemptible": plan_job.preemptible if plan_job else None,
         **_figures(numbers),
         "code": reason.code.value if reason else None,
         "reason": reason.text if reason else None,
-        "noticed": _noticed(job, seen, result),
-        "released": job.id in seen.released,
+        "noticed": _noticed(job, observation, result),
+        "released": job.id in observation.released,
         "profiling": record.profiling,
     }
 
@@ -281,31 +283,31 @@ def _figures(numbers: JobNumbers | None) -> Document:
 
 def _expected(record: JobRecord, result: RoundResult | None) -> Document | None:
     """A run time that the user did not tell, its 80 % interval, and its source; None: he did."""
-    found = result.built.expected.get(record.id) if result else None
-    age = (found.seconds or record.age_seconds) if found else None
-    if found is None or age is None:
+    expectation = result.built.expected.get(record.id) if result else None
+    age = (expectation.seconds or record.age_seconds) if expectation else None
+    if expectation is None or age is None:
         return None
-    low, high = age * found.low, age * found.high
-    return {"seconds": age, "low": low, "high": high, "source": found.source}
+    low, high = age * expectation.low, age * expectation.high
+    return {"seconds": age, "low": low, "high": high, "source": expectation.source}
 
 
-def _asked(job: JobReading, seen: Observation) -> Comment | None:
+def _comment_of(job: JobReading, observation: Observation) -> Comment | None:
     """What the comment of a job that is in no plan asks for; None: it is not accepted."""
     with suppress(InputError):
-        return seen.comments.get(job.id) or parse(job.comment)
+        return observation.comments.get(job.id) or parse(job.comment)
     return None
 
 
-def _noticed(job: JobReading, seen: Observation, result: RoundResult | None) -> str | None:
+def _noticed(job: JobReading, observation: Observation, result: RoundResult | None) -> str | None:
     """What its user should know although it does not keep the job waiting."""
-    if job.state is not SlurmState.PENDING and job.id in seen.errors:
-        return seen.errors[job.id].text
+    if job.state is not SlurmState.PENDING and job.id in observation.errors:
+        return observation.errors[job.id].text
     return result.built.notes.get(job.id) if result else None
 
 
 def _reason(
     job: JobReading,
-    seen: Observation,
+    observation: Observation,
     result: RoundResult | None,
     undone: Mapping[JobId, Reason],
 ) -> Reason | None:
@@ -315,20 +317,24 @@ def _reason(
         return undone[job.id]
     if result is not None and job.id in result.plan.waiting:
         reason = result.plan.waiting[job.id]
-        kept = reason.code is ReasonCode.DEPENDENCY and not job.stranded
-        return replace(reason, text=_kept_back(job, seen.reading.now)) if kept else reason
-    return seen.errors.get(job.id)
+        is_dependency = reason.code is ReasonCode.DEPENDENCY and not job.stranded
+        return (
+            replace(reason, text=_kept_back(job, observation.reading.now))
+            if is_dependency
+            else reason
+        )
+    return observation.errors.get(job.id)
 
 
 def _kept_back(job: JobReading, now: float) -> str:
     """Why it was kept back, by its user's own request."""
-    said = []
+    notes = []
     if job.dependency:
-        said.append(f"depends on other jobs ({job.waits_for})")
+        notes.append(f"depends on other jobs ({job.waits_for})")
     if job.begin > now:
         begin = datetime.fromtimestamp(job.begin, UTC).astimezone()
-        said.append(f"may not begin before {begin:%Y-%m-%d %H:%M:%S}")
-    return ", ".join(said) or "was kept back when the plan was made"
+        notes.append(f"may not begin before {begin:%Y-%m-%d %H:%M:%S}")
+    return ", ".join(notes) or "was kept back when the plan was made"
 
 
 def _left_to_slurm(row: Document, service: Service) -> str | None:
@@ -360,4 +366,7 @@ def of_racks(rack_fragments: int) -> str:
 def count_outcomes(outcomes: Collection[StepOutcome]) -> str:
     """Such as `2 start done, 1 move failed`."""
     counts = Counter((o.step.kind.value, o.status.value) for o in outcomes)
-    return ", ".join(f"{n} {kind} {how}" for (kind, how), n in sorted(counts.items())) or "nothing"
+    return (
+        ", ".join(f"{n} {kind} {status}" for (kind, status), n in sorted(counts.items()))
+        or "nothing"
+    )

@@ -27,24 +27,24 @@ class StartSource(Protocol):
         """About the newest predictions; None: there are none yet."""
 
     def predict_start(self, request: JobRequest) -> Document | None:
-        """When such a job would start."""
+        """When such a job would start; None: unknown."""
 
 
-def when(source: StartSource, user: UserName, asked: Mapping[str, Any]) -> Document:
-    """The start of a job with the ``comment`` and ``time_limit_seconds`` of ``asked``: with all its
-    GPU counts, and with each of them alone.
+def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> Document:
+    """The start of a job with the ``comment`` and ``time_limit_seconds`` of ``arguments``: with all
+    its GPU counts, and with each of them alone.
 
     Raises:
-        InputError: the comment or the limit is not what is accepted.
+        InputError: the comment or the limit is invalid.
         RefusedError: nothing is predicted yet.
     """
-    comment = parse(str(asked.get("comment", "")))
-    limit = asked.get("time_limit_seconds")
+    comment = parse(str(arguments.get("comment", "")))
+    limit = arguments.get("time_limit_seconds")
     number = isinstance(limit, int | float) and not isinstance(limit, bool)
     if limit is not None and not (number and isfinite(limit) and 0.0 < limit <= LIMIT_MOST):
-        raise InputError("time_limit_seconds: accepted are seconds above 0, up to a year")
-    about = source.document
-    if about is None:
+        raise InputError("time_limit_seconds: give seconds above 0, up to a year")
+    set_info = source.document
+    if set_info is None:
         raise RefusedError(
             "nothing is predicted yet: hopsd predicts after its first round, and not while it is"
             " paused, on standby or a shadow"
@@ -52,7 +52,7 @@ def when(source: StartSource, user: UserName, asked: Mapping[str, Any]) -> Docum
     ways = [comment.reqs]
     if len(comment.reqs) > 1:
         ways += [(count,) for count in comment.reqs[: WAYS_MOST - 1]]
-    found = [
+    starts = [
         {
             "reqs": list(reqs),
             "predicted": source.predict_start(
@@ -61,4 +61,8 @@ def when(source: StartSource, user: UserName, asked: Mapping[str, Any]) -> Docum
         }
         for reqs in ways
     ]
-    return {"at": about["at"], "arrivals_per_hour": about["arrivals_per_hour"], "ways": found}
+    return {
+        "at": set_info["at"],
+        "arrivals_per_hour": set_info["arrivals_per_hour"],
+        "ways": starts,
+    }

@@ -63,23 +63,23 @@ UNSEEN_SECONDS = 900.0
 """What became of the GPUs in a longer time without a look, as while hopsd was off, is not known."""
 
 
-def _give_back(job: JobReading, comment: Comment, seen: Observation) -> Step:
+def _give_back(job: JobReading, comment: Comment, observation: Observation) -> Step:
     """To Slurm, CPUs are GPUs like any other: a job that does not want them must not get them."""
-    cpus = () if comment.cpu else cpu_nodes(seen.reading)
+    cpus = () if comment.cpu else cpu_nodes(observation.reading)
     gpus = comment.reqs[0]
-    largest = max((n.gpus for n in seen.reading.nodes if n.name not in cpus), default=gpus)
+    largest = max((n.gpus for n in observation.reading.nodes if n.name not in cpus), default=gpus)
     nodes = ceil(gpus / max(largest, 1))
     return Step(job.id, StepKind.RELEASE, gpus=gpus, avoid=cpus, least_nodes=nodes)
 
 
-def _accepted(job: JobReading, seen: Observation) -> Comment | None:
+def _accepted(job: JobReading, observation: Observation) -> Comment | None:
     """The comment of a job that hops plans for now, or later: of an array's tasks before their
     turn.
     """
-    if (job.rest is not None or job.throttled) and job.id not in seen.released:
+    if (job.rest is not None or job.throttled) and job.id not in observation.released:
         with suppress(InputError):
             return parse(job.comment)
-    return seen.comments.get(job.id)
+    return observation.comments.get(job.id)
 
 
 @dataclass(slots=True)
@@ -96,9 +96,9 @@ class _Defects:
         trace = defect.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
-        this = type(defect), trace.tb_lineno if trace is not None else 0
-        self.count = self.count + 1 if this == self.last else 1
-        self.last = this
+        location = type(defect), trace.tb_lineno if trace is not None else 0
+        self.count = self.count + 1 if location == self.last else 1
+        self.last = location
 
 
 class Controller:
@@ -215,8 +215,8 @@ class Controller:
         self._defects.note(defect)
         if mode != "standby":
             self._whatever_happens(lambda: self._housekeeping(anew=defect is not None))
-        if lost := logs.problem():
-            sentence = f"{sentence}; lines of the log are lost: {lost}"
+        if log_problem := logs.problem():
+            sentence = f"{sentence}; lines of the log are lost: {log_problem}"
         if self._defects.count > 1:
             sentence = f"{sentence} ({self._defects.count} ticks in a row)"
         self.document = self._document(mode, sentence, error)
@@ -240,22 +240,22 @@ class Controller:
         self._note_outcomes(carry_on(self._port, self._store))
 
     def _lead(self, mode: str) -> str:
-        said = []
+        problems = []
         if mode == "paused":
             if self._recovered:  # what was begun is not left half done
                 self._carry_on()
-            said.append(self._release_requested())
+            problems.append(self._release_requested())
             self._seen, self._result = self._observe(), None
-            said.append("paused: everything is left to Slurm")
+            problems.append("paused: everything is left to Slurm")
         else:
             if not self._recovered:
-                said.append(self._take_up())
-            said.append(self._release_requested())
+                problems.append(self._take_up())
+            problems.append(self._release_requested())
             unread = self._learn()
-            said.append(self._round())
-            said.append(f"no report of a job can be read: {unread}" if unread else "")
-            said += self._seen.reading.problems if self._seen is not None else ()
-        return "; ".join(filter(None, said))
+            problems.append(self._round())
+            problems.append(f"no report of a job can be read: {unread}" if unread else "")
+            problems += self._seen.reading.problems if self._seen is not None else ()
+        return "; ".join(filter(None, problems))
 
     def _housekeeping(self, *, anew: bool) -> None:
         """What is over for long goes, whatever becomes of the rounds. ``anew``: the round failed,
@@ -275,24 +275,26 @@ class Controller:
             self._store.save_predictions(self.outlook.state())
             self._pruned = now
 
-    def _count_use(self, seen: Observation) -> None:
+    def _count_use(self, observation: Observation) -> None:
         """What became of the GPUs since the last look.
 
         None is idle for want of a placement because of a job that even an idle cluster could not
         run, such as one that asks for more GPUs than there are.
         """
-        now = seen.reading.now
+        now = observation.reading.now
         impossible = self._result.never_runnable if self._result is not None else frozenset()
         waiting = [
-            seen.comments[job.id]
-            for job in seen.reading.jobs
-            if job.id in seen.comments and job.state is SlurmState.PENDING and eligible(job, now)
+            observation.comments[job.id]
+            for job in observation.reading.jobs
+            if job.id in observation.comments
+            and job.state is SlurmState.PENDING
+            and eligible(job, now)
             if job.id not in impossible
         ]
         use = self._meter.look(
-            seen.reading,
-            wanted=bool(waiting),
-            wanted_cpus=any(comment.cpu for comment in waiting),
+            observation.reading,
+            demand=bool(waiting),
+            cpu_demand=any(comment.cpu for comment in waiting),
             longest=max(UNSEEN_SECONDS, 4.0 * self._config.daemon.refresh_seconds),
         )
         self._store.add_gpu_use(use)
@@ -360,9 +362,9 @@ class Controller:
     def _observe(self) -> Observation:
         reading, outcomes = read_settled(self._port, self._store)
         self._note_outcomes(outcomes)
-        seen = observe(self._port, self._store, self._settings.requirements_max, reading)
+        observation = observe(self._port, self._store, self._settings.requirements_max, reading)
         under_way = self._port.under_way
-        return seen.carrying_on(under_way, reasons(under_way))
+        return observation.carrying_on(under_way, reasons(under_way))
 
     def _take_up(self) -> str:
         """After a start or a failure: finish or undo what was begun, go on with its round."""
@@ -388,8 +390,8 @@ class Controller:
             reading = with_racks(reading, self._settings.snapshot.racks)
             unread = self._learner.learn(reading, half_life)
             self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
-            others = [job for job in reading.jobs if job.id not in self._hung_jobs.rows()]
-            self._idle_jobs.look(others, self._learner.steps, reading.now)
+            progressing = [job for job in reading.jobs if job.id not in self._hung_jobs.rows()]
+            self._idle_jobs.look(progressing, self._learner.steps, reading.now)
             self._idle_jobs.note_used(reading.jobs, self._learner.gpus_used)
             return unread
         except PASS_THROUGH_ERRORS:
@@ -401,27 +403,28 @@ class Controller:
     def account_of(self, job: JobId) -> str:
         """The job's Slurm account, "" if it is not known."""
         jobs = self._seen.reading.jobs if self._seen is not None else ()
-        return next((read.account for read in jobs if read.id == job), "")
+        return next((job_reading.account for job_reading in jobs if job_reading.id == job), "")
 
     def _release_requested(self) -> str:
         """What fails as a whole, such as when Slurm is away, is tried again at the next tick."""
         requests = self._store.release_requests()
         if not requests:
             return ""
-        seen = self._observe()
-        held = {
-            job.id: _give_back(job, comment, seen)
-            for job in seen.reading.jobs
-            if job.state is SlurmState.PENDING and (comment := _accepted(job, seen)) is not None
+        observation = self._observe()
+        pending = {
+            job.id: _give_back(job, comment, observation)
+            for job in observation.reading.jobs
+            if job.state is SlurmState.PENDING
+            and (comment := _accepted(job, observation)) is not None
         }
-        wanted: set[JobId] = set()
+        releases: set[JobId] = set()
         for request in requests:
-            wanted |= held.keys() & set(request.jobs) if request.jobs else held.keys()
-        outcomes = self._port.apply([held[job] for job in sorted(wanted, key=job_order)])
-        given = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
-        self._store.save_jobs(replace(seen.records[job], released=True) for job in given)
+            releases |= pending.keys() & set(request.jobs) if request.jobs else pending.keys()
+        outcomes = self._port.apply([pending[job] for job in sorted(releases, key=job_order)])
+        released = {o.step.job for o in outcomes if o.status is OutcomeStatus.DONE}
+        self._store.save_jobs(replace(observation.records[job], released=True) for job in released)
         self._note_steps(outcomes)
-        text = f"gave {len(given)} of {len(wanted)} jobs back to plain Slurm"
+        text = f"gave {len(released)} of {len(releases)} jobs back to plain Slurm"
         askers = ", ".join(sorted({str(request.uid) for request in requests}))
         self._store.add_event("released", f"{text} for uid {askers}")
         if not any(o.status is OutcomeStatus.UNDER_WAY for o in outcomes):  # else: tried again
@@ -452,13 +455,13 @@ class Controller:
             **{f"job {job}": reason.text for job, reason in result.seen.errors.items()},
             **{f"node {n.name}": n.state_text for n in result.seen.reading.nodes if not n.usable},
         }
-        aside = {who: text for who, text in aside.items() if SET_ASIDE in text}
-        for who, text in aside.items():
-            if who not in self._told_aside:
-                kind, _, name = who.partition(" ")
+        aside = {culprit: text for culprit, text in aside.items() if SET_ASIDE in text}
+        for culprit, text in aside.items():
+            if culprit not in self._told_aside:
+                kind, _, name = culprit.partition(" ")
                 log.error("set aside", **{kind: name}, reason=text)
                 self._store.add_event(
-                    "set_aside", f"{who}: {text}", job=JobId(name) if kind == "job" else None
+                    "set_aside", f"{culprit}: {text}", job=JobId(name) if kind == "job" else None
                 )
         self._told_aside = set(aside)
 
@@ -482,10 +485,10 @@ class Controller:
         )
         try:
             hung, idle = self._hung_jobs.rows(), self._idle_jobs.rows()
-            told = status.document(
+            document = status.document(
                 service, self._seen, self._result, self.outlook, hung, idle, self._numbers
             )
-            return status.with_health(told, self._node_health.slow, self._node_health.lemons)
+            return status.with_health(document, self._node_health.slow, self._node_health.lemons)
         except Exception as defect:  # every tick ends with a status document
             log.exception("defect of status")
             return status.document(replace(service, error=describe_error(defect)), None, None)

@@ -101,7 +101,7 @@ class Daemon:
         commands = SlurmCommands(ASK_SECONDS)
         self._privacy = PrivacyReader(commands)
         leader = Leader(config.database.dsn)
-        port, why = choose_port(
+        port, reason = choose_port(
             config.slurm,
             assure=leader.assure,
             answered=self._alive,
@@ -115,10 +115,10 @@ class Daemon:
 
             with contextlib.suppress(StoreUnavailableError, SlurmUnavailableError):
                 claim()  # else the first tick that reaches both does
-            self._controller = Controller(config, port, why, store, leader, claim)
+            self._controller = Controller(config, port, reason, store, leader, claim)
             self._answers = QueryService(self._controller, store, self._privacy, config)
             self._waker = Waker(partial(read_activity, commands))
-            log.info("start", port=port.name, reason=why)
+            log.info("start", port=port.name, reason=reason)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
             turns = RequestSlots()
@@ -126,11 +126,11 @@ class Daemon:
             self._metrics = Metrics(config)
             web = Web(config.web, self._answers, turns)
             self._notifier = Notifier(config.notify, store.newest_jobs)
-            rest = RestServer(config.api, self._answer, turns)
+            rest_server = RestServer(config.api, self._answer, turns)
             try:
                 self._loop()
             finally:
-                rest.close()
+                rest_server.close()
                 self._notifier.close()
                 web.close()
                 self._metrics.close()
@@ -205,8 +205,10 @@ class Daemon:
         with self._waker.look(self._config.daemon.wake_seconds):
             sentence = self._controller.tick()
         if self._metrics is not None:
-            told = self._controller
-            self._metrics.after_tick(told.document, told.result, told.backing_off, self._config)
+            controller = self._controller
+            self._metrics.after_tick(
+                controller.document, controller.result, controller.backing_off, self._config
+            )
         if self._controller.failing >= FAILING_TICKS:
             sentence += "; systemd's watchdog is kept waiting, so that it starts hopsd anew"
         self._notify.notify(f"STATUS={printable(' '.join(sentence.split()))[:MAX_STATUS]}")
@@ -239,7 +241,7 @@ class Daemon:
             log.error("reload refused", error=str(error), did="the old configuration stays")
             return
         logs.configure(config.daemon.log_level, config.daemon.log_format)
-        needs_restart = [key for key in RESTART_KEYS if not _same(key, self._config, config)]
+        needs_restart = [key for key in RESTART_KEYS if not _unchanged(key, self._config, config)]
         old, self._config = self._config, config
         self._answers.config = config
         self._schedule(scheduler)
@@ -287,28 +289,30 @@ class Daemon:
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)
-        who = _user(request.uid)
-        self._store.set_paused(paused=paused, by=who, at=time.time())
-        return {"paused": paused, "by": who}
+        user = _user(request.uid)
+        self._store.set_paused(paused=paused, operator=user, time=time.time())
+        return {"paused": paused, "by": user}
 
     def _release(self, request: Request) -> Any:
-        asked = request.arguments.get("jobs")
-        if not isinstance(asked, list):
-            raise InputError("jobs: accepted is a list of job ids, [] for all held jobs")
+        requested = request.arguments.get("jobs")
+        if not isinstance(requested, list):
+            raise InputError("jobs: give a list of job ids, [] for all held jobs")
         document = self._controller.document
         waiting = [JobId(row["id"]) for row in document["waiting"]]
         of_array = {row["id"]: row["array"] for row in document["waiting"]}
-        named = [JobId(str(job)) for job in asked]
+        named = [JobId(str(job)) for job in requested]
         # An array is all that waits of it.
         jobs = tuple(job for job in waiting if job in named or of_array[job] in named)
         unknown = [job for job in named if job not in {*waiting, *of_array.values()}]
         self._refuse_ordinary(request, (*jobs, *unknown))
         if document["mode"] == "standby":
-            raise HopsError(f"this hopsd decides nothing ({document['sentence']}); ask again later")
+            raise HopsError(
+                f"this hopsd is on standby ({document['sentence']}); retry on the active one"
+            )
         if unknown:
             raise InputError(
-                f"no waiting hops job {', '.join(unknown)[:200]}; accepted are those of"
-                f" `hopsctl status`, as of {self._config.daemon.refresh_seconds:g} s ago at most"
+                f"no waiting hops job {', '.join(unknown)[:200]}: name jobs that `hopsctl status`"
+                f" lists (up to {self._config.daemon.refresh_seconds:g} s old)"
             )
         self._store.add_release_request(jobs, request.uid, time.time())
         return {"released": list(jobs) or "all"}
@@ -321,11 +325,11 @@ class Daemon:
         if "operators" in let and user in self._privacy.read().privileged_users:
             return
         if "coordinators" in let and jobs:
-            own = coordinated(SlurmCommands(ASK_SECONDS), user)
-            if own.issuperset(self._controller.account_of(job) for job in jobs):
+            accounts = coordinated(SlurmCommands(ASK_SECONDS), user)
+            if accounts.issuperset(self._controller.account_of(job) for job in jobs):
                 return
-        whom = " and ".join(["root", _user(os.getuid()), *(f"Slurm's {who}" for who in let)])
-        raise HopsError(f"{request.command} is for {whom}, not for {user}")
+        operators = " and ".join(["root", _user(os.getuid()), *(f"Slurm's {role}" for role in let)])
+        raise HopsError(f"{request.command} is for {operators}, not for {user}")
 
 
 RESTART_KEYS = (
@@ -352,7 +356,7 @@ def _refuse_old_schema(dsn: str) -> None:
             )
 
 
-def _same(key: str, old: Config, new: Config) -> bool:
+def _unchanged(key: str, old: Config, new: Config) -> bool:
     section, name = key.split(".")
     return bool(getattr(getattr(old, section), name) == getattr(getattr(new, section), name))
 

@@ -50,8 +50,8 @@ class WithDeadline(Wrapper):
             if not late.future.done():
                 raise PlanLateError("the last plan is still being solved; placements stay")
             self._late = None
-            wanted = late.first == snapshot.round.first and not settings.paper_exact
-            if wanted and late.future.exception() is None:
+            usable = late.first == snapshot.round.first and not settings.paper_exact
+            if usable and late.future.exception() is None:
                 return drop_stale(late.future.result(), snapshot)
         future = self._executor.submit(self._policy, snapshot, settings)
         try:
@@ -77,9 +77,9 @@ def drop_stale(plan: Plan, snapshot: Snapshot) -> Plan:
     ledger = ledger_of(snapshot)
     jobs = {job.id: job for job in competing_jobs(snapshot)}
     rank = {job: i for i, job in enumerate(plan.window + plan.adjusted)}
-    kept: dict[JobId, Allocation] = {}
+    grants: dict[JobId, Allocation] = {}
     order = sorted(plan.placements.keys() & jobs.keys(), key=lambda j: (rank.get(j, len(rank)), j))
     for places in (plan.placements, {job: jobs[job].running for job in order}):
-        left = [job for job in order if job not in kept]
-        kept |= grant_in_order(ledger, ((jobs[job], places[job]) for job in left))
-    return replace(plan, placements=kept, status=PlanStatus.FALLBACK)
+        remaining = [job for job in order if job not in grants]
+        grants |= grant_in_order(ledger, ((jobs[job], places[job]) for job in remaining))
+    return replace(plan, placements=grants, status=PlanStatus.FALLBACK)

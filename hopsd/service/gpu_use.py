@@ -19,42 +19,44 @@ class Meter:
     """Between two looks the cluster is taken to have stayed as it was at the first of them."""
 
     _last: float | None = None
-    _held: dict[GpuType, Counter[str]] = field(default_factory=dict)
+    _uses: dict[GpuType, Counter[str]] = field(default_factory=dict)
 
     def look(
-        self, reading: Reading, *, wanted: bool, wanted_cpus: bool = False, longest: float
+        self, reading: Reading, *, demand: bool, cpu_demand: bool = False, longest: float
     ) -> tuple[GpuUse, ...]:
         """The use since the last look; none if that was more than ``longest`` seconds ago.
 
-        ``wanted``: whether a job waits for GPUs now; ``wanted_cpus``: one that CPUs would do for.
+        ``demand``: whether a job waits for GPUs now; ``cpu_demand``: one that CPUs would do for.
         """
         since, self._last = self._last, reading.now
-        held, self._held = self._held, _held(reading, wanted=wanted, wanted_cpus=wanted_cpus)
+        users, self._uses = self._uses, _gpus_by_use(reading, demand=demand, cpu_demand=cpu_demand)
         if since is None or not 0.0 < reading.now - since <= longest:
             return ()
-        found, at = [], since
-        while at < reading.now:
-            hour = at // HOUR * HOUR
+        entries, begin = [], since
+        while begin < reading.now:
+            hour = begin // HOUR * HOUR
             end = min(hour + HOUR, reading.now)
-            for gpu_type, gpus in held.items():
-                seconds = {kind: gpus[kind] * (end - at) for kind in _KINDS}
-                found.append(GpuUse(hour, gpu_type, **seconds))
-            at = end
-        return tuple(found)
+            for gpu_type, gpus in users.items():
+                seconds = {kind: gpus[kind] * (end - begin) for kind in _KINDS}
+                entries.append(GpuUse(hour, gpu_type, **seconds))
+            begin = end
+        return tuple(entries)
 
 
-def _held(reading: Reading, *, wanted: bool, wanted_cpus: bool) -> dict[GpuType, Counter[str]]:
+def _gpus_by_use(
+    reading: Reading, *, demand: bool, cpu_demand: bool
+) -> dict[GpuType, Counter[str]]:
     """GPUs of each type by what they are used for; each is counted once."""
-    own: Counter[NodeName] = Counter()
+    foreign: Counter[NodeName] = Counter()
     for job in reading.jobs:
         if job.state in OCCUPYING:
-            own.update(dict(job.allocation))
-    found: dict[GpuType, Counter[str]] = {}
+            foreign.update(dict(job.allocation))
+    by_type: dict[GpuType, Counter[str]] = {}
     for node in reading.nodes:
-        hops = min(node.gpus, own[node.name])
+        hops = min(node.gpus, foreign[node.name])
         plain = min(node.gpus - hops, node.foreign_gpus)
-        missed = wanted_cpus if is_cpu(node.gpu_type) else wanted
-        rest = "down" if not node.usable else "fragmented" if missed else "idle"
-        counts = found.setdefault(node.gpu_type, Counter())
-        counts.update({"hops": hops, "plain": plain, rest: node.gpus - hops - plain})
-    return found
+        missed = cpu_demand if is_cpu(node.gpu_type) else demand
+        state = "down" if not node.usable else "fragmented" if missed else "idle"
+        counts = by_type.setdefault(node.gpu_type, Counter())
+        counts.update({"hops": hops, "plain": plain, state: node.gpus - hops - plain})
+    return by_type

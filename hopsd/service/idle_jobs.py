@@ -40,7 +40,7 @@ class IdleJobs:
         self._steps: dict[tuple[JobId, int], int] = {}
         self._idle: dict[JobId, IdleJob] = {}
         self._partly: dict[JobId, dict[str, Any]] = {}
-        self._held: dict[JobId, int] = {}
+        self._uses: dict[JobId, int] = {}
         self._asked = float("-inf")
         self._next = 0
         self._asking = False
@@ -55,16 +55,16 @@ class IdleJobs:
             if job.state is SlurmState.RUNNING and job.allocation.gpus > 0 and job.rest is None
         }
         self._forget({job for job, _ in running})
-        self._held = {job.id: job.allocation.gpus for job in running.values()}
+        self._uses = {job.id: job.allocation.gpus for job in running.values()}
         if self._asking or not now - self._asked >= EVERY_SECONDS:
             return
         before, self._steps = self._steps, {run: steps.get(run[0], 0) for run in running}
-        still = {run: j for run, j in running.items() if before.get(run, 0) == self._steps[run]}
-        self._forget({job for job, _ in still})
+        unchanged = {run: j for run, j in running.items() if before.get(run, 0) == self._steps[run]}
+        self._forget({job for job, _ in unchanged})
         self._asked = now
-        if still:
+        if unchanged:
             self._asking = True
-            self._begin(lambda: self._ask(still, dict(self._steps), now))
+            self._begin(lambda: self._ask(unchanged, dict(self._steps), now))
 
     def note_used(self, jobs: Iterable[JobReading], used: Mapping[JobId, int]) -> None:
         """Tell of the jobs that use some of the GPUs that they hold; ``used``: how many, as their
@@ -72,10 +72,10 @@ class IdleJobs:
         """
         partly = {}
         for job in jobs:
-            gpus, held = used.get(job.id, 0), job.allocation.gpus
-            if 0 < gpus < held:
-                text = f"its trainings use {gpus} of the {held} GPUs that it holds"
-                partly[job.id] = {"text": text, "gpus": held - gpus}
+            gpus, total = used.get(job.id, 0), job.allocation.gpus
+            if 0 < gpus < total:
+                text = f"its trainings use {gpus} of the {total} GPUs that it holds"
+                partly[job.id] = {"text": text, "gpus": total - gpus}
         for job_id, row in partly.items():
             if job_id not in self._partly:
                 log.warning("gpus_unused", job=job_id, reason=row["text"])
@@ -85,7 +85,7 @@ class IdleJobs:
     def rows(self) -> dict[JobId, dict[str, Any]]:
         """For the status document, by job: a sentence, and how many GPUs are of no use."""
         idle = {
-            job: {"text": idle.text, "gpus": self._held.get(job, 0)}
+            job: {"text": idle.text, "gpus": self._uses.get(job, 0)}
             for job, idle in self._idle.items()
         }
         return self._partly | idle
@@ -108,11 +108,13 @@ class IdleJobs:
                 for run, number in numbers.items()
                 if number in turn
             }
-            others = {run: w for run, w in self._watches.items() if run in runs and run not in uses}
+            pending = {
+                run: w for run, w in self._watches.items() if run in runs and run not in uses
+            }
             idle = update_watches(self._watches, uses)
-            self._watches.update(others)
+            self._watches.update(pending)
             self._tell(
-                idle | {job: i for job, i in self._idle.items() for r in others if r[0] == job}
+                idle | {job: i for job, i in self._idle.items() for r in pending if r[0] == job}
             )
         except HopsError as error:
             log.warning("idle jobs", problem=str(error))
@@ -120,10 +122,10 @@ class IdleJobs:
             self._asking = False
 
     def _tell(self, idle: Mapping[JobId, IdleJob]) -> None:
-        for job, found in idle.items():
+        for job, idle_job in idle.items():
             if job not in self._idle:
-                log.warning("idle", job=job, reason=found.text)
-                self._store.add_event("idle", found.text, job=job)
+                log.warning("idle", job=job, reason=idle_job.text)
+                self._store.add_event("idle", idle_job.text, job=job)
         self._idle = dict(idle)
 
     def _forget(self, running: set[JobId]) -> None:

@@ -104,10 +104,10 @@ class NodeHealth:
         self._told = set(verdicts)
 
     def _drain(
-        self, health: Health, nodes: Iterable[Mapping[str, Any]], most: int, now: float
+        self, health: Health, nodes: Iterable[Mapping[str, Any]], limit: int, now: float
     ) -> None:
-        """Drain the surest, as long as fewer than ``most`` lemons are away. A node is drained once:
-        who resumes it knows better.
+        """Drain the surest lemons while fewer than ``limit`` are out of service. Drain a node only
+        once: an operator who resumes it knows better.
         """
         usable = {node["name"] for node in nodes if node["usable"]}
         since = now - WINDOW_SECONDS
@@ -116,9 +116,9 @@ class NodeHealth:
             for event in self._store.events(limit=_MOST_EVENTS)
             if event.kind == DRAINED and event.at >= since
         }
-        away = sum(lemon.node not in usable for lemon in health.lemons)
+        drained = sum(lemon.node not in usable for lemon in health.lemons)
         for lemon in health.lemons:
-            if away >= most:
+            if drained >= limit:
                 return
             if lemon.node in before or lemon.node not in usable:
                 continue
@@ -129,6 +129,6 @@ class NodeHealth:
                 *("scontrol", "update", f"NodeName={lemon.node}", "State=DRAIN"),
                 f"Reason={reason}",
             )
-            away += 1
+            drained += 1
             log.warning(DRAINED, node=lemon.node, reason=reason)
             self._store.add_event(DRAINED, f"{lemon.node}: {lemon_text(lemon)}")

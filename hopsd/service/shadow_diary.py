@@ -18,18 +18,20 @@ class Diary:
     """Written after each plan of a shadow: one entry for each job, however many plans there are."""
 
     store: PostgresStore
-    _noted: dict[tuple[JobId, float], bool] = field(default_factory=dict)
+    _completeness: dict[tuple[JobId, float], bool] = field(default_factory=dict)
 
     def note(self, result: RoundResult) -> None:
         """Note jobs that are new, and those that this plan is the first to place."""
         entries = list(self._entries(result))
         self.store.save_diary(entries)
         present = {(job, record.submit) for job, record in result.seen.records.items()}
-        self._noted = {key: done for key, done in self._noted.items() if key in present}
-        self._noted |= {(e.job, e.submit): e.planned is not None for e in entries}
+        self._completeness = {
+            key: complete for key, complete in self._completeness.items() if key in present
+        }
+        self._completeness |= {(e.job, e.submit): e.planned is not None for e in entries}
 
     def _entries(self, result: RoundResult) -> Iterator[DiaryEntry]:
-        placed = {
+        allocations = {
             outcome.step.job: outcome.step.target
             for outcome in result.outcomes
             if outcome.step.kind is StepKind.START
@@ -38,8 +40,8 @@ class Diary:
             comment, record = result.seen.comments.get(job.id), result.seen.records.get(job.id)
             if comment is None or record is None:
                 continue
-            key, target = (job.id, record.submit), placed.get(job.id)
-            if key in self._noted and (target is None or self._noted[key]):
+            key, target = (job.id, record.submit), allocations.get(job.id)
+            if key in self._completeness and (target is None or self._completeness[key]):
                 continue
             yield DiaryEntry(
                 job.id,

@@ -21,9 +21,9 @@ class Waker:
     """Compares slurmctld's counters with those before the last look."""
 
     def __init__(
-        self, read: Callable[[], Activity], clock: Callable[[], float] = time.monotonic
+        self, read_activity: Callable[[], Activity], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._read = read
+        self._read = read_activity
         self._clock = clock
         self._last: Activity | None = None
         self._next = self._silent_until = float("-inf")
@@ -48,10 +48,10 @@ class Waker:
         if not seconds or now < self._next or document["mode"] != "active":
             return False
         self._next = now + seconds
-        last, found = self._last, self._ask()
-        if last is None or found is None:
+        last, activity = self._last, self._ask()
+        if last is None or activity is None:
             return False
-        came, went = found.submitted != last.submitted, found.ended != last.ended
+        came, went = activity.submitted != last.submitted, activity.ended != last.ended
         idle = any(node["idle"] and node["usable"] for node in document["nodes"])
         return (came and idle) or (went and bool(document["waiting"]))
 

@@ -40,13 +40,13 @@ class Failure:
     seconds: float = 0.0
 
 
-def _down(failures: Sequence[Failure], now: float) -> set[NodeName | None]:
+def _unavailable(failures: Sequence[Failure], now: float) -> set[NodeName | None]:
     return {f.server for f in failures if f.at <= now < f.at + f.seconds}
 
 
 def lost_gpus(cluster: Cluster, failures: Sequence[Failure], now: float) -> int:
     """GPUs of the servers that are down."""
-    down_nodes = _down(failures, now)
+    down_nodes = _unavailable(failures, now)
     return sum(server.gpus for server in cluster.servers if server.name in down_nodes)
 
 
@@ -105,7 +105,7 @@ class _VirtualJob:
         """Samples of the present run until ``now``."""
         return min(self.remaining, self.rate * max(0.0, now - self.trains_from))
 
-    def done(self, now: float) -> float:
+    def samples_at(self, now: float) -> float:
         """Samples of all its runs until ``now``."""
         return self.spec.samples - self.remaining + self.trained(now)
 
@@ -138,7 +138,7 @@ class VirtualCluster(InstantPort):
     planning_seconds: float = 0.0
     _trained: float = 0.0
     _jobs: dict[JobId, _VirtualJob] = field(default_factory=dict)
-    _ended: list[JobReading] = field(default_factory=list)
+    _finished: list[JobReading] = field(default_factory=list)
     _final: dict[JobId, float] = field(default_factory=dict)
     _events: list[_Event] = field(default_factory=list)
     _nodes: dict[NodeName, NodeReading] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class VirtualCluster(InstantPort):
     @property
     def trained(self) -> float:
         """Samples of all jobs until now, without those lost by failures."""
-        return self._trained + sum(job.done(self.now) for job in self._jobs.values())
+        return self._trained + sum(job.samples_at(self.now) for job in self._jobs.values())
 
     @property
     def unfinished(self) -> frozenset[JobId]:
@@ -225,7 +225,9 @@ class VirtualCluster(InstantPort):
         """Samples trained by each running job until now, as its reports would say; also by those
         that ended since the last reading.
         """
-        running = {job_id: job.done(self.now) for job_id, job in self._jobs.items() if job.rate}
+        running = {
+            job_id: job.samples_at(self.now) for job_id, job in self._jobs.items() if job.rate
+        }
         return self._final | running
 
     def reports(self) -> list[ThroughputRecord]:
@@ -266,12 +268,12 @@ class VirtualCluster(InstantPort):
     def read(self) -> Reading:
         """A reading of the cluster; ended jobs are in it once."""
         reading = self.glance()
-        self._ended, self._final = [], {}
+        self._finished, self._final = [], {}
         return reading
 
     def glance(self) -> Reading:
         """The next reading, without reading it: ended jobs will be in it again."""
-        jobs = (*self._ended, *(job.reading for job in self._jobs.values()))
+        jobs = (*self._finished, *(job.reading for job in self._jobs.values()))
         return Reading(
             self.now, tuple(self._nodes.values()), jobs, site=self._usage.rules(self.now)
         )
@@ -391,8 +393,8 @@ class VirtualCluster(InstantPort):
         self._vacate(job)
         job.started = previous.started
 
-    def _vacate(self, job: _VirtualJob, lost: float = 0.0) -> None:
-        job.remaining = min(job.spec.samples, job.remaining - job.trained(self.now) + lost)
+    def _vacate(self, job: _VirtualJob, lost_seconds: float = 0.0) -> None:
+        job.remaining = min(job.spec.samples, job.remaining - job.trained(self.now) + lost_seconds)
         for node, gpus in job.reading.allocation:
             self._idle[node] += gpus
         job.rate = 0.0
@@ -404,7 +406,7 @@ class VirtualCluster(InstantPort):
     def _end(self, job: _VirtualJob) -> None:
         for node, gpus in job.reading.allocation:
             self._idle[node] += gpus
-        self._ended.append(replace(job.reading, state=SlurmState.COMPLETED, end=self.now))
+        self._finished.append(replace(job.reading, state=SlurmState.COMPLETED, end=self.now))
         del self._jobs[job.spec.id]
         self._final[job.spec.id] = job.spec.samples
         self._trained += job.spec.samples
@@ -413,10 +415,10 @@ class VirtualCluster(InstantPort):
             self._next_phase(job.spec)
         self._note(job.spec.id, Allocation())
 
-    def _next_phase(self, ended: WorkloadJob) -> None:
-        self._unfinished[ended.user, ended.app].remove(ended.phase)
+    def _next_phase(self, finished_job: WorkloadJob) -> None:
+        self._unfinished[finished_job.user, finished_job.app].remove(finished_job.phase)
         for job in self._jobs.values():
-            if (job.spec.user, job.spec.app) == (ended.user, ended.app):
+            if (job.spec.user, job.spec.app) == (finished_job.user, finished_job.app):
                 job.reading = replace(job.reading, dependency=self._early(job.spec))
 
     def _fail(self, failure: Failure) -> None:
@@ -430,13 +432,17 @@ class VirtualCluster(InstantPort):
             if hit and job.rate:
                 trained = max(0.0, self.now - job.trains_from)
                 unsaved_seconds = trained % self.settings.checkpoint_seconds
-                self._vacate(job, lost=min(job.rate * unsaved_seconds, job.trained(self.now)))
+                self._vacate(
+                    job, lost_seconds=min(job.rate * unsaved_seconds, job.trained(self.now))
+                )
                 job.before = None
                 self._note(job.spec.id, Allocation())
 
     def _repair(self, failure: Failure) -> None:
         """Bring the server back, unless another failure of it lasts."""
-        if failure.server is not None and failure.server not in _down(self.failures, self.now):
+        if failure.server is not None and failure.server not in _unavailable(
+            self.failures, self.now
+        ):
             self._set_usable(failure.server, usable=True)
 
     def _set_usable(self, server: NodeName, *, usable: bool) -> None:

@@ -21,8 +21,7 @@ from hopsd.round.run import run_round
 from hopsd.round.settings import RoundSettings
 from hopsd.round.window import RoundWindow
 from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
-from hopsd.sim.information.knowledge import KnowledgeSettings, Told
-from hopsd.sim.information.knowledge import told as what_is_told
+from hopsd.sim.information.knowledge import KnowledgeSettings, PublicKnowledge, public_knowledge
 from hopsd.sim.metrics import Change
 from hopsd.sim.prediction.watcher import Watcher
 from hopsd.sim.speed import Speeds
@@ -120,28 +119,32 @@ class Simulation:
         """
         self._workload = workload
         self._settings = settings
-        self._policy = self._counted(policy) if settings.count_planning else policy
+        self._policy = self._count_calls(policy) if settings.count_planning else policy
         self._only_first = bool(getattr(policy, "only_first", False))
         self._every_first = bool(getattr(policy, "every_first", False))
         self._settles = bool(getattr(policy, "settles", False))
         self._steady = bool(getattr(policy, "steady", False))
         self._ends_early = bool(getattr(policy, "ends_early", False))
         self._progress = progress
-        known = Told(told) if told else what_is_told(cluster, workload, settings.knowledge)
+        knowledge = (
+            PublicKnowledge(told)
+            if told
+            else public_knowledge(cluster, workload, settings.knowledge)
+        )
         self.port = VirtualCluster(
             cluster,
             workload,
             settings.cluster,
             failures,
-            {job.id: job for job in known.workload.jobs},
-            known.declared,
-            known.time_limits,
+            {job.id: job for job in knowledge.workload.jobs},
+            knowledge.declared,
+            knowledge.time_limits,
             shares=shares,
         )
         self._store = MemoryStore(
-            learns or Speeds(cluster, known.workload).knowledge(),
+            learns or Speeds(cluster, knowledge.workload).knowledge(),
             {job.id: settings.cluster.restart_of(job) for job in workload.jobs},
-            known.past_runs,
+            knowledge.past_runs,
         )
         self._learns = learns is not None
         self._round = RoundSettings(
@@ -193,7 +196,7 @@ class Simulation:
             self._needless,
         )
 
-    def _counted(self, policy: Policy) -> Policy:
+    def _count_calls(self, policy: Policy) -> Policy:
         """A wrapper that tells the cluster how long planning took."""
 
         def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -324,9 +327,9 @@ class Simulation:
         for job, defect in result.defects.items():
             raise BrokenPlanError(f"no plan can be made with job {job}: {defect}")
         self._needless += len(needless_restarts(result.built.snapshot, result.plan))
-        placed = len(result.outcomes)
+        step_count = len(result.outcomes)
         seconds = result.plan.seconds.get("total", perf_counter() - began)
-        self._plans.append(PlanMade(self.port.now, seconds, result.plan.gap, placed))
+        self._plans.append(PlanMade(self.port.now, seconds, result.plan.gap, step_count))
         if any(outcome.step.kind is StepKind.PREEMPT for outcome in result.outcomes):
             observe(self.port, self._store, self._round.requirements_max)
-        return placed
+        return step_count

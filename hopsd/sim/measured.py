@@ -75,11 +75,11 @@ def measured_workload(
     """
     tables, batches = tables_of(document)
     types = set(cluster.gpus_by_type())
-    known = {t for by_type in tables.values() for t in by_type}
-    if not types <= known:
+    gpu_types = {t for by_type in tables.values() for t in by_type}
+    if not types <= gpu_types:
         raise FormatError(
-            f"GPU type {min(types - known)!r} was not measured; accepted are"
-            f" {', '.join(sorted(known))}"
+            f"GPU type {min(types - gpu_types)!r} was not measured; accepted are"
+            f" {', '.join(sorted(gpu_types))}"
         )
     usable = {name: by_type for name, by_type in tables.items() if types <= by_type.keys()}
     kinds = [Kind(n, category, batches[n]) for category in MIX_512 for n in sorted(usable)]

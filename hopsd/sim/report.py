@@ -46,19 +46,19 @@ svg.gantt{font-size:10px}figure{margin:0}figcaption{font-weight:600}
 
 
 def write_report(
-    results: Sequence[Result], cluster: Cluster, workload: Workload, path: Path, known: str
+    results: Sequence[Result], cluster: Cluster, workload: Workload, path: Path, knowledge: str
 ) -> None:
-    """Write the page to ``path``; it needs nothing from outside. ``known``: to the policies."""
-    path.write_text(page(results, cluster, workload, known), encoding="utf-8")
+    """Write the page to ``path``; it needs nothing from outside. ``knowledge``: to the policies."""
+    path.write_text(page(results, cluster, workload, knowledge), encoding="utf-8")
 
 
-def page(results: Sequence[Result], cluster: Cluster, workload: Workload, known: str) -> str:
+def page(results: Sequence[Result], cluster: Cluster, workload: Workload, knowledge: str) -> str:
     """The page as HTML text."""
     title = f"{len(workload.jobs)} jobs on {cluster.gpus} GPUs of {len(cluster.servers)} servers"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{escape(title)}</h1><p>Policies knew: {escape(known)}.</p>{_table(results)}"
+        f"<h1>{escape(title)}</h1><p>Policies knew: {escape(knowledge)}.</p>{_table(results)}"
         f'<h2>Distributions</h2><div class="plots">{_plots(results, cluster, workload)}</div>'
         f"<h2>Servers over time</h2>{_gantts(results, cluster)}</body></html>"
     )
@@ -99,7 +99,7 @@ def _plots(results: Sequence[Result], cluster: Cluster, workload: Workload) -> s
 def _throughput(results: Sequence[Result], cluster: Cluster, workload: Workload) -> str:
     facts = facts_of(cluster, workload)
     lines: dict[str, list[tuple[float, float]]] = {}
-    for result in filter(_played, results):
+    for result in filter(_was_simulated, results):
         times, rates = throughput_over_time(result.changes, facts)
         lines[result.policy] = list(zip((times / 3600).tolist(), rates.tolist(), strict=True))
     points = [point for line in lines.values() for point in line]
@@ -113,10 +113,10 @@ def _gantts(results: Sequence[Result], cluster: Cluster) -> str:
     return "".join(
         f"<details{' open' if number == 0 else ''}><summary>{escape(result.policy)}</summary>"
         f"{gantt(cluster, result.changes, result.rounds)}</details>"
-        for number, result in enumerate(filter(_played, results))
+        for number, result in enumerate(filter(_was_simulated, results))
     )
 
 
-def _played(result: Result) -> bool:
+def _was_simulated(result: Result) -> bool:
     """Whether it is known where its jobs ran."""
     return bool(result.changes)

@@ -50,8 +50,8 @@ class Speeds:
         ]
         leaves = len({self._leaf[node] for node in allocation.nodes})
         by_leaves = self._workload.across.get(workload)
-        across = interpolate(by_leaves, leaves) if by_leaves else 1.0
-        return min(per_gpu, default=0.0) * allocation.gpus * across
+        factor = interpolate(by_leaves, leaves) if by_leaves else 1.0
+        return min(per_gpu, default=0.0) * allocation.gpus * factor
 
     def _per_gpu(
         self, tables: Mapping[GpuType, ThroughputTable], gpu_type: GpuType, allocation: Allocation
@@ -71,5 +71,7 @@ class Speeds:
             self._safe[name]: factor for name, factor in self._workload.server_factor.items()
         }
         tables = {self._safe[name]: t for name, t in self._workload.throughput.items()}
-        across = {self._safe[name]: of_leaves for name, of_leaves in self._workload.across.items()}
-        return Knowledge(tables=tables, server_factor=factors, across=across)
+        leaf_factors = {
+            self._safe[name]: of_leaves for name, of_leaves in self._workload.across.items()
+        }
+        return Knowledge(tables=tables, server_factor=factors, across=leaf_factors)

@@ -50,15 +50,15 @@ INTERVALS = 6
 @dataclass(eq=False, slots=True)
 class _Training:
     """``speeds``: samples per second of a task on a GPU of each type, on as few servers as can be.
-    ``synced``: when its last round of tasks is over; ``seen``: GPUs on which it has a process.
+    ``synced``: when its last round of tasks is over; ``gpus_used``: GPUs on which it has a process.
     """
 
     spec: WorkloadJob
     scale: int
     speeds: Floats
-    left: float
+    remaining: float
     synced: float
-    seen: set[_Gpu] = field(default_factory=set)
+    gpus_used: set[_Gpu] = field(default_factory=set)
     holds: list[tuple[float, float, NodeName]] = field(default_factory=list)
 
 
@@ -132,7 +132,7 @@ class LaneSimulation:
             present = [job for job in unfinished if job.spec.submit <= now]
             if present:
                 self._plan(present, now, end_time)
-            unfinished = [job for job in unfinished if job.left > 0.0]
+            unfinished = [job for job in unfinished if job.remaining > 0.0]
             if self._progress is not None:
                 self._progress(now, len(self._jobs) - len(unfinished), len(self._jobs))
             now, index = end_time, index + (end_time == end)
@@ -184,7 +184,7 @@ class LaneSimulation:
 
     def _instance(self, jobs: Sequence[_Training], now: float) -> Instance:
         """What is left of ``jobs``, in seconds from ``now``."""
-        remaining, scale = np.array([j.left for j in jobs]), np.array([j.scale for j in jobs])
+        remaining, scale = np.array([j.remaining for j in jobs]), np.array([j.scale for j in jobs])
         speeds = np.array([j.speeds for j in jobs])
         pieces = remaining / (scale * speeds.max(axis=1) * TASK_SECONDS)
         rounds = np.clip(np.ceil(pieces), 1, ROUNDS_MAX).astype(np.int64)
@@ -214,7 +214,7 @@ class LaneSimulation:
         owner, round_of = instance.job_of_task.tolist(), instance.round_of_task.tolist()
         place = task_schedule.gpu.tolist()
         rounds = instance.rounds.tolist()
-        piece = [j.left / (k * r) for j, k, r in zip(jobs, scale, rounds, strict=True)]
+        piece = [j.remaining / (k * r) for j, k, r in zip(jobs, scale, rounds, strict=True)]
         current: dict[int, _Round] = {}
         begun_tasks, stopped_jobs = 0, set[int]()
         for task in np.argsort(task_schedule.start, kind="stable").tolist():
@@ -230,7 +230,7 @@ class LaneSimulation:
                 servers = len({self._gpus[m].server.name for m in round_tasks})
                 current[n] = _Round(r, piece[n], servers, job.synced, self._start_seconds(job))
                 last = r + 1 == rounds[n]
-                job.left = 0.0 if last else job.left - piece[n] * scale[n]
+                job.remaining = 0.0 if last else job.remaining - piece[n] * scale[n]
                 begun_tasks += 1
             self._train(job, gpu, current[n], now)
         return begun_tasks
@@ -238,9 +238,9 @@ class LaneSimulation:
     def _train(self, job: _Training, gpu: _Gpu, task: _Round, now: float) -> None:
         """One task, not before ``now``, with what the change of job takes first."""
         change = hidden = 0.0
-        if gpu not in job.seen:
+        if gpu not in job.gpus_used:
             change = task.start_seconds
-            job.seen.add(gpu)
+            job.gpus_used.add(gpu)
         elif gpu.last is not job:
             change = hidden = self._switch  # in what is idle until the job is ready
         held_from = max(now, gpu.free, task.ready - hidden)

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hopsd.core.submission.comment import is_ours
-from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.contract import read_script_options
 from hopsd.core.submission.nodelist import node_names
 from hopsd.core.submission.rules import gres_count
 from hopsd.errors import SlurmError
@@ -259,7 +259,7 @@ def job_reading(
     parts = job_allocation(job, order) if state in _HOLDING_GPUS else {}
     held = {node: gpus for node, (gpus, _) in parts.items()}
     over = state.finished or state is SlurmState.COMPLETING
-    asked = read_asked(job.get("admin_comment") or "")
+    asked = read_script_options(job.get("admin_comment") or "")
     minutes = number(job.get("time_limit"))
     code, signal = _exit(job.get("exit_code"))
     comment, marks = split_marks(job.get("comment") or "")

@@ -258,7 +258,7 @@ class ScontrolAdapter:
     def _called(self, job: JobId) -> str:
         """The job's id for Slurm: an array alone would mean all its tasks, running ones too."""
         # scontrol does not accept steps such as 0-98:2.
-        return f"{job}_[{Tasks.of(self._rests[job])}]" if job in self._rests else job
+        return f"{job}_[{Tasks.from_numbers(self._rests[job])}]" if job in self._rests else job
 
     def _memory(self) -> SiteMemory:
         """Asked once: an administrator restarts hopsd after changing memory defaults."""

@@ -99,11 +99,11 @@ def cut_off_when_silent(
     Raises:
         SilentError: the connection was shut down.
     """
-    over, silent = threading.Event(), threading.Event()
+    finished, silent = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not over.wait(SILENCE_SECONDS):
-            if not answers() and not over.is_set():
+        while not finished.wait(SILENCE_SECONDS):
+            if not answers() and not finished.is_set():
                 silent.set()
                 _shut_down(connection)
                 return
@@ -116,7 +116,7 @@ def cut_off_when_silent(
             raise SilentError(f"no answer within {SILENCE_SECONDS:g} s") from error
         raise
     finally:
-        over.set()
+        finished.set()
 
 
 def ping(dsn: str) -> None:

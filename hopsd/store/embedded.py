@@ -229,12 +229,12 @@ class EmbeddedPostgres:
 
     def processes(self) -> list[int]:
         """The server's processes: each works in its folder, in a session of its own."""
-        found = []
+        pids = []
         for link in Path("/proc").glob("[0-9]*/cwd"):
             with suppress(OSError):
                 if link.readlink() == self._data:
-                    found.append(int(link.parent.name))
-        return found
+                    pids.append(int(link.parent.name))
+        return pids
 
 
 def _start_guard(home: Path) -> subprocess.Popen[bytes]:

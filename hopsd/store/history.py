@@ -60,15 +60,15 @@ class History(Store, Protocol):
         """A job's record, placements, reasons and events as JSON values."""
 
     def add_event(
-        self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
+        self, kind: str, text: str, *, job: JobId | None = None, time: float | None = None
     ) -> None:
-        """Record an event; ``at`` None: now by the store's clock."""
+        """Record an event; ``time`` None: now by the store's clock."""
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
         """The newest events, of one job or of all, the newest first."""
 
-    def save_program(self, script: WorkloadName, program: str, at: float) -> None:
-        """Record the training program that a job of this batch script reported ``at``."""
+    def save_program(self, script: WorkloadName, program: str, time: float) -> None:
+        """Record the training program that a job of this batch script reported ``time``."""
 
     def add_phases(self, records: Iterable[PhaseRecord]) -> None:
         """Add processes' measurements; a process's later report replaces its earlier one."""
@@ -88,9 +88,9 @@ class History(Store, Protocol):
     def control(self) -> Control:
         """Whether operators paused hops."""
 
-    def set_paused(self, *, paused: bool, by: str, at: float) -> None: ...
+    def set_paused(self, *, paused: bool, operator: str, time: float) -> None: ...
 
-    def add_release_request(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
+    def add_release_request(self, jobs: Sequence[JobId], uid: int, time: float) -> None:
         """Record a request to release ``jobs`` to plain Slurm; an empty list means all held."""
 
     def release_requests(self) -> tuple[ReleaseRequest, ...]:
@@ -125,7 +125,7 @@ def job_document(store: History, job: JobId) -> dict[str, Any]:
     record, placements = store.job(job), store.placements(job)
     since = -inf
     if record is not None and any(placement.submit != record.submit for placement in placements):
-        placements = tuple(each for each in placements if each.submit == record.submit)
+        placements = tuple(p for p in placements if p.submit == record.submit)
         since = record.submit
     return {
         "record": _record(record),

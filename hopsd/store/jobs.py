@@ -141,11 +141,11 @@ def write_placements(connection: Connection, placements: Sequence[Placement]) ->
     )
 
 
-def vacate(connection: Connection, job: JobId, at: float) -> None:
-    """End the job's open placement, if it began before ``at``."""
+def vacate(connection: Connection, job: JobId, time: float) -> None:
+    """End the job's open placement, if it began before ``time``."""
     last = _open_placements(connection, [job]).get(job)
-    if last is not None and last.start < at:
-        write_placements(connection, [end_by(last, at)])
+    if last is not None and last.start < time:
+        write_placements(connection, [end_by(last, time)])
 
 
 def placements(connection: Connection, job: JobId | None) -> tuple[Placement, ...]:
@@ -179,8 +179,8 @@ def programs(connection: Connection, scripts: Iterable[WorkloadName]) -> dict[Wo
     return dict(rows.fetchall())
 
 
-def save_program(connection: Connection, script: WorkloadName, program: str, at: float) -> None:
-    row = {"script": clean(script), "program": clean(program), "at": at}
+def save_program(connection: Connection, script: WorkloadName, program: str, time: float) -> None:
+    row = {"script": clean(script), "program": clean(program), "at": time}
     assignments = "program = excluded.program, at = excluded.at"
     insert(
         connection,
@@ -190,13 +190,13 @@ def save_program(connection: Connection, script: WorkloadName, program: str, at:
     )
 
 
-def save_ended_by_signal(connection: Connection, ended: Collection[JobId]) -> None:
+def save_ended_by_signal(connection: Connection, jobs: Collection[JobId]) -> None:
     """Mark the newest job of each of these numbers."""
     connection.execute(
         "UPDATE jobs SET ended_by_signal = true FROM (SELECT id, max(submit) AS submit FROM jobs"
         " WHERE id = ANY(%s) GROUP BY id) AS newest"
         " WHERE jobs.id = newest.id AND jobs.submit = newest.submit",
-        [[clean(job) for job in ended]],
+        [[clean(job) for job in jobs]],
     )
 
 

@@ -15,12 +15,12 @@ from hopsd.store.connection import Connection
 
 
 def add_event(
-    connection: Connection, kind: str, text: str, job: JobId | None, at: float | None
+    connection: Connection, kind: str, text: str, job: JobId | None, time: float | None
 ) -> None:
     connection.execute(
         "INSERT INTO events (at, kind, job, text)"
         " VALUES (coalesce(%s, extract(epoch FROM clock_timestamp())::float8), %s, %s, %s)",
-        [at, clean(kind), None if job is None else clean(job), clean(text)],
+        [time, clean(kind), None if job is None else clean(job), clean(text)],
     )
 
 
@@ -52,12 +52,12 @@ def claim_cluster(connection: Connection, name: str) -> None:
         )
 
 
-def set_paused(connection: Connection, paused: bool, by: str, at: float) -> None:
+def set_paused(connection: Connection, paused: bool, operator: str, time: float) -> None:
     connection.execute(
         "INSERT INTO control (paused, by_whom, since) VALUES (%s, %s, %s) ON CONFLICT (singleton)"
         " DO UPDATE SET paused = excluded.paused, by_whom = excluded.by_whom,"
         " since = excluded.since",
-        [paused, clean(by), at],
+        [paused, clean(operator), time],
     )
 
 
@@ -74,16 +74,18 @@ def save_predictions(connection: Connection, state: Mapping[str, Any]) -> None:
     )
 
 
-def add_release_request(connection: Connection, jobs: Sequence[JobId], uid: int, at: float) -> None:
+def add_release_request(
+    connection: Connection, jobs: Sequence[JobId], uid: int, time: float
+) -> None:
     connection.execute(
         "INSERT INTO wishes (at, uid, jobs) VALUES (%s, %s, %s)",
-        [at, uid, [clean(j) for j in jobs]],
+        [time, uid, [clean(j) for j in jobs]],
     )
 
 
 def release_requests(connection: Connection) -> tuple[ReleaseRequest, ...]:
     rows = connection.execute("SELECT id, at, uid, jobs FROM wishes ORDER BY id")
-    return tuple(ReleaseRequest(number, at, uid, tuple(jobs)) for number, at, uid, jobs in rows)
+    return tuple(ReleaseRequest(number, time, uid, tuple(jobs)) for number, time, uid, jobs in rows)
 
 
 def end_release_requests(connection: Connection, requests: Iterable[ReleaseRequest]) -> None:

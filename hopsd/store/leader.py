@@ -118,8 +118,8 @@ class Leader:
             raise NotLeaderError("this hopsd does not lead")
         if not self._alive():
             self.close()
-            why = f": {self.breaker.problem}" if self.breaker.refusal() else ""
-            raise NotLeaderError(f"the connection that held the leader's lock was lost{why}")
+            cause = f": {self.breaker.problem}" if self.breaker.refusal() else ""
+            raise NotLeaderError(f"the connection that held the leader's lock was lost{cause}")
 
     def fence(self, connection: Connection) -> None:
         """Allow the transaction of ``connection`` to commit only if no other hopsd has led since.

@@ -39,15 +39,15 @@ def follow(last: Placement | None, record: JobRecord) -> list[Placement]:
     return [current] if last.start == start else [_end_at(last, start), current]
 
 
-def end_by(placement: Placement, at: float) -> Placement:
-    """End ``placement``, since its job was seen without it at ``at``.
+def end_by(placement: Placement, time: float) -> Placement:
+    """End ``placement``, since its job was seen without it at ``time``.
 
     Slurm's times are whole seconds: by its clock, the next job on these GPUs starts in the second
-    of ``at`` at the earliest.
+    of ``time`` at the earliest.
     """
-    _, second = modf(at)
+    _, second = modf(time)
     return _end_at(placement, second)
 
 
-def _end_at(placement: Placement, at: float) -> Placement:
-    return replace(placement, end=max(placement.start, at))
+def _end_at(placement: Placement, time: float) -> Placement:
+    return replace(placement, end=max(placement.start, time))

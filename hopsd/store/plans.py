@@ -134,8 +134,8 @@ def transitions(connection: Connection) -> tuple[Transition, ...]:
 def save_transitions(connection: Connection, transitions: Sequence[Transition]) -> None:
     connection.execute("DELETE FROM transitions")
     rows = [
-        {"position": position, "job": clean(one.step.job), "transition": encode(one)}
-        for position, one in enumerate(transitions)
+        {"position": position, "job": clean(transition.step.job), "transition": encode(transition)}
+        for position, transition in enumerate(transitions)
     ]
     insert(connection, "transitions", rows)
 

@@ -134,9 +134,9 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return jobs.programs(connection, scripts)
 
-    def save_program(self, script: WorkloadName, program: str, at: float) -> None:
+    def save_program(self, script: WorkloadName, program: str, time: float) -> None:
         with self._writing() as connection:
-            jobs.save_program(connection, script, program, at)
+            jobs.save_program(connection, script, program, time)
 
     def knowledge(self) -> Knowledge:
         with self._records_lock, self._database.transaction() as connection:
@@ -215,8 +215,8 @@ class PostgresStore:
             self._open_jobs.mark_vacated(job for job, _ in vacated)
         with self._writing() as connection:
             plans.finish(connection, plan, outcomes, finished)
-            for job, at in vacated:
-                jobs.vacate(connection, job, at)
+            for job, time in vacated:
+                jobs.vacate(connection, job, time)
 
     def transitions(self) -> tuple[Transition, ...]:
         with self._database.transaction() as connection:
@@ -232,8 +232,8 @@ class PostgresStore:
             self._open_jobs.mark_vacated(job for job, _ in vacated)
         with self._writing() as connection:
             plans.save_outcomes(connection, outcomes)
-            for job, at in vacated:
-                jobs.vacate(connection, job, at)
+            for job, time in vacated:
+                jobs.vacate(connection, job, time)
 
     def save_ended_by_signal(self, ended: Collection[JobId]) -> None:
         if ended:
@@ -284,10 +284,10 @@ class PostgresStore:
         return job_document(self, job)
 
     def add_event(
-        self, kind: str, text: str, *, job: JobId | None = None, at: float | None = None
+        self, kind: str, text: str, *, job: JobId | None = None, time: float | None = None
     ) -> None:
         with self._writing() as connection:
-            journal.add_event(connection, kind, text, job, at)
+            journal.add_event(connection, kind, text, job, time)
 
     def events(self, job: JobId | None = None, limit: int = 100) -> tuple[Event, ...]:
         with self._database.transaction() as connection:
@@ -306,13 +306,13 @@ class PostgresStore:
         with self._database.transaction() as connection:
             journal.claim_cluster(connection, name)
 
-    def set_paused(self, *, paused: bool, by: str, at: float) -> None:
+    def set_paused(self, *, paused: bool, operator: str, time: float) -> None:
         with self._database.transaction() as connection:
-            journal.set_paused(connection, paused, by, at)
+            journal.set_paused(connection, paused, operator, time)
 
-    def add_release_request(self, jobs: Sequence[JobId], uid: int, at: float) -> None:
+    def add_release_request(self, jobs: Sequence[JobId], uid: int, time: float) -> None:
         with self._database.transaction() as connection:
-            journal.add_release_request(connection, jobs, uid, at)
+            journal.add_release_request(connection, jobs, uid, time)
 
     def release_requests(self) -> tuple[ReleaseRequest, ...]:
         with self._database.transaction() as connection:

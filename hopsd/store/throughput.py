@@ -83,8 +83,8 @@ class NewestRecords:
         if term is None or term is not self._term or now != self._stamp:
             return None
         if self._all is None:
-            kept = [record for records in self._shapes.values() for record in records]
-            self._all = tuple(sorted(kept, key=lambda r: (r.at, _shape(r), r.per_gpu)))
+            stored_records = [record for records in self._shapes.values() for record in records]
+            self._all = tuple(sorted(stored_records, key=lambda r: (r.at, _shape(r), r.per_gpu)))
         return self._all
 
     def keep(self, term: object | None, now: Stamp, records: Sequence[ThroughputRecord]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hopsd.core.submission.comment import parse
-from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.contract import read_script_options
 from hopsd.errors import CommentError
 from hopsd.model import bounds
 from hopsd.model.bounds import Bound
@@ -128,7 +128,7 @@ def test_lists_of_nodes_are_bounded_alike(lua: str, nodes: str, told: str) -> No
     became, said, word = done.stdout.rstrip("\n").split(" ")
     assert became == ("refused" if told else "held")
     assert told in bytes.fromhex(said).decode()
-    read = read_asked(bytes.fromhex(word).decode() or f"hops:asks|nodes:{nodes}").nodes
+    read = read_script_options(bytes.fromhex(word).decode() or f"hops:asks|nodes:{nodes}").nodes
     assert bool(read) is not bool(told) or "at most" in told
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.contract import read_script_options
 from hopsd.model.asked import Asked
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def submitted(
     )
     became, told, word = done.stdout.rstrip("\n").split(" ")
     assert became == "held"
-    return read_asked(bytes.fromhex(word).decode()), bytes.fromhex(told).decode()
+    return read_script_options(bytes.fromhex(word).decode()), bytes.fromhex(told).decode()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import hopsd.round.decide
 import hopsd.round.set_aside
 from hopsd.core.snapshot.build import SnapshotBuild, build_snapshot
-from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.contract import read_script_options
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
@@ -92,7 +92,7 @@ number_or_none = st.one_of(st.none(), st.sampled_from([0, 1, -1, 2**63, 10**40])
 def options(draw: st.DrawFn) -> dict[str, Any]:
     """What sbatch's options may do to a reading."""
     found: dict[str, Any] = {
-        "asked": read_asked("|".join(["hops:asks", *draw(st.lists(asks, max_size=3))])),
+        "asked": read_script_options("|".join(["hops:asks", *draw(st.lists(asks, max_size=3))])),
         "requeue": draw(st.booleans()),
         "exit_code": draw(st.sampled_from([0, 138, -1, 10**20])),
         "exit_signal": draw(st.sampled_from([0, 10, -1, 10**20])),

@@ -17,7 +17,7 @@ from hopsd.core.queue.backoff import Backoff, after_outcomes, avoided_nodes, bac
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.core.snapshot.pinning import Unsaved
 from hopsd.core.snapshot.settings import SnapshotSettings
-from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.contract import read_script_options
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, RackName
@@ -627,7 +627,7 @@ def test_a_job_that_would_lose_all_its_work_stays(
     saved: bool | None, traps: str, rule: Unsaved, stays: bool
 ) -> None:
     port, memory = cluster(comment(1)), store()
-    asked = read_asked(f"hops:asks|shape:any|traps:{traps}" if traps else "")
+    asked = read_script_options(f"hops:asks|shape:any|traps:{traps}" if traps else "")
     port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], asked=asked)
     rules = replace(SETTINGS, snapshot=replace(SETTINGS.snapshot, unsaved=rule))
     run_round(port, memory, hops, rules, None)
@@ -640,7 +640,7 @@ def test_a_job_that_would_lose_all_its_work_stays(
 def test_a_job_that_submits_another_when_it_is_stopped_stays() -> None:
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
-    asked = read_asked("hops:asks|shape:any|traps:TERM|repeats:submits,resubmits")
+    asked = read_script_options("hops:asks|shape:any|traps:TERM|repeats:submits,resubmits")
     port.jobs[job] = replace(port.jobs[job], asked=asked)
     run_round(port, memory, hops, SETTINGS, None)
     built = run_round(port, memory, hops, SETTINGS, None).built
@@ -652,7 +652,9 @@ def test_a_job_that_submits_another_when_it_is_stopped_stays() -> None:
 def test_who_was_not_seen_to_save_is_told_what_a_move_does(saved: bool | None, told: bool) -> None:
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
-    port.jobs[job] = replace(port.jobs[job], asked=read_asked("hops:asks|shape:any|traps:USR1"))
+    port.jobs[job] = replace(
+        port.jobs[job], asked=read_script_options("hops:asks|shape:any|traps:USR1")
+    )
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
     notes = run_round(port, memory, hops, SETTINGS, None).built.notes
@@ -666,7 +668,7 @@ def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
     traps: str, stays: bool
 ) -> None:
     port, memory = cluster(comment(1), comment(1)), store()
-    asked = read_asked(f"hops:asks|shape:any|traps:{traps}")
+    asked = read_script_options(f"hops:asks|shape:any|traps:{traps}")
     port.jobs = {job: replace(read, asked=asked) for job, read in port.jobs.items()}
     run_round(port, memory, hops, SETTINGS, None)
     first, second = port.jobs
@@ -705,7 +707,7 @@ def test_a_reserved_node_does_not_part_the_others() -> None:
     nodes = [replace(NODES[0], name=NodeName(f"n{number}")) for number in range(3)]
     nodes[1] = replace(nodes[1], reservation="day", reserved_from=0.0)
     port = replace(cluster(comment(8)), nodes=tuple(nodes))
-    asked = read_asked("hops:asks|shape:even|per_node:4")
+    asked = read_script_options("hops:asks|shape:even|per_node:4")
     port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], asked=asked)
     run_round(port, MemoryStore(), hops, SETTINGS, None)
     assert port.placements()[JobId("1")] == Allocation.of({"n0": 4, "n2": 4})

@@ -96,7 +96,7 @@ def test_a_script_that_ends_by_our_signal_is_told(site: Site) -> None:
 def test_a_pause_leaves_nothing_half_done(site: Site) -> None:
     site.controller.tick()
     site.begin_to_stop()
-    site.store.set_paused(paused=True, by="root", at=site.slurm.now)
+    site.store.set_paused(paused=True, operator="root", time=site.slurm.now)
     for _ in range(4):
         site.slurm.sleep(30.0)
         site.controller.tick()

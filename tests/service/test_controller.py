@@ -167,17 +167,17 @@ def test_a_clock_that_is_set_back_lets_nobody_rest_longer(rig: Rig) -> None:
 def test_who_wants_no_cpu_gets_none_of_plain_slurm_either(
     rig: Rig, wants: str, avoid: tuple[str, ...]
 ) -> None:
-    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.store.set_paused(paused=True, operator="root", time=0.0)
     rig.port.nodes += (NodeReading(NodeName("n1"), GpuType("cpu"), 2, 16),)
     rig.port.job = replace(JOB, comment=JOB.comment + wants)
-    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.store.add_release_request((), uid=0, time=0.0)
     rig.controller.tick()
     assert [s.avoid for s in rig.port.steps] == [avoid]
 
 
 def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> None:
-    rig.store.set_paused(paused=True, by="root", at=0.0)
-    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.store.set_paused(paused=True, operator="root", time=0.0)
+    rig.store.add_release_request((), uid=0, time=0.0)
     rig.port.fails = [SlurmUnavailableError("no answer")]
     rig.controller.tick()
     assert rig.port.steps == []
@@ -192,7 +192,7 @@ def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> N
 
 def test_a_job_whose_release_slurm_forgot_is_planned_again(rig: Rig) -> None:
     """slurmctld went back to an older state: nobody started the job any more."""
-    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.store.add_release_request((), uid=0, time=0.0)
     rig.port.job = replace(JOB, begin=5000.0)
     assert "gave 1 of 1 jobs back" in rig.controller.tick()
     rig.port.job = JOB
@@ -201,17 +201,17 @@ def test_a_job_whose_release_slurm_forgot_is_planned_again(rig: Rig) -> None:
 
 
 def test_a_job_given_back_may_need_several_nodes(rig: Rig) -> None:
-    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.store.set_paused(paused=True, operator="root", time=0.0)
     rig.port.nodes += (NodeReading(NodeName("n1"), GpuType("a100"), 4, 16),)
     rig.port.job = replace(JOB, comment="hops:reqs=6")
-    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.store.add_release_request((), uid=0, time=0.0)
     rig.controller.tick()
     assert [(s.gpus, s.least_nodes) for s in rig.port.steps] == [(6, 2)]
 
 
 def test_a_release_asked_for_outlives_the_hopsd_that_was_asked(rig: Rig, tmp_path: Path) -> None:
-    rig.store.set_paused(paused=True, by="root", at=0.0)
-    rig.store.add_release_request((JobId("1"),), uid=0, at=0.0)
+    rig.store.set_paused(paused=True, operator="root", time=0.0)
+    rig.store.add_release_request((JobId("1"),), uid=0, time=0.0)
     other = Rig(tmp_path)
     other.controller._store = cast(PostgresStore, rig.store)
     assert "gave 1 of 1 jobs back" in other.controller.tick()
@@ -225,12 +225,12 @@ def test_a_pause_leaves_a_half_applied_plan_as_it_is_until_the_resume(rig: Rig) 
     applies, rig.port.apply = rig.port.apply, breaks  # type: ignore[method-assign]
     rig.controller.tick()
     rig.port.apply = applies  # type: ignore[method-assign]
-    rig.store.set_paused(paused=True, by="root", at=0.0)
+    rig.store.set_paused(paused=True, operator="root", time=0.0)
     assert "paused" in rig.controller.tick()
     assert rig.port.steps == []
     (row,) = rig.controller.document["waiting"]
     assert row["reason"] == "hops is paused"
-    rig.store.set_paused(paused=False, by="root", at=0.0)
+    rig.store.set_paused(paused=False, operator="root", time=0.0)
     assert "took up an unfinished plan" in rig.controller.tick()
     assert rig.port.job.state is SlurmState.RUNNING
     assert rig.store.unfinished_plan() is None
@@ -239,7 +239,7 @@ def test_a_pause_leaves_a_half_applied_plan_as_it_is_until_the_resume(rig: Rig) 
 def test_without_the_lead_nothing_is_done_or_shown_as_known(rig: Rig) -> None:
     rig.controller.tick()
     rig.lead.mine = False
-    rig.store.add_release_request((), uid=0, at=0.0)
+    rig.store.add_release_request((), uid=0, time=0.0)
     assert "standing by" in rig.controller.tick()
     assert rig.controller.document["mode"] == "standby"
     assert rig.controller.document["running"] == []

@@ -28,19 +28,19 @@ def reading(now: float, *nodes: NodeReading, **held: int) -> Reading:
 def test_until_the_next_look_all_stays_as_it_is() -> None:
     meter = Meter()
     nodes = (NodeReading(N0, A, 8, 8, foreign_gpus=1), NodeReading(N1, A, 4, 4, usable=False))
-    assert meter.look(reading(100.0, *nodes, n0=2, n1=1), wanted=True, longest=60.0) == ()
-    assert meter.look(reading(110.0, *nodes), wanted=False, longest=60.0) == (
+    assert meter.look(reading(100.0, *nodes, n0=2, n1=1), demand=True, longest=60.0) == ()
+    assert meter.look(reading(110.0, *nodes), demand=False, longest=60.0) == (
         GpuUse(0.0, A, hops=30.0, plain=10.0, fragmented=50.0, down=30.0),
     )
-    assert meter.look(reading(120.0, *nodes), wanted=True, longest=60.0) == (
+    assert meter.look(reading(120.0, *nodes), demand=True, longest=60.0) == (
         GpuUse(0.0, A, plain=10.0, idle=70.0, down=40.0),
     )
 
 
 def test_a_time_over_the_full_hour_is_divided() -> None:
     meter, node = Meter(), NodeReading(N0, A, 1, 1)
-    meter.look(reading(3590.0, node), wanted=False, longest=60.0)
-    assert meter.look(reading(3605.0, node), wanted=False, longest=60.0) == (
+    meter.look(reading(3590.0, node), demand=False, longest=60.0)
+    assert meter.look(reading(3605.0, node), demand=False, longest=60.0) == (
         GpuUse(0.0, A, idle=10.0),
         GpuUse(3600.0, A, idle=5.0),
     )
@@ -49,20 +49,20 @@ def test_a_time_over_the_full_hour_is_divided() -> None:
 def test_a_cpu_idles_beside_a_job_that_needs_gpus() -> None:
     meter = Meter()
     nodes = (NodeReading(N0, A, 1, 1), NodeReading(N1, CPU, 1, 1))
-    meter.look(reading(0.0, *nodes), wanted=True, longest=60.0)
-    assert meter.look(reading(10.0, *nodes), wanted=True, wanted_cpus=True, longest=60.0) == (
+    meter.look(reading(0.0, *nodes), demand=True, longest=60.0)
+    assert meter.look(reading(10.0, *nodes), demand=True, cpu_demand=True, longest=60.0) == (
         GpuUse(0.0, A, fragmented=10.0),
         GpuUse(0.0, CPU, idle=10.0),
     )
-    assert meter.look(reading(20.0, *nodes), wanted=False, longest=60.0)[1].fragmented == 10.0
+    assert meter.look(reading(20.0, *nodes), demand=False, longest=60.0)[1].fragmented == 10.0
 
 
 @pytest.mark.parametrize("now", [50.0, 100.0, 1000.0])
 def test_what_nobody_looked_at_is_not_known(now: float) -> None:
     """A clock set back, no time, or too much of it."""
     meter, node = Meter(), NodeReading(N0, A, 1, 1)
-    meter.look(reading(100.0, node), wanted=False, longest=60.0)
-    assert meter.look(reading(now, node), wanted=False, longest=60.0) == ()
+    meter.look(reading(100.0, node), demand=False, longest=60.0)
+    assert meter.look(reading(now, node), demand=False, longest=60.0) == ()
 
 
 @given(
@@ -78,8 +78,8 @@ def test_no_gpu_is_counted_twice_or_never(
 ) -> None:
     meter = Meter()
     node = NodeReading(N0, A, gpus, 8, foreign_gpus=foreign, usable=usable)
-    meter.look(reading(1000.0, node, n0=own), wanted=wanted, longest=1e6)
-    found = meter.look(reading(1000.0 + seconds, node), wanted=wanted, longest=1e6)
+    meter.look(reading(1000.0, node, n0=own), demand=wanted, longest=1e6)
+    found = meter.look(reading(1000.0 + seconds, node), demand=wanted, longest=1e6)
     total = sum(u.hops + u.plain + u.fragmented + u.idle + u.down for u in found)
     assert total == pytest.approx(gpus * seconds)
     assert all(min(u.hops, u.plain, u.fragmented, u.idle, u.down) >= 0.0 for u in found)

@@ -105,7 +105,7 @@ def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
     asked: Asked, by_type: bool, told: str
 ) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
-    note = TypesNotes(nodes).of(replace(JOB, asked=asked))
+    note = TypesNotes(nodes).for_job(replace(JOB, asked=asked))
     assert note.startswith(told)
     assert bool(note) == bool(told)
 

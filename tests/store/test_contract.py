@@ -119,9 +119,9 @@ def test_the_history_of_a_job_has_nothing_of_an_earlier_one_of_its_number(store:
     """Which may have been another user's."""
     store.save_jobs([running("1", N0, 120.0)])
     store.save_jobs([ended("1", 200.0)])
-    store.add_event("moved", "of the earlier one", job=ONE, at=150.0)
+    store.add_event("moved", "of the earlier one", job=ONE, time=150.0)
     store.save_jobs([running("1", N1, 5120.0, submit=5000.0)])
-    store.add_event("moved", "of this one", job=ONE, at=5130.0)
+    store.add_event("moved", "of this one", job=ONE, time=5130.0)
     history = store.job_history(ONE)
     assert [row["nodes"] for row in history["placements"]] == [N1]
     assert [row["text"] for row in history["events"]] == ["of this one"]
@@ -441,28 +441,28 @@ def test_profile_runs_are_told_while_open_or_new(store: History) -> None:
 
 def test_the_last_program_of_a_script_is_told(store: History) -> None:
     one, two, three = (WorkloadName(f"alice/train/{name}") for name in ("1", "2", "3"))
-    store.save_program(one, "0123456789ab", at=1.0)
-    store.save_program(two, "0123456789ab", at=1.0)
-    store.save_program(one, "ba9876543210", at=2.0)
+    store.save_program(one, "0123456789ab", time=1.0)
+    store.save_program(two, "0123456789ab", time=1.0)
+    store.save_program(one, "ba9876543210", time=2.0)
     assert store.programs([one, three]) == {one: "ba9876543210"}
     assert store.programs([]) == {}
 
 
 def test_pause_lasts(store: History) -> None:
     assert not store.control().paused
-    store.set_paused(paused=True, by="root", at=5.0)
+    store.set_paused(paused=True, operator="root", time=5.0)
     assert (store.control().paused, store.control().by, store.control().since) == (
         True,
         "root",
         5.0,
     )
-    store.set_paused(paused=False, by="alice", at=6.0)
+    store.set_paused(paused=False, operator="alice", time=6.0)
     assert (store.control().paused, store.control().by) == (False, "alice")
 
 
 def test_release_requests_stay_until_they_are_fulfilled(store: History) -> None:
-    store.add_release_request([JobId("7"), JobId("8")], uid=1000, at=5.0)
-    store.add_release_request([], uid=0, at=6.0)
+    store.add_release_request([JobId("7"), JobId("8")], uid=1000, time=5.0)
+    store.add_release_request([], uid=0, time=6.0)
     first, second = store.release_requests()
     assert (first.jobs, first.uid, first.at) == ((JobId("7"), JobId("8")), 1000, 5.0)
     assert second.jobs == ()
@@ -471,8 +471,8 @@ def test_release_requests_stay_until_they_are_fulfilled(store: History) -> None:
 
 
 def test_events_are_told_newest_first(store: History) -> None:
-    store.add_event("drift", "job 1 runs on n1", job=ONE, at=1.0)
-    store.add_event("recovered", "took up a plan", at=2.0)
+    store.add_event("drift", "job 1 runs on n1", job=ONE, time=1.0)
+    store.add_event("recovered", "took up a plan", time=2.0)
     store.add_event("drift", "job 1 runs on n0", job=ONE)
     assert [event.kind for event in store.events()] == ["drift", "recovered", "drift"]
     assert [event.text for event in store.events(ONE)] == ["job 1 runs on n0", "job 1 runs on n1"]
@@ -482,7 +482,7 @@ def test_events_are_told_newest_first(store: History) -> None:
 def test_a_jobs_history_is_what_json_can_hold(store: History) -> None:
     store.save_jobs([running("1", N0, 120.0)])
     store.begin_plan(plan_record(waiting(j1=ReasonCode.HELD)))
-    store.add_event("drift", "seen", job=ONE, at=2.0)
+    store.add_event("drift", "seen", job=ONE, time=2.0)
     told = store.job_history(ONE)
     assert told["record"]["state"] == "RUNNING"
     assert told["placements"] == [{"start": 120.0, "end": None, "nodes": N0, "profiling": False}]
@@ -511,10 +511,10 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
     store.save_theory([fit("resnet50", at=1.0), fit("bert", at=9 * day)])
     store.save_shortages([shortage(at=1.0), shortage(workload="bert", at=9 * day)])
     store.save_profile_runs([profile(ONE, 1.0, closed=True), profile(TWO, 2.0)])
-    store.save_program(WorkloadName("old"), "0123456789ab", at=1.0)
-    store.save_program(WorkloadName("new"), "0123456789ab", at=9 * day)
-    store.add_event("drift", "old", at=1.0)
-    store.add_event("drift", "new", at=9 * day)
+    store.save_program(WorkloadName("old"), "0123456789ab", time=1.0)
+    store.save_program(WorkloadName("new"), "0123456789ab", time=9 * day)
+    store.add_event("drift", "old", time=1.0)
+    store.add_event("drift", "new", time=9 * day)
 
     assert dict(store.prune(now=10 * day, retention_days=2.0)) == {
         "jobs": 1,

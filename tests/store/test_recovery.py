@@ -343,7 +343,7 @@ def test_a_process_that_stops_in_a_transaction_holds_its_locks_no_longer_than_th
 
 def test_a_release_request_is_written_by_a_hopsd_that_does_not_lead(dsn: str) -> None:
     with PostgresStore(dsn, leader=Leader(dsn)) as store:
-        store.add_release_request([JobId("7")], uid=1000, at=5.0)
+        store.add_release_request([JobId("7")], uid=1000, time=5.0)
         assert [(w.jobs, w.uid) for w in store.release_requests()] == [((JobId("7"),), 1000)]
 
 

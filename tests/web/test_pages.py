@@ -250,7 +250,7 @@ def test_who_may_not_see_jobs_or_nodes_learns_nothing_of_them(site: WebSite) -> 
 def test_no_text_of_a_user_gets_through(tmp_path: Path) -> None:
     made = WebSite(tmp_path, rig(tmp_path, name=EVIL, user=UserName(EVIL)))
     made.rig.tick()
-    made.rig.store.add_event("drift", EVIL, job=JobId("1"), at=made.rig.port.now)
+    made.rig.store.add_event("drift", EVIL, job=JobId("1"), time=made.rig.port.now)
     for path in (*PATHS, f"/jobs?user={EVIL.replace(' ', '%20')}", "/jobs/%3Cscript%3E"):
         page = made.get(path)
         assert "<script>alert" not in page.text

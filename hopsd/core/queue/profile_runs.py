@@ -79,7 +79,7 @@ def adopted(
     ]
 
 
-def followed(
+def follow_run(
     run: ProfileRun,
     job: JobReading | None,
     measured_pairs: set[Pair],

@@ -18,7 +18,7 @@ from hopsd.core.queue.profile_runs import (
     Pair,
     ProfilingSettings,
     adopted,
-    followed,
+    follow_run,
     run_summary,
     short_of_memory,
 )
@@ -57,7 +57,7 @@ class ClusterView:
 
     def candidates(self, snapshot: Snapshot, settings: ProfilingSettings) -> list[Candidate]:
         """The waiting jobs of the snapshot that may be profiled."""
-        able = (
+        eligible_jobs = (
             job
             for job in snapshot.jobs
             if _waits(job, self.jobs[job.id])
@@ -66,7 +66,7 @@ class ClusterView:
         )
         return [
             Candidate(job, record.user, record.workload, self.jobs[job.id].restarts)
-            for job in able
+            for job in eligible_jobs
             for record in [self.records[job.id]]
         ]
 
@@ -75,18 +75,18 @@ class ClusterView:
         return settings.new_workloads or self.comments[job.id].profile
 
     def unmeasurable(
-        self, snapshot: Snapshot, known: Collection[Pair], settings: ProfilingSettings
+        self, snapshot: Snapshot, measured_pairs: Collection[Pair], settings: ProfilingSettings
     ) -> dict[JobId, str]:
         """Why waiting jobs whose workload was not measured on any GPU type get no profile run."""
-        measured = {workload for workload, _ in known}
+        measured = {workload for workload, _ in measured_pairs}
         notes = {}
         for job in snapshot.jobs:
             reading = self.jobs[job.id]
             if not (_waits(job, reading) and self._is_wanted(job, settings)):
                 continue
-            why = _why_not_profiled(reading, self.comments[job.id])
-            if why and self.records[job.id].workload not in measured:
-                notes[job.id] = f"hops makes no short run to measure its speed: {why}"
+            obstacle = _why_not_profiled(reading, self.comments[job.id])
+            if obstacle and self.records[job.id].workload not in measured:
+                notes[job.id] = f"hops makes no short run to measure its speed: {obstacle}"
         return notes
 
 
@@ -122,7 +122,7 @@ _REPEATS = {
 
 @dataclass(frozen=True, slots=True)
 class Profiling:
-    """A plan's profile runs. ``changed``: runs to save; ``steps``: of jobs that begin, leave or
+    """A plan's profile runs. ``updates``: runs to save; ``steps``: of jobs that begin, leave or
     return to the queue.
 
     ``snapshot`` is what is left for the policy: without these jobs in the queue, and without their
@@ -130,7 +130,7 @@ class Profiling:
     """
 
     snapshot: Snapshot
-    changed: tuple[ProfileRun, ...] = ()
+    updates: tuple[ProfileRun, ...] = ()
     steps: tuple[Step, ...] = ()
     staying: frozenset[JobId] = frozenset()
     failures: Mapping[JobId, ProfileRun] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Profiling:
     def moving(self) -> frozenset[JobId]:
         return frozenset(step.job for step in self.steps)
 
-    def beside(self, plan: Plan) -> Profiling:
+    def compatible_with(self, plan: Plan) -> Profiling:
         """Without the runs that do not fit beside ``plan``.
 
         A policy that never preempts does not free the GPUs that a run counted on.
@@ -160,9 +160,9 @@ class Profiling:
             return self
         return replace(
             self,
-            changed=tuple(
+            updates=tuple(
                 run
-                for run in self.changed
+                for run in self.updates
                 if run.job not in unfit or run.begin != self.snapshot.now
             ),
             steps=tuple(step for step in self.steps if step.job not in unfit),
@@ -194,9 +194,9 @@ def known_pairs(knowledge: Knowledge, types: Iterable[GpuType], min_records: int
 
 def profiling(
     snapshot: Snapshot,
-    seen: ClusterView,
+    view: ClusterView,
     runs: Sequence[ProfileRun],
-    known: set[Pair],
+    measured_pairs: set[Pair],
     settings: ProfilingSettings,
     queue: Sequence[Job] = (),
     shortages: Collection[Shortage] = (),
@@ -207,45 +207,49 @@ def profiling(
     order; runs leave the job at its head the GPUs that it needs. The order of jobs and of runs
     changes nothing.
     """
-    reading = seen.reading
-    now = _followed(runs, seen, known, settings, shortages)
+    reading = view.reading
+    now = _follow_runs(runs, view, measured_pairs, settings, shortages)
     busy = {run.job: run for run in now.values() if not run.closed}
     recent = [r for r in now.values() if reading.now - (r.end or r.begin) < settings.retry_seconds]
     failures = {run.job: run for run in _in_order(recent) if run.failure and run.closed}
-    left = _without(snapshot, busy.keys())
-    begun: list[ProfileRun] = []
+    remaining = _hide_profiled(snapshot, busy.keys())
+    new_runs: list[ProfileRun] = []
     if settings.enabled:
-        failed = {(run.workload, run.gpu_type) for run in recent if run.failure and run.ran}
+        failed_pairs = {(run.workload, run.gpu_type) for run in recent if run.failure and run.ran}
         running = {(run.workload, run.gpu_type) for run in busy.values()}
         candidates = [
             candidate
-            for candidate in seen.candidates(left, settings)
+            for candidate in view.candidates(remaining, settings)
             if candidate.id not in failures
         ]
-        quota = _quota(snapshot, seen, busy.values(), settings)
-        begun = runs_to_begin(left, candidates, known | failed | running, quota, queue)
+        quota = _quota(snapshot, view, busy.values(), settings)
+        new_runs = runs_to_begin(
+            remaining, candidates, measured_pairs | failed_pairs | running, quota, queue
+        )
     steps = [
-        *_leaving(busy.values(), seen.jobs, reading.now),
-        *_put_back(reading.jobs, seen.records),
-        *(_start(run, settings) for run in begun),
+        *_leaving(busy.values(), view.jobs, reading.now),
+        *_put_back(reading.jobs, view.records),
+        *(_start(run, settings) for run in new_runs),
     ]
     on_nodes = {job.id for job in reading.jobs if job.state in OCCUPYING}
     old = {(run.job, run.begin): run for run in runs}
-    changed = [run for key, run in now.items() if run != old.get(key)]
+    updates = [run for key, run in now.items() if run != old.get(key)]
     return Profiling(
-        snapshot=_given(left, begun),
-        changed=tuple(_in_order([*changed, *begun])),
+        snapshot=_with_new_runs(remaining, new_runs),
+        updates=tuple(_in_order([*updates, *new_runs])),
         steps=tuple(sorted(steps, key=lambda step: job_order(step.job))),
         staying=frozenset(busy.keys() & on_nodes - {step.job for step in steps}),
         failures=failures,
-        unmeasurable=seen.unmeasurable(snapshot, known, settings) if settings.enabled else {},
+        unmeasurable=view.unmeasurable(snapshot, measured_pairs, settings)
+        if settings.enabled
+        else {},
     )
 
 
-def _followed(
+def _follow_runs(
     runs: Sequence[ProfileRun],
-    seen: ClusterView,
-    known: set[Pair],
+    view: ClusterView,
+    measured_pairs: set[Pair],
     settings: ProfilingSettings,
     shortages: Collection[Shortage],
 ) -> dict[tuple[JobId, float], ProfileRun]:
@@ -254,28 +258,32 @@ def _followed(
         (run.job, run.begin): run
         if run.closed
         else short_of_memory(
-            followed(
-                _renamed(run, seen.records), seen.jobs.get(run.job), known, seen.reading, settings
+            follow_run(
+                _with_current_workload(run, view.records),
+                view.jobs.get(run.job),
+                measured_pairs,
+                view.reading,
+                settings,
             ),
-            seen.user_of(run.job),
+            view.user_of(run.job),
             shortages,
         )
-        for run in [*runs, *adopted(runs, seen.reading, seen.records)]
+        for run in [*runs, *adopted(runs, view.reading, view.records)]
     }
 
 
 def _quota(
-    snapshot: Snapshot, seen: ClusterView, busy: Iterable[ProfileRun], settings: ProfilingSettings
+    snapshot: Snapshot, view: ClusterView, busy: Iterable[ProfileRun], settings: ProfilingSettings
 ) -> RunQuota:
     """What new runs may take beside those that are ``busy``."""
-    types = {node.name: node.gpu_type for node in seen.reading.nodes}
+    types = {node.name: node.gpu_type for node in view.reading.nodes}
     quota = RunQuota(settings, snapshot.nodes, types)
     for run in busy:
-        quota.count(run.gpu_type, seen.user_of(run.job))
+        quota.count(run.gpu_type, view.user_of(run.job))
     return quota
 
 
-def _renamed(run: ProfileRun, records: Mapping[JobId, JobRecord]) -> ProfileRun:
+def _with_current_workload(run: ProfileRun, records: Mapping[JobId, JobRecord]) -> ProfileRun:
     """The run with its workload's current name, which the job's first report may have changed."""
     record = records.get(run.job)
     return replace(run, workload=record.workload) if record else run
@@ -292,8 +300,8 @@ def _leaving(
     steps = []
     for run in busy:
         job = jobs.get(run.job)
-        due = run.failure or (run.end is not None and now - run.end >= LEAVE_SECONDS)
-        if due and job is not None and job.state is SlurmState.RUNNING:
+        must_leave = run.failure or (run.end is not None and now - run.end >= LEAVE_SECONDS)
+        if must_leave and job is not None and job.state is SlurmState.RUNNING:
             steps.append(Step(run.job, StepKind.PREEMPT, current=job.allocation, profiling=True))
     return steps
 
@@ -314,19 +322,19 @@ def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:
     )
 
 
-def _beside(node: Node, held: Sequence[Rules]) -> Node:
+def _node_during_runs(node: Node, runs: Sequence[Rules]) -> Node:
     """The node as it is while profile runs of jobs with these rules hold a GPU each."""
     if node.cores is not None:
         idle = node.cores if node.idle_cores is None else node.idle_cores
-        node = replace(node, idle_cores=idle - sum(rules.cores(1) for rules in held))
+        node = replace(node, idle_cores=idle - sum(rules.cores(1) for rules in runs))
     if node.memory_mb is not None:
         free = node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb
-        free -= float(sum(rules.memory_mb(1) for rules in held))
+        free -= float(sum(rules.memory_mb(1) for rules in runs))
         node = replace(node, idle_memory_mb=free)
-    return replace(node, idle=node.idle - len(held))
+    return replace(node, idle=node.idle - len(runs))
 
 
-def _without(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
+def _hide_profiled(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
     """The snapshot with jobs in a profile run out of the queue; they keep what they hold."""
     if not busy:
         return snapshot
@@ -336,23 +344,23 @@ def _without(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
     return replace(snapshot, jobs=jobs)
 
 
-def _given(snapshot: Snapshot, begun: Sequence[ProfileRun]) -> Snapshot:
-    """The snapshot as if ``begun`` were running. A node's ``idle`` is negative if competing jobs
+def _with_new_runs(snapshot: Snapshot, new_runs: Sequence[ProfileRun]) -> Snapshot:
+    """The snapshot as if ``new_runs`` were running. A node's ``idle`` is negative if competing jobs
     have to make room.
     """
-    if not begun:
+    if not new_runs:
         return snapshot
-    where = {run.job: Allocation.of({run.node: 1}) for run in begun}
+    allocations = {run.job: Allocation.of({run.node: 1}) for run in new_runs}
     rules = {job.id: job.rules for job in snapshot.jobs}
-    held: dict[NodeName, list[Rules]] = defaultdict(list)
-    for run in begun:
-        held[run.node].append(rules[run.job])
+    rules_by_node: dict[NodeName, list[Rules]] = defaultdict(list)
+    for run in new_runs:
+        rules_by_node[run.node].append(rules[run.job])
     return replace(
         snapshot,
-        nodes=tuple(_beside(node, held[node.name]) for node in snapshot.nodes),
+        nodes=tuple(_node_during_runs(node, rules_by_node[node.name]) for node in snapshot.nodes),
         jobs=tuple(
-            replace(job, state=JobState.PROFILING, running=where[job.id])
-            if job.id in where
+            replace(job, state=JobState.PROFILING, running=allocations[job.id])
+            if job.id in allocations
             else job
             for job in snapshot.jobs
         ),

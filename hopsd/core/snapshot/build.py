@@ -1,4 +1,4 @@
-"""Builds a policy's input, the snapshot, from a reading of the cluster."""
+"""Build a policy's input, the snapshot, from a reading of the cluster."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from hopsd.model.rules import interned
 class SnapshotBuild:
     """A snapshot with related facts that policies do not need.
 
-    ``pinned``: running jobs that the round must leave where they are. ``notes``: what a job's user
-    should know about how it is planned. ``refused``: waiting jobs that Slurm would never start;
-    they are not in the snapshot. ``expected``: run times that users did not tell.
-    ``partitions``: of jobs that are counted in a part of those that they ask for.
+    ``pinned``: running jobs that the round must not move. ``notes``: remarks for a job's user on
+    how it is planned. ``refused``: waiting jobs that Slurm would never start; they are not in the
+    snapshot. ``expected``: run times that users did not declare. ``partitions``: of jobs that
+    count in only some of the partitions they request.
     """
 
     snapshot: Snapshot
@@ -48,12 +48,12 @@ class SnapshotBuild:
     expected: Mapping[JobId, Expectation] = field(default_factory=dict)
     partitions: Mapping[JobId, str] = field(default_factory=dict)
 
-    def with_notes(self, more: Mapping[JobId, str]) -> SnapshotBuild:
-        """The same with further notes."""
-        if not more:
+    def with_notes(self, notes: Mapping[JobId, str]) -> SnapshotBuild:
+        """A copy with further notes."""
+        if not notes:
             return self
-        joined = {job: "; ".join(filter(None, [self.notes.get(job), more[job]])) for job in more}
-        return replace(self, notes={**self.notes, **joined})
+        updated = {job: "; ".join(filter(None, [self.notes.get(job), notes[job]])) for job in notes}
+        return replace(self, notes={**self.notes, **updated})
 
 
 def build_snapshot(
@@ -68,7 +68,7 @@ def build_snapshot(
     nodes = _nodes(reading, settings.racks)
     context = _context(reading, nodes, knowledge, info, settings)
     pinning = Pinning(
-        context.up,
+        context.schedulable,
         context.access,
         settings.pinned,
         settings.unsaved,
@@ -79,50 +79,54 @@ def build_snapshot(
     notes: dict[JobId, str] = {}
     refused: dict[JobId, Reason] = {}
     expected: dict[JobId, Expectation] = {}
-    reads: list[JobReading] = []
+    job_readings: list[JobReading] = []
     # At a round's start jobs may leave a partition, and Slurm would start others there.
     leaving = [job for job, comment in comments.items() if info.first and comment.preempt]
     choice = _Choice(context, PartitionSelector(reading, frozenset(leaving)))
     largest = max((node.gpus for node in reading.nodes), default=0)
-    for asked in reading.jobs:
-        comment = comments.get(asked.id)
-        partitions = open_partitions(asked, reading) if comment else asked.partition
-        read = asked
-        if not isinstance(partitions, Reason) and partitions != asked.partition:
-            read = replace(asked, partition=partitions)
-        reads.append(read)
-        stay = pinning.of(read, comment, records.get(read.id))
+    for original in reading.jobs:
+        comment = comments.get(original.id)
+        partitions = open_partitions(original, reading) if comment else original.partition
+        job_reading = original
+        if not isinstance(partitions, Reason) and partitions != original.partition:
+            job_reading = replace(original, partition=partitions)
+        job_readings.append(job_reading)
+        stay = pinning.decide(job_reading, comment, records.get(job_reading.id))
         if stay is not Stay.NO:
-            pinned.add(read.id)
-        if comment is not None and read.state in (SlurmState.PENDING, SlurmState.RUNNING):
-            read, seen = choice.job(JobFacts(read, comment, records[read.id], stay))
-            reads[-1] = read
-            if seen.job is not None:
-                found = _on_site(seen.job, read, partitions, reading, largest)
-                if isinstance(found, Job):
-                    jobs.append(found)
+            pinned.add(job_reading.id)
+        if comment is not None and job_reading.state in (SlurmState.PENDING, SlurmState.RUNNING):
+            job_reading, entry = choice.job(
+                JobFacts(job_reading, comment, records[job_reading.id], stay)
+            )
+            job_readings[-1] = job_reading
+            if entry.job is not None:
+                placeable = _on_site(entry.job, job_reading, partitions, reading, largest)
+                if isinstance(placeable, Job):
+                    jobs.append(placeable)
                 else:
-                    refused[read.id] = found
-            if seen.note:
-                notes[read.id] = seen.note
-            if seen.expected is not None:
-                expected[read.id] = seen.expected
-    counted = replace(reading, jobs=tuple(reads))
-    limits = limit_rows(counted, jobs)
-    if info.first and (over := over_limits(counted, jobs)):
-        jobs = [replace(job, preemptible=False) if job.id in over else job for job in jobs]
+                    refused[job_reading.id] = placeable
+            if entry.note:
+                notes[job_reading.id] = entry.note
+            if entry.expected is not None:
+                expected[job_reading.id] = entry.expected
+    narrowed_reading = replace(reading, jobs=tuple(job_readings))
+    limits = limit_rows(narrowed_reading, jobs)
+    if info.first and (limit_breakers := over_limits(narrowed_reading, jobs)):
+        jobs = [
+            replace(job, preemptible=False) if job.id in limit_breakers else job for job in jobs
+        ]
     pinned |= {job.id for job in jobs if job.running and not job.preemptible}
     snapshot = Snapshot(reading.now, info, nodes, tuple(jobs), limits=limits)
     narrowed = {
-        read.id: read.partition
-        for read, asked in zip(reads, reading.jobs, strict=True)
-        if set(read.partition.split(",")) != set(asked.partition.split(","))
+        job_reading.id: job_reading.partition
+        for job_reading, original in zip(job_readings, reading.jobs, strict=True)
+        if set(job_reading.partition.split(",")) != set(original.partition.split(","))
     }
     return SnapshotBuild(snapshot, frozenset(pinned), notes, refused, expected, narrowed)
 
 
 class _Choice:
-    """Which of a waiting job's partitions it is counted in, and may use."""
+    """Chooses the partitions that a waiting job counts in and may use."""
 
     def __init__(self, context: Context, room: PartitionSelector) -> None:
         reading = context.reading
@@ -134,32 +138,34 @@ class _Choice:
                 self._nodes[name].add(node.name)
         self._found: dict[object, bool] = {}
 
-    def job(self, of: JobFacts) -> tuple[JobReading, SnapshotJob]:
-        """The job, waiting ones in the chosen partitions."""
-        read, seen = of.read, snapshot_job(of, self._context)
-        if "," not in read.partition or seen.job is None or seen.job.running:
-            return read, seen
-        left, told = self._partitions(seen.job, read)
-        if left != read.partition:
-            read = replace(read, partition=left)
-            seen = snapshot_job(replace(of, read=read), self._context)
-        return read, replace(seen, note="; ".join(filter(None, [seen.note, told])))
+    def job(self, facts: JobFacts) -> tuple[JobReading, SnapshotJob]:
+        """The job; a waiting one in its chosen partitions."""
+        reading, entry = facts.reading, snapshot_job(facts, self._context)
+        if "," not in reading.partition or entry.job is None or entry.job.running:
+            return reading, entry
+        partitions, note = self._partitions(entry.job, reading)
+        if partitions != reading.partition:
+            reading = replace(reading, partition=partitions)
+            entry = snapshot_job(replace(facts, reading=reading), self._context)
+        return reading, replace(entry, note="; ".join(filter(None, [entry.note, note])))
 
-    def _partitions(self, job: Job, read: JobReading) -> tuple[str, str]:
-        """Those that could hold it when idle, of them those with room in their limits; and what to
-        tell of the others.
+    def _partitions(self, job: Job, reading: JobReading) -> tuple[str, str]:
+        """The partitions that could hold the job when idle and have room in their limits; a note on
+        the others.
         """
-        names = read.partition.split(",")
-        able = ",".join(name for name in names if self._could_hold(job, name)) or read.partition
-        return self._room.partitions(job, replace(read, partition=able))
+        names = reading.partition.split(",")
+        candidates = (
+            ",".join(name for name in names if self._could_hold(job, name)) or reading.partition
+        )
+        return self._room.partitions(job, replace(reading, partition=candidates))
 
     def _could_hold(self, job: Job, partition: str) -> bool:
         key = id(job.throughput), job.reqs, job.rules, partition
         if key not in self._found:
-            there, rules = self._open | self._nodes[partition], job.rules
-            nodes = there if rules.nodes is None else there & rules.nodes
-            one = replace(job, rules=replace(rules, nodes=interned(nodes)))
-            self._found[key] = could_run(one, self._context.pools)
+            available, rules = self._open | self._nodes[partition], job.rules
+            nodes = available if rules.nodes is None else available & rules.nodes
+            confined = replace(job, rules=replace(rules, nodes=interned(nodes)))
+            self._found[key] = could_run(confined, self._context.pools)
         return self._found[key]
 
 
@@ -185,26 +191,25 @@ def _context(
         RulesOnNodes([node for node in reading.nodes if node.gpus], settings.cpus_per_gpu),
         TypesNotes(reading.nodes),
         any(node.switches for node in nodes),
-        BlockRule.of(reading),
+        BlockRule.from_reading(reading),
     )
 
 
 def _on_site(
-    job: Job, read: JobReading, partitions: str | Reason, reading: Reading, largest: int
+    job: Job, job_reading: JobReading, partitions: str | Reason, reading: Reading, largest: int
 ) -> Job | Reason:
-    """The job with the GPU counts that the site allows in its open ``partitions``, which ``read``
-    has, or why it may have none. A running job is left as it is. ``largest``: the most GPUs of a
-    node.
+    """The job with the GPU counts that the site allows in its open ``partitions``, or the reason if
+    it allows none. A running job stays as it is. ``largest``: GPUs of the largest node.
     """
-    found: Job | Reason
+    result: Job | Reason
     if isinstance(partitions, Reason):
-        found = partitions
+        result = partitions
     else:
-        found = within_site(job, read, reading.site, largest, reading.now)
-    if isinstance(found, Job):
-        factors = standing(read, reading.site)
-        return replace(found, **factors) if factors else found
-    return replace(job, preemptible=False) if job.running else found
+        result = within_site(job, job_reading, reading.site, largest, reading.now)
+    if isinstance(result, Job):
+        factors = standing(job_reading, reading.site)
+        return replace(result, **factors) if factors else result
+    return replace(job, preemptible=False) if job.running else result
 
 
 def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[NodeName, int]:
@@ -217,17 +222,17 @@ def _idle(nodes: Iterable[Node], reading: Reading, info: RoundInfo) -> dict[Node
 
 def _nodes(reading: Reading, racks: Mapping[NodeName, RackName]) -> tuple[Node, ...]:
     """The schedulable nodes."""
-    used: dict[NodeName, int] = defaultdict(int)
+    gpus_in_use: dict[NodeName, int] = defaultdict(int)
     for job in reading.jobs:
         if job.state in OCCUPYING:
             for node, gpus in job.allocation:
-                used[node] += gpus
+                gpus_in_use[node] += gpus
     return tuple(
         Node(
             n.name,
             n.gpu_type,
             n.gpus,
-            max(0, n.gpus - n.foreign_gpus - used[n.name]),
+            max(0, n.gpus - n.foreign_gpus - gpus_in_use[n.name]),
             switches=_switches(n, racks),
             **_cores_and_memory(n, reading),
         )
@@ -252,9 +257,9 @@ def _switches(node: NodeReading, racks: Mapping[NodeName, RackName]) -> tuple[st
 
 def _cores_and_memory(node: NodeReading, reading: Reading) -> dict[str, int | None]:
     """Cores and memory, if Slurm reports what is free. On CPU nodes the cores are the devices."""
-    found: dict[str, int | None] = {}
+    amounts: dict[str, int | None] = {}
     if node.idle_cores is not None and not is_cpu(node.gpu_type):
-        found |= {"cores": node.cores, "idle_cores": node.idle_cores}
+        amounts |= {"cores": node.cores, "idle_cores": node.idle_cores}
     if reading.memory.counted and node.memory_mb and node.idle_memory_mb is not None:
-        found |= {"memory_mb": node.memory_mb, "idle_memory_mb": node.idle_memory_mb}
-    return found
+        amounts |= {"memory_mb": node.memory_mb, "idle_memory_mb": node.idle_memory_mb}
+    return amounts

@@ -29,11 +29,12 @@ def doubts_of_job(comment: Comment, record: JobRecord) -> Iterator[str]:
     counts = record.saved is False or (record.saved is not None and not record.restarts)
     if counts and not record.samples_done:
         yield f"its reports do not show how many samples an iteration trains on: {REMEDY}"
-    declared, planned = comment.samples, record.samples_planned
-    if declared and planned and (factor := whole_factor(planned / declared)):
-        relation = f"{factor} times" if planned > declared else f"1/{factor} of"
+    declared, loop_samples = comment.samples, record.samples_planned
+    if declared and loop_samples and (factor := whole_factor(loop_samples / declared)):
+        relation = f"{factor} times" if loop_samples > declared else f"1/{factor} of"
         yield (
-            f"its loops show {planned:,.0f} samples in all, {relation} its samples={declared:g}:"
+            f"its loops show {loop_samples:,.0f} samples in all, {relation} its"
+            f" samples={declared:g}:"
             f" one of the two may count something else; {REMEDY}"
         )
 
@@ -65,5 +66,5 @@ def whole_factor(ratio: float) -> int | None:
     if not 1.0 / MOST <= ratio <= MOST:
         return None
     ratio = max(ratio, 1.0 / ratio)
-    whole = round(ratio)
-    return whole if whole > 1 and abs(ratio - whole) <= WHOLE * whole else None
+    factor = round(ratio)
+    return factor if factor > 1 and abs(ratio - factor) <= WHOLE * factor else None

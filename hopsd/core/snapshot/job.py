@@ -1,4 +1,4 @@
-"""A job as policies see it: what Slurm, its comment, its record and past runs say, put together."""
+"""A job as policies see it: combines Slurm's reading, the comment, the record and past runs."""
 
 from __future__ import annotations
 
@@ -50,25 +50,27 @@ class Speeds:
         self._found: dict[tuple[WorkloadName, bool, tuple[GpuType, ...]], Estimate] = {}
         self._doubts: dict[WorkloadName, str] = {}
 
-    def pools(self, where: frozenset[NodeName]) -> Pools:
-        """The GPU types of the nodes ``where``."""
-        if where not in self._pools:
-            self._pools[where] = pools_of(node for node in self._nodes if node.name in where)
-        return self._pools[where]
+    def pools(self, nodes: frozenset[NodeName]) -> Pools:
+        """The GPU types of the nodes ``nodes``."""
+        if nodes not in self._pools:
+            self._pools[nodes] = pools_of(node for node in self._nodes if node.name in nodes)
+        return self._pools[nodes]
 
-    def of(self, workload: WorkloadName, pools: Pools, *, cpu: bool) -> Estimate:
+    def estimate(self, workload: WorkloadName, pools: Pools, *, cpu: bool) -> Estimate:
         """The workload's speeds on the GPU types of ``pools``; ``cpu``: on CPU nodes."""
         key = workload, cpu, tuple(pools)
         if key not in self._found:
-            known = self._estimator.estimate(workload)
-            tables = {t: table for t, table in usable(known.tables, cpu=cpu).items() if t in pools}
-            # The same tables if all are kept: much is remembered of them (Remembered).
-            whole = len(tables) == len(known.tables)
-            self._found[key] = known if whole else replace(known, tables=tables)
+            estimate = self._estimator.estimate(workload)
+            tables = {
+                t: table for t, table in usable(estimate.tables, cpu=cpu).items() if t in pools
+            }
+            # Return the same object if no table is dropped: caches are keyed by it (Remembered).
+            complete = len(tables) == len(estimate.tables)
+            self._found[key] = estimate if complete else replace(estimate, tables=tables)
         return self._found[key]
 
     def doubt(self, workload: WorkloadName) -> str:
-        """A note if what its jobs report contradicts itself."""
+        """A note if the reports of its jobs contradict each other."""
         if workload not in self._doubts:
             self._doubts[workload] = doubtful_batch(self._estimator.records(workload))
         return self._doubts[workload]
@@ -76,18 +78,17 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all jobs of a reading have in common. ``up``, ``pools``: the schedulable nodes;
-    ``able``: who could run there; ``rules``: on all that have GPUs;
-    ``racked``: whether the leaf switch or rack of a node is known; ``blocks``: what Slurm allows
-    over several of its blocks.
+    """Shared by all jobs of a reading. ``schedulable``, ``pools``: the schedulable nodes;
+    ``runnable``: which jobs could run there; ``rules``: on all nodes with GPUs; ``racked``: whether
+    a node's leaf switch or rack is known; ``blocks``: what Slurm allows across blocks.
     """
 
     reading: Reading
     settings: SnapshotSettings
-    up: frozenset[NodeName]
+    schedulable: frozenset[NodeName]
     access: Access
     pools: Pools
-    able: Able
+    runnable: Able
     speeds: Speeds
     run_times: RunTimes
     shortages: Shortages
@@ -99,9 +100,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What is known about one job: Slurm's reading, the user's comment, hops's record."""
+    """The facts about one job: Slurm's reading, the user's comment, hops' record."""
 
-    read: JobReading
+    reading: JobReading
     comment: Comment
     record: JobRecord
     stay: Stay
@@ -109,8 +110,8 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotJob:
-    """``job``: None if it runs on unusable nodes only. ``note``: what its user should know about
-    how it is planned, or "". ``expected``: its run time, if the user did not tell it.
+    """``job``: None if it runs on unusable nodes only. ``note``: a remark for its user on how
+    it is planned, or "". ``expected``: its run time, if the user did not declare it.
     """
 
     job: Job | None
@@ -118,63 +119,76 @@ class SnapshotJob:
     expected: Expectation | None
 
 
-def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
+def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     """The job with the GPU counts, speeds and nodes that are open to it."""
-    where = context.access.nodes(of.read, min(of.comment.reqs))
-    pools = context.speeds.pools(where)
-    speeds = context.speeds.of(of.record.workload, pools, cpu=of.comment.cpu)
-    reqs, left_out = _within_reach(of.comment.reqs, speeds, pools)
-    memory = context.reading.memory_of(of.read)
-    rules = context.rules.of(of.read, memory, of.comment.shape, of.comment.per_node, where)
+    nodes = context.access.nodes(facts.reading, min(facts.comment.reqs))
+    pools = context.speeds.pools(nodes)
+    speeds = context.speeds.estimate(facts.record.workload, pools, cpu=facts.comment.cpu)
+    reqs, left_out = _within_reach(facts.comment.reqs, speeds, pools)
+    memory = context.reading.memory_of(facts.reading)
+    rules = context.rules.for_job(
+        facts.reading, memory, facts.comment.shape, facts.comment.per_node, nodes
+    )
     if context.racked:
-        rules = on_racks(rules, of.read, of.record.wait_seconds)
+        rules = on_racks(rules, facts.reading, facts.record.wait_seconds)
     rules, blocks = context.blocks.applied(rules, reqs)
-    unsaved = STAY_NOTES.get(of.stay, "")
-    movable = of.stay is Stay.NO and of.read.state is SlurmState.RUNNING
-    if movable and of.record.saved is False:
+    unsaved = STAY_NOTES.get(facts.stay, "")
+    movable = facts.stay is Stay.NO and facts.reading.state is SlurmState.RUNNING
+    if movable and facts.record.saved is False:
         unsaved = UNSEEN_SAVE_NOTE
-    racks = racks_note(of.read, of.record.wait_seconds, racked=context.racked)
-    segments = segments_note(rules, of.comment.reqs)
-    types = context.types.of(of.read)
-    mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
-    cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of)
+    racks = racks_note(facts.reading, facts.record.wait_seconds, racked=context.racked)
+    segments = segments_note(rules, facts.comment.reqs)
+    types = context.types.for_job(facts.reading)
+    mingled = "" if facts.record.communication_timed is not False else MINGLED_NOTE
+    cores, longer = _fewer_cores(facts.reading, rules), _longer_than_declared(facts)
     notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, mingled]
-    notes += [*doubts_of_job(of.comment, of.record), context.speeds.doubt(of.record.workload)]
+    notes += [
+        *doubts_of_job(facts.comment, facts.record),
+        context.speeds.doubt(facts.record.workload),
+    ]
     if left_out:
-        of = replace(of, comment=replace(of.comment, reqs=reqs))
-    expected = _expected(of, context)
-    job = _job(of, context, speeds, rules, expected)
+        facts = replace(facts, comment=replace(facts.comment, reqs=reqs))
+    expected = _expected(facts, context)
+    job = _job(facts, context, speeds, rules, expected)
     if job is not None:
         job, short = context.shortages.avoided(
-            kept_to_counts(job), of.record.workload, context.pools, lasting=not of.read.avoids
+            kept_to_counts(job),
+            facts.record.workload,
+            context.pools,
+            lasting=not facts.reading.avoids,
         )
-        job = _left_alone(job, context.able)
+        job = _left_alone(job, context.runnable)
         notes.append(short)
     return SnapshotJob(job, "; ".join(note for note in notes if note), expected)
 
 
 def _job(
-    of: JobFacts, context: Context, speeds: Estimate, rules: Rules, expected: Expectation | None
+    facts: JobFacts, context: Context, speeds: Estimate, rules: Rules, expected: Expectation | None
 ) -> Job | None:
-    read, comment, record, settings = of.read, of.comment, of.record, context.settings
-    running = _running(read, context)
-    if read.state is SlurmState.RUNNING and not running:
+    reading, comment, record, settings = (
+        facts.reading,
+        facts.comment,
+        facts.record,
+        context.settings,
+    )
+    running = _running(reading, context)
+    if reading.state is SlurmState.RUNNING and not running:
         return None
     return Job(
-        id=read.id,
-        user=read.user,
+        id=reading.id,
+        user=reading.user,
         submit=record.submit,
         wait_seconds=record.wait_seconds,
         reqs=comment.reqs,
         throughput=speeds.tables,
         server_factor=speeds.server_factor,
         server_factor_at=speeds.server_factor_at,
-        age_seconds=_age(of, expected, settings),
-        samples=_samples(of, expected),
-        state=_state(read, context.reading.now),
+        age_seconds=_age(facts, expected, settings),
+        samples=_samples(facts, expected),
+        state=_state(reading, context.reading.now),
         restart_seconds=_restart_seconds(record, settings),
-        time_limit_seconds=read.time_limit_seconds,
-        preemptible=of.stay is Stay.NO,
+        time_limit_seconds=reading.time_limit_seconds,
+        preemptible=facts.stay is Stay.NO,
         running=running,
         samples_done=record.samples_done,
         attained_gpu_seconds=record.attained_gpu_seconds,
@@ -192,106 +206,114 @@ def _job(
     )
 
 
-def _left_alone(job: Job, able: Able) -> Job:
+def _left_alone(job: Job, runnable: Able) -> Job:
     """Pin a running job whose rules would not let it run anywhere again."""
-    if job.running and job.preemptible and job.rules != ANYWHERE and not able(job):
+    if job.running and job.preemptible and job.rules != ANYWHERE and not runnable(job):
         return replace(job, preemptible=False)
     return job
 
 
 def _within_reach(
-    reqs: tuple[int, ...], known: Estimate, pools: Pools
+    reqs: tuple[int, ...], estimate: Estimate, pools: Pools
 ) -> tuple[tuple[int, ...], str]:
     """The counts that the nodes open to the job could hold when idle, and a note about the others.
 
     The smallest is always kept, so that a reason can be given if the job can run nowhere.
     """
-    most = max(
+    capacity = max(
         (
             pool.gpus if table.distributed else pool.largest
-            for name, table in known.tables.items()
+            for name, table in estimate.tables.items()
             if (pool := pools.get(name)) is not None
         ),
         default=0,
     )
-    kept = reqs[: max(1, bisect_right(reqs, most))]
-    if len(kept) == len(reqs):
+    reachable = reqs[: max(1, bisect_right(reqs, capacity))]
+    if len(reachable) == len(reqs):
         return reqs, ""
-    return kept, (
-        f"{len(reqs) - len(kept)} of its {len(reqs)} GPU counts, from {reqs[len(kept)]} on, are"
-        f" left out: no partition that it may use could hold more than {most}"
+    return reachable, (
+        f"{len(reqs) - len(reachable)} of its {len(reqs)} GPU counts, from"
+        f" {reqs[len(reachable)]} on, are left out: no partition that it may use"
+        f" could hold more than {capacity}"
     )
 
 
 def _fewer_cores(job: JobReading, rules: Rules) -> str:
     """A note about cores that the job asks for and does not get."""
-    asked = job.asked.cores_per_gpu
-    if asked is None or job.asked.exclusive or rules.cores_per_gpu >= float(asked) - 1e-3:
+    requested_cores = job.asked.cores_per_gpu
+    if (
+        requested_cores is None
+        or job.asked.exclusive
+        or rules.cores_per_gpu >= float(requested_cores) - 1e-3
+    ):
         return ""
     return (
-        f"it gets {rules.cores_per_gpu:g} CPU cores with each GPU instead of the {float(asked):g}"
+        f"it gets {rules.cores_per_gpu:g} CPU cores with each GPU instead of the"
+        f" {float(requested_cores):g}"
         " that it asks for: no GPU comes with more than its share of its node"
     )
 
 
-def _longer_than_declared(of: JobFacts) -> str:
+def _longer_than_declared(facts: JobFacts) -> str:
     """A note about samples= that were too few."""
-    declared, done = of.comment.samples, of.record.samples_done
-    if declared is None or (expected := by_declared(declared, done)) == declared:
+    declared, trained_samples = facts.comment.samples, facts.record.samples_done
+    if declared is None or (expected := by_declared(declared, trained_samples)) == declared:
         return ""
     return (
-        f"it has trained {done:,.0f} samples, more than its samples={declared:g}: it is expected"
-        f" to train {expected:,.0f} in all"
+        f"it has trained {trained_samples:,.0f} samples, more than its samples={declared:g}: it is"
+        f" expected to train {expected:,.0f} in all"
     )
 
 
-def _running(read: JobReading, context: Context) -> Allocation:
+def _running(reading: JobReading, context: Context) -> Allocation:
     """What the job holds of the schedulable nodes."""
-    if context.up.issuperset(read.allocation.nodes):
-        return read.allocation
-    return Allocation.of({node: gpus for node, gpus in read.allocation if node in context.up})
+    if context.schedulable.issuperset(reading.allocation.nodes):
+        return reading.allocation
+    return Allocation.of(
+        {node: gpus for node, gpus in reading.allocation if node in context.schedulable}
+    )
 
 
-def _samples(of: JobFacts, expected: Expectation | None) -> float | None:
+def _samples(facts: JobFacts, expected: Expectation | None) -> float | None:
     """As declared, else as expected."""
-    if of.comment.samples is not None:
-        return by_declared(of.comment.samples, of.record.samples_done)
+    if facts.comment.samples is not None:
+        return by_declared(facts.comment.samples, facts.record.samples_done)
     return expected.samples if expected is not None else None
 
 
-def _age(of: JobFacts, expected: Expectation | None, settings: SnapshotSettings) -> float | None:
-    """None if samples, expected ones too, or a time limit say it."""
+def _age(facts: JobFacts, expected: Expectation | None, settings: SnapshotSettings) -> float | None:
+    """None if (expected) samples or a time limit determine the age."""
     if expected is not None:
         return expected.seconds
-    if of.comment.samples is not None or of.read.time_limit_seconds is not None:
+    if facts.comment.samples is not None or facts.reading.time_limit_seconds is not None:
         return None
     return settings.default_age_seconds
 
 
-def _expected(of: JobFacts, context: Context) -> Expectation | None:
-    """What its training's own loops, else past runs, say of a job without samples.
+def _expected(facts: JobFacts, context: Context) -> Expectation | None:
+    """The expected run time of a job without samples, by its loops, else by past runs.
 
-    Without ``predicted`` they are asked only where there is no time limit either.
+    Without ``predicted``, only for jobs without a time limit.
     """
-    limit = of.read.time_limit_seconds
-    if of.comment.samples is not None or not (context.settings.predicted or limit is None):
+    limit = facts.reading.time_limit_seconds
+    if facts.comment.samples is not None or not (context.settings.predicted or limit is None):
         return None
-    if of.record.samples_planned is not None:
-        return by_loops(of.record.samples_planned, of.record.samples_done)
+    if facts.record.samples_planned is not None:
+        return by_loops(facts.record.samples_planned, facts.record.samples_done)
     # Slurm counts the limit anew after each requeue.
-    since = of.record.allocation_since if of.record.allocation else None
-    passed = context.reading.now - since if since else 0.0
+    since = facts.record.allocation_since if facts.record.allocation else None
+    elapsed = context.reading.now - since if since else 0.0
     return context.run_times.expect(
         RunTimeQuery(
-            of.read.user,
-            of.read.account,
-            of.read.name,
-            of.record.workload,
-            mean_count(of.comment.reqs),
-            of.record.run_seconds,
-            of.record.attained_gpu_seconds,
-            of.record.samples_done,
-            None if limit is None else max(0.0, limit - passed),
+            facts.reading.user,
+            facts.reading.account,
+            facts.reading.name,
+            facts.record.workload,
+            mean_count(facts.comment.reqs),
+            facts.record.run_seconds,
+            facts.record.attained_gpu_seconds,
+            facts.record.samples_done,
+            None if limit is None else max(0.0, limit - elapsed),
         )
     )
 

@@ -72,18 +72,18 @@ STAY_NOTES = {
 
 @dataclass(frozen=True, slots=True)
 class Pinning:
-    """The rules by which running jobs stay. ``up``: the schedulable nodes; ``by_user``: whether
+    """The rules by which running jobs stay. ``schedulable``: nodes; ``by_user``: whether
     ``preempt=no`` is honoured; ``unsaved``: what happens to a job that was not seen to save;
     ``ended_by_signal``: as in :class:`hopsd.model.knowledge.Knowledge`.
     """
 
-    up: frozenset[NodeName]
+    schedulable: frozenset[NodeName]
     access: Access
     by_user: bool
     unsaved: Unsaved
     ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
 
-    def of(self, job: JobReading, comment: Comment | None, record: JobRecord | None) -> Stay:
+    def decide(self, job: JobReading, comment: Comment | None, record: JobRecord | None) -> Stay:
         """Whether the job stays: it does if its user says so, if Slurm may not requeue it, or if
         one of its nodes accepts no new jobs (drained, down), or none of its length (reserved): it
         may finish there.
@@ -91,13 +91,17 @@ class Pinning:
         if job.state is not SlurmState.RUNNING:
             return Stay.NO
         willing = comment is not None and (comment.preempt or not self.by_user)
-        back = self.up.issuperset(job.allocation.nodes) and self.access.take_back(job)
-        if not (willing and job.requeue and back):
+        returnable = self.schedulable.issuperset(job.allocation.nodes) and self.access.take_back(
+            job
+        )
+        if not (willing and job.requeue and returnable):
             return Stay.YES
         if "resubmits" in job.asked.repeats:
             return Stay.RESUBMITS
-        ended = record is not None and (record.user, record.workload) in self.ended_by_signal
-        if ended and job.asked.warned:
+        workload_ends = (
+            record is not None and (record.user, record.workload) in self.ended_by_signal
+        )
+        if workload_ends and job.asked.warned:
             return Stay.ENDS_BY_SIGNAL
         return Stay.UNTIL_SAVED if _unsaved(job, record, self.unsaved) else Stay.NO
 

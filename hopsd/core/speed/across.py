@@ -91,14 +91,14 @@ def implied_across(
 
 
 def below_one_leaf(
-    records: Sequence[ThroughputRecord], across: Mapping[WorkloadName, AcrossLeaves]
+    records: Sequence[ThroughputRecord], leaf_factors: Mapping[WorkloadName, AcrossLeaves]
 ) -> tuple[ThroughputRecord, ...]:
     """The records as they would be below one leaf switch, where that is known."""
-    if not any(across.values()):
+    if not any(leaf_factors.values()):
         return tuple(records)
     return tuple(
-        replace(r, per_gpu=r.per_gpu / interpolate(across[r.workload], r.leaves))
-        if r.leaves > 1 and across.get(r.workload)
+        replace(r, per_gpu=r.per_gpu / interpolate(leaf_factors[r.workload], r.leaves))
+        if r.leaves > 1 and leaf_factors.get(r.workload)
         else r
         for r in records
     )

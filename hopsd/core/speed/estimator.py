@@ -146,10 +146,10 @@ class Estimator:
         if settings.model.paper_exact:  # it has no batch sizes
             records = tuple(replace(record, batch=0.0) for record in records)
         self._bandwidth = {b.gpu_type: b for b in knowledge.bandwidth}
-        for given in settings.bandwidth:
-            known = self._bandwidth.get(given.gpu_type, given)
-            self._bandwidth[given.gpu_type] = replace(
-                given, b_across=given.b_across or known.b_across
+        for setting in settings.bandwidth:
+            calibration = self._bandwidth.get(setting.gpu_type, setting)
+            self._bandwidth[setting.gpu_type] = replace(
+                setting, b_across=setting.b_across or calibration.b_across
             )
         self._implied = {b.gpu_type: b for b in knowledge.implied}
         self._theory: dict[WorkloadName, dict[GpuType, Theory]] = defaultdict(dict)
@@ -157,10 +157,12 @@ class Estimator:
             self._theory[fit.workload][fit.gpu_type] = fit
         self._versions: dict[str, dict[WorkloadName, float]] = defaultdict(dict)
         versions_in_use = [(record.workload, record.at) for record in knowledge.records]
-        for name, at in versions_in_use + [(fit.workload, fit.at) for fit in knowledge.theory]:
+        for name, last_use in versions_in_use + [
+            (fit.workload, fit.at) for fit in knowledge.theory
+        ]:
             if script := script_of(name):
                 versions = self._versions[script]
-                versions[name] = max(at, versions.get(name, at))
+                versions[name] = max(last_use, versions.get(name, last_use))
         self._known: dict[WorkloadName, Estimate] = {}
         self._records: dict[WorkloadName, list[ThroughputRecord]] | None = None
         self._measured_across: Mapping[WorkloadName, AcrossLeaves] = {}
@@ -177,22 +179,26 @@ class Estimator:
         self, records: Sequence[ThroughputRecord]
     ) -> Mapping[WorkloadName, AcrossLeaves]:
         spread = {record.workload for record in records if record.leaves > 1}
-        own: dict[WorkloadName, list[ThroughputRecord]] = defaultdict(list)
+        by_name: dict[WorkloadName, list[ThroughputRecord]] = defaultdict(list)
         for record in records:
             if record.workload in spread:
-                own[record.workload].append(record)
-        found = {
-            workload: measured_across(some, self._settings.min_records)
-            for workload, some in own.items()
+                by_name[record.workload].append(record)
+        factors_by_name = {
+            workload: measured_across(workload_records, self._settings.min_records)
+            for workload, workload_records in by_name.items()
         }
-        return {workload: {1: 1.0, **factors} for workload, factors in found.items() if factors}
+        return {
+            workload: {1: 1.0, **factors}
+            for workload, factors in factors_by_name.items()
+            if factors
+        }
 
     def _imply_across(self) -> dict[GpuType, float]:
         """Parameters per second across leaves by type: the median of what workloads imply."""
         votes: dict[GpuType, list[float]] = defaultdict(list)
-        for workload, across in self._measured_across.items():
+        for workload, factors in self._measured_across.items():
             for t, times, shape in self._network_times(workload):
-                rate = implied_across(times, across[min(across.keys() - {1})], shape, self._model)
+                rate = implied_across(times, factors[min(factors.keys() - {1})], shape, self._model)
                 if rate is not None:
                     votes[t].append(rate)
         return {t: median_low(rates) for t, rates in votes.items()}
@@ -287,16 +293,16 @@ class Estimator:
         factors = plausible_factors(server_factors(layers, min_records))
         if self._settings.model.paper_exact:
             return Estimate(plausible_tables(tables), factors)
-        at = {
+        factors_at = {
             s: plausible_factors(factors_of_nodes)
             for s, factors_of_nodes in factors_by_shape(layers, min_records).items()
         }
-        return Estimate(plausible_tables(tables), factors, at, self._across(workload))
+        return Estimate(plausible_tables(tables), factors, factors_at, self._across(workload))
 
     def _previous_version(self, workload: WorkloadName) -> WorkloadName | None:
         """The workload's newest other version of the program (its name after the last ``+``)."""
         versions = self._versions.get(script_of(workload), {})
-        candidates = [(at, name) for name, at in versions.items() if name != workload]
+        candidates = [(last_use, name) for name, last_use in versions.items() if name != workload]
         return max(candidates)[1] if candidates else None
 
     def _speed_on_other_types(

@@ -46,13 +46,13 @@ class MeasuredSpeed:
     seconds_sum: float = 0.0
 
     def add(self, record: ThroughputRecord, weight: float) -> None:
-        value, at = record.per_gpu, record.at
+        value, time = record.per_gpu, record.at
         self.weight += weight
         self.total += weight * value
         self.squares += weight * value * value
         self.records += 1
-        self.newest = max(self.newest, at)
-        self.first = min(self.first, at)
+        self.newest = max(self.newest, time)
+        self.first = min(self.first, time)
         if record.batch > 0.0:
             self.batch_weight += weight
             self.batch_sum += weight * record.batch

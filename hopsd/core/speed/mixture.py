@@ -79,8 +79,8 @@ def fit(seconds: Floats, counts: Floats) -> Mixture:
     single = Mixture(1.0, float(single_mode.mu[0]), float(single_mode.sigma[0]))
     best = single
     best_bic = _bic(single_mode.log_likelihood(seconds, counts), 2, total) - VERY_STRONG
-    for cut in _cuts(seconds, counts):
-        two_modes = _expectation_maximisation(seconds, counts, cut)
+    for boundary in _cuts(seconds, counts):
+        two_modes = _expectation_maximisation(seconds, counts, boundary)
         bic = _bic(two_modes.log_likelihood(seconds, counts), 5, total)
         if bic < best_bic and two_modes.distinct(total):
             best, best_bic = two_modes.mixture(), bic
@@ -191,9 +191,9 @@ def _otsu(values: Floats, counts: Floats) -> int:
     )
 
 
-def _expectation_maximisation(seconds: Floats, counts: Floats, cut: int) -> _Modes:
+def _expectation_maximisation(seconds: Floats, counts: Floats, boundary: int) -> _Modes:
     shares = np.zeros((2, len(seconds)))
-    shares[0, :cut] = shares[1, cut:] = 1.0
+    shares[0, :boundary] = shares[1, boundary:] = 1.0
     modes = _Modes.estimate(seconds, shares * counts)
     previous = -math.inf
     for _ in range(MAX_STEPS):

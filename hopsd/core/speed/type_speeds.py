@@ -48,9 +48,9 @@ def _comparable(knowledge: Knowledge) -> tuple[WorkloadName, ...]:
     newest: dict[WorkloadName, float] = {}
     observations = [(r.workload, r.gpu_type, r.at) for r in knowledge.records]
     observations += [(fit.workload, fit.gpu_type, fit.at) for fit in knowledge.theory]
-    for workload, gpu_type, at in observations:
+    for workload, gpu_type, time in observations:
         types[workload].add(gpu_type)
-        newest[workload] = max(at, newest.get(workload, at))
+        newest[workload] = max(time, newest.get(workload, time))
     several = [name for name, gpu_types in types.items() if len(gpu_types) > 1]
     return tuple(sorted(several, key=lambda name: (-newest[name], name))[:MAX_WORKLOADS])
 

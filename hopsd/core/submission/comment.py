@@ -87,30 +87,30 @@ def our_part(text: str) -> str | None:
     It starts at the beginning or after a blank, ``;`` or ``,``. It extends to the end, or to the
     first blanks not next to ``;``, ``=`` or ``,``: ``laion; hops:reqs=8, 16 other``.
     """
-    found = _OURS.search(text)
-    return found and found[1]
+    match = _OURS.search(text)
+    return match and match[1]
 
 
 def unread_part(text: str) -> str:
     """What follows our part and looks like more of it: ``2,4`` of ``hops:reqs=1 2,4``; "" if
     nothing does. Other text may follow, as in ``hops:reqs=1 night run``.
     """
-    found = _OURS.search(text)
-    if found is None:
+    match = _OURS.search(text)
+    if match is None:
         return ""
-    rest = text[found.end() :].strip(BLANKS)
-    last_key = found[1].rpartition(";")[2].partition("=")[0].strip(BLANKS)
-    is_more = last_key in _TEXT_KEYS or _COUNT_FIRST.match(rest) or _PAIR.search(rest)
-    return rest if rest and is_more else ""
+    remainder = text[match.end() :].strip(BLANKS)
+    last_key = match[1].rpartition(";")[2].partition("=")[0].strip(BLANKS)
+    is_more = last_key in _TEXT_KEYS or _COUNT_FIRST.match(remainder) or _PAIR.search(remainder)
+    return remainder if remainder and is_more else ""
 
 
 def remark(text: str) -> str:
     """What the user should know of a comment that is not refused; "" for nothing."""
     if is_ours(text):
-        rest = unread_part(text)
-        return rest and (
-            f"not read: {_shown(rest)}; the part for hops ends at the first blank that is not next"
-            " to ';', '=' or ','"
+        remainder = unread_part(text)
+        return remainder and (
+            f"not read: {_printable(remainder)}; the part for hops ends at the first blank that"
+            " is not next to ';', '=' or ','"
         )
     if is_ours(text.lower()):
         return "an ordinary job: write hops: in small letters to have hops place it"
@@ -126,18 +126,18 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         NotOursError: there is no ``hops:`` in the text.
         CommentError: a bad text; the message is one line with key, value and what to write.
     """
-    ours = our_part(text)
-    if ours is None:
-        raise NotOursError(f"{_shown(text)} is not a hops comment: there is no 'hops:' in it")
+    body = our_part(text)
+    if body is None:
+        raise NotOursError(f"{_printable(text)} is not a hops comment: there is no 'hops:' in it")
     length = len(text.encode(errors="surrogatepass"))
     if not bounds.COMMENT_CHARACTERS.holds(length):
         raise CommentError(
             f"the comment has {length} characters: write at most"
             f" {bounds.COMMENT_CHARACTERS.maximum}"
         )
-    pairs = _pairs(ours)
+    pairs = _pairs(body)
     _check_together(pairs)
-    num = _whole(pairs["num"], bounds.RANGE_COUNTS) if "num" in pairs else range_values
+    num = _whole_number(pairs["num"], bounds.RANGE_COUNTS) if "num" in pairs else range_values
     reqs = _reqs(pairs["reqs"], num)
     app, phase = read_app(pairs["app"]) if "app" in pairs else (None, 0)
     per_node = _gpus(pairs["per_node"]) if "per_node" in pairs else None
@@ -145,7 +145,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
     return Comment(
         reqs=reqs,
         samples=_decimal(pairs["samples"], bounds.SAMPLES) if "samples" in pairs else None,
-        batch_size=_whole(pairs["batch"], bounds.BATCH) if "batch" in pairs else None,
+        batch_size=_whole_number(pairs["batch"], bounds.BATCH) if "batch" in pairs else None,
         lr=_rates(pairs["lr"], reqs[0]) if "lr" in pairs else {},
         lr_rule=LrRule(pairs.get("lr_rule", "none")),
         preempt=pairs.get("preempt", "yes") == "yes",
@@ -182,7 +182,7 @@ def learning_rate(comment: Comment, gpus: int) -> float | None:
     """
     if not comment.lr:
         return None
-    reference = max((given for given in comment.lr if given <= gpus), default=min(comment.lr))
+    reference = max((count for count in comment.lr if count <= gpus), default=min(comment.lr))
     rate, ratio = comment.lr[reference], gpus / reference
     scale: Mapping[LrRule, Callable[[float], float]] = {
         LrRule.LINEAR: lambda k: k,
@@ -198,10 +198,10 @@ def read_app(value: str) -> tuple[AppName, int]:
     Raises:
         CommentError: it is neither.
     """
-    found = _APP.fullmatch(value)
-    if not found:
+    match = _APP.fullmatch(value)
+    if not match:
         raise _bad("app", value)
-    return AppName(found[1]), int(found[2] or 0)
+    return AppName(match[1]), int(match[2] or 0)
 
 
 def _pairs(body: str) -> dict[str, str]:
@@ -213,13 +213,13 @@ def _pairs(body: str) -> dict[str, str]:
     for piece in pieces if body.strip(BLANKS) else ():
         key, equals, value = (part.strip(BLANKS) for part in piece.partition("="))
         if not equals:
-            raise CommentError(f"{_shown(piece)} has no '=': write key=value joined by ';'")
+            raise CommentError(f"{_printable(piece)} has no '=': write key=value joined by ';'")
         if key not in KEYS:
             raise CommentError(_unknown(key))
         if key in pairs:
-            raise CommentError(f"{key}={_shown(value)} is the second {key}: give one")
+            raise CommentError(f"{key}={_printable(value)} is the second {key}: give one")
         try:
-            KEYS[key].read(value)
+            KEYS[key].parse(value)
         except ValueError as error:
             raise _bad(key, value) from error
         pairs[key] = value
@@ -227,9 +227,9 @@ def _pairs(body: str) -> dict[str, str]:
 
 
 def _unknown(key: str) -> str:
-    meant = next((name for name in KEYS if _normal(name) == _normal(key)), None)
-    hint = f"did you mean {meant}? " if meant else ""
-    return f"unknown key {_shown(key)}: {hint}The keys are {', '.join(KEYS)}"
+    suggestion = next((name for name in KEYS if _normal(name) == _normal(key)), None)
+    hint = f"did you mean {suggestion}? " if suggestion else ""
+    return f"unknown key {_printable(key)}: {hint}The keys are {', '.join(KEYS)}"
 
 
 def _normal(key: str) -> str:
@@ -247,8 +247,8 @@ def _check_together(pairs: Mapping[str, str]) -> None:
     reqs, per_node, shape = pairs["reqs"], pairs.get("per_node"), pairs.get("shape")
     if "num" in pairs and "-" not in reqs:
         raise CommentError(
-            f"num={_shown(pairs['num'])} goes with a range only: write reqs=min-max, or leave num"
-            " out"
+            f"num={_printable(pairs['num'])} goes with a range only: write reqs=min-max, or leave"
+            " num out"
         )
     if per_node is None:
         return
@@ -258,7 +258,7 @@ def _check_together(pairs: Mapping[str, str]) -> None:
         )
     if not _has_multiple(reqs, int(per_node)):
         raise CommentError(
-            f"reqs={_shown(reqs)} has no multiple of per_node={per_node}: add one, such as"
+            f"reqs={_printable(reqs)} has no multiple of per_node={per_node}: add one, such as"
             f" {2 * int(per_node)}"
         )
 
@@ -288,8 +288,8 @@ def _reqs(value: str, num: int) -> tuple[int, ...]:
 def _rates(value: str, smallest: int = 1) -> dict[int, float]:
     """The learning rate by GPU count; a plain rate is for the ``smallest``."""
     if ":" not in value:
-        rate, at, gpus = value.partition("@")
-        return {_gpus(gpus) if at else smallest: _decimal(rate, bounds.LEARNING_RATE)}
+        rate, separator, gpus = value.partition("@")
+        return {_gpus(gpus) if separator else smallest: _decimal(rate, bounds.LEARNING_RATE)}
     rates: dict[int, float] = {}
     for item in value.split(","):
         gpus, _, rate = item.partition(":")
@@ -300,10 +300,10 @@ def _rates(value: str, smallest: int = 1) -> dict[int, float]:
 
 
 def _gpus(item: str) -> int:
-    return _whole(item, bounds.GPUS)
+    return _whole_number(item, bounds.GPUS)
 
 
-def _whole(item: str, bound: Bound) -> int:
+def _whole_number(item: str, bound: Bound) -> int:
     text = item.strip(BLANKS)
     if not _WHOLE.fullmatch(text) or not bound.holds(int(text)):
         raise ValueError(item)
@@ -325,10 +325,10 @@ def _name(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """``accepts`` completes "give ..."; ``read`` raises ValueError for any other value."""
+    """``accepts`` completes "give ..."; ``parse`` raises ValueError for any other value."""
 
     accepts: str
-    read: Callable[[str], object]
+    parse: Callable[[str], object]
 
 
 def _choice(*words: str) -> Key:
@@ -342,12 +342,13 @@ _NAME = "1 to 64 of the letters A-Z a-z, digits, '.', '_' and '-'"
 KEYS: Mapping[str, Key] = {
     "reqs": Key(f"GPU counts from {bounds.GPUS} joined by ',' or one range such as 1-16", _counts),
     "num": Key(
-        f"a whole number from {bounds.RANGE_COUNTS}", lambda v: _whole(v, bounds.RANGE_COUNTS)
+        f"a whole number from {bounds.RANGE_COUNTS}",
+        lambda v: _whole_number(v, bounds.RANGE_COUNTS),
     ),
     "samples": Key(
         f"a number from {bounds.SAMPLES}, such as 1.28e9", lambda v: _decimal(v, bounds.SAMPLES)
     ),
-    "batch": Key(f"a whole number from {bounds.BATCH}", lambda v: _whole(v, bounds.BATCH)),
+    "batch": Key(f"a whole number from {bounds.BATCH}", lambda v: _whole_number(v, bounds.BATCH)),
     "lr": Key(
         "a rate 0.1, one for a GPU count 0.1@4, or one a count 1:0.1,2:0.18, each from"
         f" {bounds.LEARNING_RATE}",
@@ -371,11 +372,11 @@ _PAIR = re.compile(rf"(?:^|[ \t;,])(?:{'|'.join(KEYS)})[ \t]*=")
 
 
 def _bad(key: str, value: str) -> CommentError:
-    return CommentError(f"{key}={_shown(value)} is not valid: give {KEYS[key].accepts}")
+    return CommentError(f"{key}={_printable(value)} is not valid: give {KEYS[key].accepts}")
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     """One printable line of at most 80 bytes, whatever the user sent."""
-    sent = text.encode(errors="surrogatepass")
-    short = sent if len(sent) <= 80 else sent[:77] + b"..."
+    raw = text.encode(errors="surrogatepass")
+    short = raw if len(raw) <= 80 else raw[:77] + b"..."
     return "'" + "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in short) + "'"

@@ -34,78 +34,80 @@ _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
 
 @lru_cache(maxsize=8192)
-def read_asked(admin_comment: str) -> Asked:
+def read_script_options(admin_comment: str) -> Asked:
     """Parse the options. Other text is ignored: administrators write there, too."""
     for word in admin_comment.split():
         mark, *pairs = word.split("|")
         if mark == MARK:
-            return _asked({key: value for key, _, value in (pair.partition(":") for pair in pairs)})
+            return _options(
+                {key: value for key, _, value in (pair.partition(":") for pair in pairs)}
+            )
     return NOTHING_ASKED
 
 
-def with_signal(asked: Asked, option: str) -> Asked:
+def with_signal(options: Asked, option: str) -> Asked:
     """What is asked, with the value of a ``--signal`` in place of its signal: ``B:USR1@60``.
 
     A signal that nobody traps (KILL) stands for none, as in ``job_submit.lua``.
     """
-    found = _OPTION.fullmatch(option.strip("\"'"))
-    if found is None:
-        return asked
-    flags, word, seconds = found[1] or "", found[2].upper(), found[3]
+    match = _OPTION.fullmatch(option.strip("\"'"))
+    if match is None:
+        return options
+    flags, word, seconds = match[1] or "", match[2].upper(), match[3]
     name = _NUMBERS.get(word, word)
     if name not in SIGNALS:
-        return asked
+        return options
     return replace(
-        asked,
+        options,
         signal=name,
         signal_steps="B" not in flags.upper(),
         signal_seconds=int(seconds or _SECONDS) or None,
     )
 
 
-def _asked(said: Mapping[str, str]) -> Asked:
-    shape = said.get("shape", "")
-    switches, _, wait = said.get("switches", "").partition("@")
-    segments = said.get("segments", "").split(",")
-    target, name, seconds = (*said.get("signal", "").split(":", 2), "", "", "")[:3]
+def _options(pairs: Mapping[str, str]) -> Asked:
+    shape = pairs.get("shape", "")
+    switches, _, wait = pairs.get("switches", "").partition("@")
+    segments = pairs.get("segments", "").split(",")
+    target, name, seconds = (*pairs.get("signal", "").split(":", 2), "", "", "")[:3]
     return Asked(
         shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
-        per_node=_whole(said.get("per_node")) if shape == ShapeRule.EVEN else None,
-        tasks_per_gpu=_ratio(said.get("tasks")),
-        tasks_each=_whole(said.get("tasks_each")) or 1,
-        cores_per_gpu=_ratio(said.get("cores")),
-        memory_mb_per_gpu=_whole(said.get("memory")),
-        memory_mb_per_core=_whole(said.get("per_core")),
-        whole_memory=said.get("memory") == "node",
-        default_memory=said.get("memory") == "default",
-        exclusive=said.get("exclusive") == "yes",
-        gpu_type=GpuType(said["type"]) if said.get("type") else None,
-        gres=said.get("gres", ""),
-        disk_mb=_whole(said.get("disk")) or 0,
-        nodes=_nodes(said.get("nodes")),
+        per_node=_whole_number(pairs.get("per_node")) if shape == ShapeRule.EVEN else None,
+        tasks_per_gpu=_ratio(pairs.get("tasks")),
+        tasks_each=_whole_number(pairs.get("tasks_each")) or 1,
+        cores_per_gpu=_ratio(pairs.get("cores")),
+        memory_mb_per_gpu=_whole_number(pairs.get("memory")),
+        memory_mb_per_core=_whole_number(pairs.get("per_core")),
+        whole_memory=pairs.get("memory") == "node",
+        default_memory=pairs.get("memory") == "default",
+        exclusive=pairs.get("exclusive") == "yes",
+        gpu_type=GpuType(pairs["type"]) if pairs.get("type") else None,
+        gres=pairs.get("gres", ""),
+        disk_mb=_whole_number(pairs.get("disk")) or 0,
+        nodes=_nodes(pairs.get("nodes")),
         signal=name if name in SIGNALS else "",
         signal_steps=name in SIGNALS and target == "steps",
-        signal_seconds=_whole(seconds) if name in SIGNALS else None,
-        traps=frozenset(said["traps"].split(",")) - {"none"} if said.get("traps") else None,
-        ends=frozenset(filter(None, said.get("ends", "").split(","))),
-        ranks=_whole(said.get("ranks")),
-        switches=_whole(switches),
+        signal_seconds=_whole_number(seconds) if name in SIGNALS else None,
+        traps=frozenset(pairs["traps"].split(",")) - {"none"} if pairs.get("traps") else None,
+        ends=frozenset(filter(None, pairs.get("ends", "").split(","))),
+        ranks=_whole_number(pairs.get("ranks")),
+        switches=_whole_number(switches),
         switches_seconds=int(wait) if _SECONDS_WORD.fullmatch(wait) else None,
-        segment=_whole(said.get("segment")),
+        segment=_whole_number(pairs.get("segment")),
         spread_segments="spread" in segments,
         consolidate_segments="consolidate" in segments,
-        starts=frozenset(filter(None, said.get("starts", "").split(","))),
-        repeats=frozenset(filter(None, said.get("repeats", "").split(","))),
+        starts=frozenset(filter(None, pairs.get("starts", "").split(","))),
+        repeats=frozenset(filter(None, pairs.get("repeats", "").split(","))),
     )
 
 
-def _whole(text: str | None) -> int | None:
+def _whole_number(text: str | None) -> int | None:
     return int(text) if text and _WHOLE.fullmatch(text) else None
 
 
 def _ratio(text: str | None) -> Fraction | None:
-    found = _RATIO.fullmatch(text or "")
-    return Fraction(int(found[1]), int(found[2])) if found else None
+    match = _RATIO.fullmatch(text or "")
+    return Fraction(int(match[1]), int(match[2])) if match else None
 
 
 def _nodes(text: str | None) -> frozenset[NodeName] | None:

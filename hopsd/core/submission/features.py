@@ -11,12 +11,12 @@ _MATCHING = re.compile(r"\[([^\[\]]*)\]")
 
 def alternatives(constraint: str) -> list[str]:
     """``[a|b]&c`` as ``(a)&c`` and ``(b)&c``: all nodes of a job must have the same one of them."""
-    found = _MATCHING.search(constraint)
-    if not found:
+    match = _MATCHING.search(constraint)
+    if not match:
         return [constraint]
     return [
-        f"{constraint[: found.start()]}({one}){constraint[found.end() :]}"
-        for one in found[1].split("|")
+        f"{constraint[: match.start()]}({choice}){constraint[match.end() :]}"
+        for choice in match[1].split("|")
     ]
 
 
@@ -36,9 +36,9 @@ def _expression(tokens: Iterator[str], features: Collection[str]) -> bool:
     for operator in tokens:
         if operator in ")]":
             break
-        other = _operand(tokens, features)
+        operand = _operand(tokens, features)
         # Slurm takes a comma for "&", and writes it so: only a script's own text has one.
-        value = (value and other) if operator in "&," else (value or other)
+        value = (value and operand) if operator in "&," else (value or operand)
     return value
 
 

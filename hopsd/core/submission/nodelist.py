@@ -15,51 +15,51 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 @lru_cache(maxsize=4096)
-def node_names(text: str, most: int = int(bounds.NODES.maximum)) -> tuple[NodeName, ...]:
+def node_names(text: str, limit: int = int(bounds.NODES.maximum)) -> tuple[NodeName, ...]:
     """The names in ``text``, each once, in its order.
 
     Users write such lists, so neither ``n[1-999999999]`` nor a thousand names with three numbers
     each may take long; ClusterShell's NodeSet takes 30 s for the first million and 14 s for those.
 
     Raises:
-        ValueError: ``text`` is no such list, or has more than ``most`` names.
+        ValueError: ``text`` is no such list, or has more than ``limit`` names.
     """
     names: dict[str, None] = {}
     parts: list[tuple[str, ...]] = []
-    at = 0
+    position = 0
     for token in _TOKEN.finditer(text):
-        if token.start() != at:
+        if token.start() != position:
             break
-        at = token.end()
+        position = token.end()
         if token["comma"]:
-            _add(names, parts, most)
+            _add(names, parts, limit)
             parts = []
         else:
             inside = token["inside"]
-            parts.append(_numbers(inside, most) if inside else (token[0],))
-    if at != len(text):
+            parts.append(_numbers(inside, limit) if inside else (token[0],))
+    if position != len(text):
         raise ValueError(f"{text[:80]!r} is no list of nodes")
-    _add(names, parts, most)
+    _add(names, parts, limit)
     return tuple(map(NodeName, names))
 
 
-def _add(names: dict[str, None], parts: list[tuple[str, ...]], most: int) -> None:
+def _add(names: dict[str, None], parts: list[tuple[str, ...]], limit: int) -> None:
     if not parts:
         return
-    if len(names) + prod(map(len, parts)) > most:
-        raise ValueError(f"a list of more than {most} nodes")
+    if len(names) + prod(map(len, parts)) > limit:
+        raise ValueError(f"a list of more than {limit} nodes")
     names.update(dict.fromkeys(map("".join, product(*parts))))
 
 
-def _numbers(inside: str, most: int) -> tuple[str, ...]:
+def _numbers(inside: str, limit: int) -> tuple[str, ...]:
     """The numbers in brackets, as wide as a range's first is written."""
     numbers: list[str] = []
     for part in inside.split(","):
-        found = _RANGE.fullmatch(part)
-        if found is None:
+        match = _RANGE.fullmatch(part)
+        if match is None:
             raise ValueError(f"[{inside[:80]}] is no list of numbers")
-        low, high = int(found[1]), int(found[2] or found[1])
-        if len(numbers) + high - low >= most:
-            raise ValueError(f"a list of more than {most} nodes")
-        numbers += (str(number).zfill(len(found[1])) for number in range(low, high + 1))
+        low, high = int(match[1]), int(match[2] or match[1])
+        if len(numbers) + high - low >= limit:
+            raise ValueError(f"a list of more than {limit} nodes")
+        numbers += (str(number).zfill(len(match[1])) for number in range(low, high + 1))
     return tuple(numbers)

@@ -23,15 +23,15 @@ class Access:
         self._until = sorted({n.reserved_from for n in reading.nodes if n.reserved_from})
         self._known: dict[object, frozenset[NodeName]] = {}
 
-    def nodes(self, job: JobReading, least: int = 1) -> frozenset[NodeName]:
+    def nodes(self, job: JobReading, min_gpus: int = 1) -> frozenset[NodeName]:
         """The nodes where Slurm would start the job, all usable in one placement.
 
-        Slurm takes all nodes of a job from one partition. If the job asks for several, the one that
-        could hold its ``least`` GPUs and has most to give is chosen, for each GPU type separately,
-        since no placement mixes types.
+        Slurm takes all nodes of a job from one partition. If the job requests several, the one that
+        can hold ``min_gpus`` GPUs and has most free is chosen, per GPU type, since no placement
+        mixes types.
         """
         end = bisect_left(self._until, self._end(job))
-        several = least if "," in job.partition else 1
+        several = min_gpus if "," in job.partition else 1
         key = job.partition, job.reservation, end, job.asked.gpu_type, several
         if key not in self._known:
             kind = job.asked.gpu_type
@@ -41,15 +41,15 @@ class Access:
                     by_type[node.gpu_type].append(node)
             self._known[key] = frozenset(
                 node.name
-                for found in by_type.values()
-                for node in self._in_one(job, found, several)
+                for type_nodes in by_type.values()
+                for node in self._in_one(job, type_nodes, several)
             )
         return self._known[key]
 
     def take_back(self, job: JobReading) -> bool:
         """Whether Slurm would start a running job again where it is."""
-        there = [self._nodes.get(name) for name in job.allocation.nodes]
-        return all(node is not None and self._open(job, node) for node in there)
+        nodes = [self._nodes.get(name) for name in job.allocation.nodes]
+        return all(node is not None and self._open(job, node) for node in nodes)
 
     def _end(self, job: JobReading) -> float:
         seconds = job.time_limit_seconds
@@ -63,20 +63,20 @@ class Access:
             inside = set(node.reservation.split(","))
             if inside.isdisjoint(job.reservation.split(",")):
                 return False
-        asked = job.partition.split(",")
-        return not node.partitions or not set(asked).isdisjoint(node.partitions)
+        partitions = job.partition.split(",")
+        return not node.partitions or not set(partitions).isdisjoint(node.partitions)
 
     def _in_one(
-        self, job: JobReading, nodes: Sequence[NodeReading], least: int
+        self, job: JobReading, nodes: Sequence[NodeReading], min_gpus: int
     ) -> Sequence[NodeReading]:
         choices = [
             [node for node in nodes if not node.partitions or name in node.partitions]
             for name in job.partition.split(",")
         ]
 
-        def worth(found: Sequence[NodeReading]) -> tuple[int, int, int]:
-            total = sum(node.gpus for node in found if node.usable)
-            free = sum(max(0, self._idle.get(node.name, 0)) for node in found)
-            return min(total, least), free, total
+        def worth(choice: Sequence[NodeReading]) -> tuple[int, int, int]:
+            total = sum(node.gpus for node in choice if node.usable)
+            free = sum(max(0, self._idle.get(node.name, 0)) for node in choice)
+            return min(total, min_gpus), free, total
 
         return max(choices, key=worth)

@@ -20,7 +20,7 @@ _DECIMALS = 10**6
 _EVEN_NOTE = "as many GPUs on each node: Slurm's topology/block starts it on no others"
 _ONE_BLOCK_NOTE = "within one block: before 26.05 Slurm starts it on no named nodes of several"
 
-_NAMED_MOST = 4
+_NAMES_MAX = 4
 """Nodes that a note names."""
 
 
@@ -37,22 +37,22 @@ def rules_of(
     ``shape`` and ``per_node``: from the comment, for a job whose options are unknown. No job gets
     more cores per GPU than a GPU's share of its node, or the node's other GPUs would stay idle.
     """
-    asked = job.asked
-    allowed = allowed_nodes(job, nodes)
-    cores = _cores(job, allowed or nodes, site.cores_per_gpu or cores_per_gpu)
-    per_gpu, each = _memory_mb(job, allowed or nodes, site, cores)
-    if asked.shape is not None:
-        shape, per_node = asked.shape, asked.per_node
+    options = job.asked
+    eligible = allowed_nodes(job, nodes)
+    cores = _cores(job, eligible or nodes, site.cores_per_gpu or cores_per_gpu)
+    per_gpu, per_node_mb = _memory_mb(job, eligible or nodes, site, cores)
+    if options.shape is not None:
+        shape, per_node = options.shape, options.per_node
     return Rules(
         nodes=None
-        if len(allowed) == len(nodes)
-        else interned(frozenset(node.name for node in allowed)),
+        if len(eligible) == len(nodes)
+        else interned(frozenset(node.name for node in eligible)),
         shape=shape or ShapeRule.ANY,
         per_node=per_node if shape is ShapeRule.EVEN else None,
-        exclusive=asked.exclusive,
+        exclusive=options.exclusive,
         cores_per_gpu=float(cores),
         memory_mb_per_gpu=float(per_gpu),
-        memory_mb_per_node=float(each),
+        memory_mb_per_node=float(per_node_mb),
     )
 
 
@@ -66,21 +66,21 @@ class RulesOnNodes:
         self._names = frozenset(node.name for node in nodes)
         self._found: dict[object, Rules] = {}
 
-    def of(
+    def for_job(
         self,
         job: JobReading,
         site: SiteMemory,
         shape: ShapeRule | None = None,
         per_node: int | None = None,
-        where: frozenset[NodeName] | None = None,
+        access: frozenset[NodeName] | None = None,
     ) -> Rules:
-        """The job's rules; on the nodes ``where`` alone, if given."""
+        """The job's rules; on the nodes ``access`` alone, if given."""
         memory = job.memory_mb_per_node, job.memory_mb_per_cpu
-        key = job.asked, job.excluded, job.features, memory, site, shape, per_node, where
+        key = job.asked, job.excluded, job.features, memory, site, shape, per_node, access
         if key not in self._found:
             rules = rules_of(job, self._nodes, site, self._cores_per_gpu, shape, per_node)
-            if where is not None and not where >= self._names:
-                nodes = where if rules.nodes is None else where & rules.nodes
+            if access is not None and not access >= self._names:
+                nodes = access if rules.nodes is None else access & rules.nodes
                 rules = replace(rules, nodes=interned(nodes))
             self._found[key] = rules
         return self._found[key]
@@ -92,36 +92,36 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
     For ``[a|b]`` the alternative with most GPUs.
     Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
     """
-    asked, wanted_mb = job.asked, job.requested_node_mb
-    wanted = dict(_gres(item) for item in asked.gres.split(",") if item)
+    options, required_mb = job.asked, job.requested_node_mb
+    gres = dict(_gres(item) for item in options.gres.split(",") if item)
     fitting = [
         node
         for node in nodes
-        if asked.gpu_type in ((node.gpu_type,) if node.by_type else (None, node.gpu_type))
-        and (asked.nodes is None or host_of(node.name) in asked.nodes)
+        if options.gpu_type in ((node.gpu_type,) if node.by_type else (None, node.gpu_type))
+        and (options.nodes is None or host_of(node.name) in options.nodes)
         and host_of(node.name) not in job.excluded
-        and not (asked.exclusive and node.mixed)
-        and all(node.gres.get(name, 0) >= count for name, count in wanted.items())
-        and node.disk_mb >= asked.disk_mb
-        and (wanted_mb is None or node.memory_mb is None or node.memory_mb >= wanted_mb)
+        and not (options.exclusive and node.mixed)
+        and all(node.gres.get(name, 0) >= count for name, count in gres.items())
+        and node.disk_mb >= options.disk_mb
+        and (required_mb is None or node.memory_mb is None or node.memory_mb >= required_mb)
     ]
     if job.features:
         choices = [
-            [node for node in fitting if holds(one, node.features)]
-            for one in alternatives(job.features)
+            [node for node in fitting if holds(choice, node.features)]
+            for choice in alternatives(job.features)
         ]
         fitting = max(choices, key=lambda found: sum(node.gpus for node in found))
     return fitting
 
 
-def on_racks(rules: Rules, job: JobReading, waited: float) -> Rules:
+def on_racks(rules: Rules, job: JobReading, wait_seconds: float) -> Rules:
     """``rules`` with what ``--segment`` and ``--switches`` ask of a job that has waited so many
     seconds.
     """
     return replace(
         rules,
         segment=job.asked.segment,
-        max_switches=_switches(job, waited),
+        max_switches=_switches(job, wait_seconds),
         spread_segments=job.asked.spread_segments,
         consolidate_segments=job.asked.consolidate_segments,
     )
@@ -138,10 +138,10 @@ class BlockRule:
     """On the largest node."""
 
     @classmethod
-    def of(cls, reading: Reading) -> BlockRule:
+    def from_reading(cls, reading: Reading) -> BlockRule:
         sizes = Counter(node.switches[-1] for node in reading.nodes if node.switches)
-        most = max((node.gpus for node in reading.nodes), default=0)
-        return cls(reading.several_blocks, max(sizes.values(), default=0), most)
+        largest_node = max((node.gpus for node in reading.nodes), default=0)
+        return cls(reading.several_blocks, max(sizes.values(), default=0), largest_node)
 
     def applied(self, rules: Rules, reqs: Sequence[int]) -> tuple[Rules, str]:
         """The rules that Slurm accepts of a job with these GPU counts, and what its user should
@@ -158,39 +158,42 @@ class BlockRule:
         return rules, ""
 
 
-def _switches(job: JobReading, waited: float) -> int | None:
+def _switches(job: JobReading, wait_seconds: float) -> int | None:
     """The most leaf switches for the job; None: any number."""
     limit = job.asked.switches_seconds
-    return job.asked.switches if limit is None or waited < limit else None
+    return job.asked.switches if limit is None or wait_seconds < limit else None
 
 
-def racks_note(job: JobReading, waited: float, *, racked: bool) -> str:
+def racks_note(job: JobReading, wait_seconds: float, *, racked: bool) -> str:
     """What the job's user should know of ``--switches`` and ``--segment``; "" if nothing."""
-    most, limit = job.asked.switches, job.asked.switches_seconds
-    options = ["--switches"] * (most is not None) + ["--segment"] * bool(job.asked.segment)
+    max_switches, limit = job.asked.switches, job.asked.switches_seconds
+    options = ["--switches"] * (max_switches is not None) + ["--segment"] * bool(job.asked.segment)
     if options and not racked:
         change = "changes" if len(options) == 1 else "change"
         return f"{' and '.join(options)} {change} nothing, since Slurm knows no switches or blocks"
-    if most is None or limit is None:
+    if max_switches is None or limit is None:
         return ""
-    kept = waited < limit
-    return f"--switches={most} {'counts until' if kept else 'no longer counts:'} it has waited" + (
-        f" {timedelta(seconds=limit)}" if kept else f" the {timedelta(seconds=limit)} that it names"
+    in_force = wait_seconds < limit
+    state = "counts until" if in_force else "no longer counts:"
+    return f"--switches={max_switches} {state} it has waited" + (
+        f" {timedelta(seconds=limit)}"
+        if in_force
+        else f" the {timedelta(seconds=limit)} that it names"
     )
 
 
 def segments_note(rules: Rules, reqs: Sequence[int]) -> str:
     """What the job's user should know of GPU counts that make no whole segments; "" if nothing."""
-    each, segment = rules.per_node, rules.segment
-    if each is None or segment is None:
+    per_node, segment = rules.per_node, rules.segment
+    if per_node is None or segment is None:
         return ""
-    nodes = {count: count // each for count in rules.counts(reqs)}
-    broken = [count for count, n in nodes.items() if n > segment and n % segment]
-    if not broken:
+    nodes = {count: count // per_node for count in rules.counts(reqs)}
+    unsegmented = [count for count, n in nodes.items() if n > segment and n % segment]
+    if not unsegmented:
         return ""
-    which = "none of its GPU counts makes" if len(broken) == len(nodes) else None
-    which = which or f"not on {', '.join(map(str, broken))} GPUs, which make no"
-    return f"{which} whole groups of {segment} nodes with {each} GPUs each"
+    subject = "none of its GPU counts makes" if len(unsegmented) == len(nodes) else None
+    subject = subject or f"not on {', '.join(map(str, unsegmented))} GPUs, which make no"
+    return f"{subject} whole groups of {segment} nodes with {per_node} GPUs each"
 
 
 class TypesNotes:
@@ -202,7 +205,7 @@ class TypesNotes:
         self._by_type = sorted(node.name for node in nodes if node.by_type)
         self._found: dict[object, str] = {}
 
-    def of(self, job: JobReading) -> str:
+    def for_job(self, job: JobReading) -> str:
         """The note, "" if nothing."""
         if job.asked.gpu_type is not None or not self._by_type:
             return ""
@@ -221,9 +224,9 @@ def _types_note(job: JobReading, by_type: Iterable[NodeName]) -> str:
     ]
     if not names:
         return ""
-    more = f" and {len(names) - _NAMED_MOST} more" if len(names) > _NAMED_MOST else ""
+    suffix = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
     return (
-        f"not on {', '.join(names[:_NAMED_MOST])}{more}: before Slurm 23.11 GPUs of a node with"
+        f"not on {', '.join(names[:_NAMES_MAX])}{suffix}: before Slurm 23.11 GPUs of a node with"
         " several types are for jobs that name one, as in --gres=gpu:TYPE:1"
     )
 
@@ -243,23 +246,23 @@ def gres_count(text: str) -> int:
 
 
 def _cores(job: JobReading, nodes: Sequence[NodeReading], default: int) -> Fraction:
-    asked = job.asked.cores_per_gpu
+    requested = job.asked.cores_per_gpu
     tasks = job.asked.tasks_per_gpu or Fraction(0)  # Slurm gives each a core at least
-    if asked is None:
+    if requested is None:
         return max(Fraction(default), tasks)
-    share = max((Fraction(n.cores, n.gpus) for n in nodes if n.gpus), default=asked)
-    return max(Fraction(floor(min(asked, share) * _DECIMALS), _DECIMALS), tasks)
+    share = max((Fraction(n.cores, n.gpus) for n in nodes if n.gpus), default=requested)
+    return max(Fraction(floor(min(requested, share) * _DECIMALS), _DECIMALS), tasks)
 
 
 def _memory_mb(
     job: JobReading, nodes: Sequence[NodeReading], site: SiteMemory, cores: Fraction
 ) -> tuple[Fraction, int]:
     """Megabytes per GPU, and those per node in addition."""
-    asked = job.asked
-    per_gpu, per_node, per_cpu = asked.memory_mb_per_gpu, None, None
-    if asked.default_memory:
+    options = job.asked
+    per_gpu, per_node, per_cpu = options.memory_mb_per_gpu, None, None
+    if options.default_memory:
         per_gpu, per_node, per_cpu = site.mb_per_gpu, site.mb_per_node, site.mb_per_cpu
-    elif not asked.whole_memory:
+    elif not options.whole_memory:
         per_node, per_cpu = job.memory_mb_per_node, job.memory_mb_per_cpu
     if (
         job.asked.memory_mb_per_core is not None
@@ -273,7 +276,7 @@ def _memory_mb(
         return per_cpu * cores, 0
     if per_node is not None:
         return Fraction(0), per_node
-    return Fraction(0 if asked.exclusive else share_mb(nodes)), 0
+    return Fraction(0 if options.exclusive else share_mb(nodes)), 0
 
 
 def share_mb(nodes: Iterable[NodeReading]) -> int:

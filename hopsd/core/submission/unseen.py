@@ -24,7 +24,7 @@ _REASONS = {
 }
 
 
-def why_unseen(asked: Asked) -> str:
+def why_unseen(options: Asked) -> str:
     """What may keep the plugin out, in words; "" if nothing of the kind is seen in the script."""
-    seen = [words for name, words in _REASONS.items() if name in asked.starts]
-    return f"its script starts Python with {' and '.join(seen)}" if seen else ""
+    causes = [words for name, words in _REASONS.items() if name in options.starts]
+    return f"its script starts Python with {' and '.join(causes)}" if causes else ""

@@ -17,9 +17,9 @@ def workload_of(job: JobReading, program: str = "") -> WorkloadName:
     job has reported. So a changed script is a new workload, and a resubmitted one is recognised.
     The script's imports and inputs are not hashed: a user who changes them names the workload.
     """
-    named = _named(job.comment)
-    if named:
-        return WorkloadName(named)
+    explicit = _explicit_name(job.comment)
+    if explicit:
+        return WorkloadName(explicit)
     name = _script(job.command)
     content = f"@{job.script}" if job.script else ""
     return WorkloadName(f"{job.user}/{job.name}/{name}{content}{f'+{program}' if program else ''}")
@@ -30,7 +30,7 @@ def _script(command: str) -> str:
     return command.partition(" ")[0].rstrip("/").rpartition("/")[2]
 
 
-def _named(comment: str) -> str | None:
+def _explicit_name(comment: str) -> str | None:
     try:
         return _accepted_name(comment)
     except InputError:

@@ -64,8 +64,8 @@ class Calibration:
         link, net = self.link or self.net, self.net or self.link
         if link is None or net is None:
             return None
-        across = self.across.bandwidth if self.across else 0.0
-        return Bandwidth(self.gpu_type, link.bandwidth, net.bandwidth, timestamp, across)
+        leaf_bandwidth = self.across.bandwidth if self.across else 0.0
+        return Bandwidth(self.gpu_type, link.bandwidth, net.bandwidth, timestamp, leaf_bandwidth)
 
 
 @click.command()
@@ -143,11 +143,11 @@ def calibrate(
     )
     with Bar("calibrate", "placements") as bar:
         counter = count(1)
-        bar.at(0, total)
+        bar.show(0, total)
         results = [
             _measure(
                 commands, site, reading, gpu_type, sizes,
-                on_placement=lambda: bar.at(next(counter), total), quiet=as_json,
+                on_placement=lambda: bar.show(next(counter), total), quiet=as_json,
             )
             for gpu_type in gpu_types
         ]  # fmt: skip
@@ -156,7 +156,7 @@ def calibrate(
                 if not as_json:
                     say(f"{result.gpu_type}: two networks on {allocation}")
                 results[index] = replace(result, speeds=train(commands, site, allocation))
-                bar.at(next(counter), total)
+                bar.show(next(counter), total)
     now = time.time()
     bandwidths = [bandwidth for result in results if (bandwidth := result.bandwidth(now))]
     if not dry_run:
@@ -202,7 +202,7 @@ def _measure(
     quiet: bool,
 ) -> Calibration:
     result = Calibration(gpu_type, "")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, allocations in shapes(reading, gpu_type):
         transfers = []
         for allocation in allocations:
@@ -213,8 +213,8 @@ def _measure(
             transfers += times
             on_placement()
         if transfers:
-            found[name] = fit(transfers)
-    return replace(result, **found)
+            results[name] = fit(transfers)
+    return replace(result, **results)
 
 
 def _speed_table(results: Sequence[Calibration]) -> Any:

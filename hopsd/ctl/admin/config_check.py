@@ -59,8 +59,8 @@ def cluster_problems(config: Config, commands: SlurmCommands) -> Iterator[str]:
     for rack, names in config.racks.items():
         unknown = [name for name in names if name not in nodes]
         if unknown:
-            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            yield f"racks.{rack}: Slurm has no node {unknown[0]}{more}{_hint(unknown[0], nodes)}"
+            suffix = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            yield f"racks.{rack}: Slurm has no node {unknown[0]}{suffix}{_hint(unknown[0], nodes)}"
 
 
 def _database(config: Config) -> Iterator[str]:
@@ -88,22 +88,22 @@ def _addresses(config: Config) -> Iterator[str]:
         "web.listen": config.web.listen,
         "api.listen": config.api.listen,
     }
-    for (one, first), (other, second) in combinations(listening.items(), 2):
+    for (first_key, first), (second_key, second) in combinations(listening.items(), 2):
         if first and second and _same_place(first, second):
-            yield f"{one} and {other} are the same place, {second}; each needs its own"
+            yield f"{first_key} and {second_key} are the same place, {second}; each needs its own"
 
 
-def _same_place(one: ListenAddress, other: ListenAddress) -> bool:
-    if one.path is not None or other.path is not None:
-        return one == other
-    (host, port), (other_host, other_port) = one.host_and_port, other.host_and_port
+def _same_place(first: ListenAddress, second: ListenAddress) -> bool:
+    if first.path is not None or second.path is not None:
+        return first == second
+    (host, port), (other_host, other_port) = first.host_and_port, second.host_and_port
     same_host = host == other_host or host in EVERYWHERE or other_host in EVERYWHERE
     return port == other_port and same_host
 
 
 def _names(commands: SlurmCommands, kind: str, key: str) -> list[str]:
-    found = records(commands.run("scontrol", "show", kind, "-a", "-o"))
-    return [record[key] for record in found if key in record]
+    rows = records(commands.run("scontrol", "show", kind, "-a", "-o"))
+    return [record[key] for record in rows if key in record]
 
 
 def _hint(name: str, names: Iterable[str]) -> str:
@@ -111,5 +111,5 @@ def _hint(name: str, names: Iterable[str]) -> str:
     close = get_close_matches(name, names, n=1)
     if close:
         return f"; did you mean {close[0]}?"
-    more = ", ..." if len(names) > 10 else ""
-    return f"; it has {', '.join(names[:10])}{more}"
+    suffix = ", ..." if len(names) > 10 else ""
+    return f"; it has {', '.join(names[:10])}{suffix}"

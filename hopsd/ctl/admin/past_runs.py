@@ -48,7 +48,7 @@ def import_runs(path: Path, days: int | None, dry_run: bool) -> None:
         new = [record for record in past_runs if store.job(record.id) is None]
         if not dry_run:
             for first in range(0, len(new), AT_ONCE):
-                bar.at(first, len(new))
+                bar.show(first, len(new))
                 store.save_jobs(new[first : first + AT_ONCE])
     users = len({record.user for record in new})
     verb = "would be stored" if dry_run else "stored"

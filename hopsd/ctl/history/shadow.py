@@ -99,7 +99,7 @@ def report(
     replayed = replayed.only(admit(cluster, replayed.workload, answer["round_seconds"]))
     knows = KnowledgeSettings(Knows.MEASURED)
     assumption_texts = [
-        *assumptions(replayed, of="hopsd saw them in Slurm's queue"),
+        *assumptions(replayed, machine="hopsd saw them in Slurm's queue"),
         "Jobs that began and ended between two looks of hopsd are missing.",
         f"Policies know: {knows}. A restart costs {answer['restart_seconds']:g} s.",
     ]
@@ -142,7 +142,7 @@ def _diary(path: Address, since: float, until: float, max_jobs: int, bar: Bar) -
                 f" restart it, or use --jobs {MAX_DIARY_ROWS}"
             )
         jobs[:0] = answer["jobs"]
-        bar.at(len(jobs), max_jobs)
+        bar.show(len(jobs), max_jobs)
         if len(answer["jobs"]) < page or len(jobs) >= max_jobs:
             return {**answer, "jobs": jobs}
 

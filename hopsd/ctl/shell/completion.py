@@ -55,26 +55,26 @@ def offering(find: Callable[[click.Context], Iterable[Offer]]) -> Complete:
     def complete(
         context: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        found: dict[str, str] = {}
+        candidates: dict[str, str] = {}
         with suppress(Exception):
-            found = dict(find(context))
+            candidates = dict(find(context))
         return [
-            CompletionItem(value, help=printable(said))
-            for value, said in found.items()
+            CompletionItem(value, help=printable(description))
+            for value, description in candidates.items()
             if value.startswith(incomplete) and _WORD.fullmatch(value)
         ]
 
     return complete
 
 
-def _asked(context: click.Context, command: str) -> Any:
+def _query(context: click.Context, command: str) -> Any:
     """hopsd's answer.
 
     Raises:
         LookupError: there is none within ``PATIENCE``, not even the beginning of one.
     """
-    given = [p.name for p in context.command.params if isinstance(p.type, AddressType)]
-    path = context.params.get(given[0] or "") if given else None
+    addresses = [p.name for p in context.command.params if isinstance(p.type, AddressType)]
+    path = context.params.get(addresses[0] or "") if addresses else None
     answers = []
 
     def look() -> None:
@@ -90,12 +90,12 @@ def _asked(context: click.Context, command: str) -> Any:
 
 
 def _rows(context: click.Context) -> list[dict[str, Any]]:
-    status = _asked(context, "status")
+    status = _query(context, "status")
     return [*status["running"], *status["waiting"]]
 
 
 def _waiting(context: click.Context) -> Iterable[Offer]:
-    return [_job(row) for row in _asked(context, "status")["waiting"]]
+    return [_job(row) for row in _query(context, "status")["waiting"]]
 
 
 def _job(row: dict[str, Any]) -> Offer:
@@ -122,11 +122,11 @@ def _settings(_: click.Context) -> Iterable[Offer]:
 
 
 def _workloads(context: click.Context) -> Iterable[Offer]:
-    return [(row["workload"], "") for row in _asked(context, "throughput")["workloads"]]
+    return [(row["workload"], "") for row in _query(context, "throughput")["workloads"]]
 
 
 def _types(context: click.Context) -> Iterable[Offer]:
-    return [(node["gpu_type"], "") for node in _asked(context, "status")["nodes"]]
+    return [(node["gpu_type"], "") for node in _query(context, "status")["nodes"]]
 
 
 jobs = offering(lambda context: map(_job, _rows(context)))

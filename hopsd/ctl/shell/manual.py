@@ -87,13 +87,13 @@ def escaped(text: str) -> str:
     return "\n".join("\\&" + line if line.startswith(".") else line for line in text.split("\n"))
 
 
-def page(name: str, section: int, what: str, parts: Iterable[str]) -> str:
-    """A page with its head; ``what``: it in half a line."""
+def page(name: str, section: int, summary: str, parts: Iterable[str]) -> str:
+    """A page with its head; ``summary``: it in half a line."""
     head = [
         f'.TH "{name.upper()}" "{section}" "" "hops {__version__}" "hops"',
         ".nh\n.ad l",  # no word divided, no line filled with spaces: options are copied
         heading("NAME"),
-        f"{escaped(name)} \\- {escaped(what)}",
+        f"{escaped(name)} \\- {escaped(summary)}",
     ]
     return "\n".join([*head, *parts]) + "\n"
 
@@ -108,9 +108,9 @@ def paragraph(text: str) -> str:
 
 def listed(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Names, in bold, with what is said of each."""
-    for name, said in pairs:
+    for name, text in pairs:
         quoted = escaped(name).replace('"', "\\(dq")  # a bare one would end the argument
-        yield f'.TP\n.B "{quoted}"\n{escaped(said)}'
+        yield f'.TP\n.B "{quoted}"\n{escaped(text)}'
 
 
 def as_typed(lines: Sequence[str]) -> str:
@@ -119,22 +119,22 @@ def as_typed(lines: Sequence[str]) -> str:
 
 def _options(command: click.Command) -> Iterator[str]:
     context = click.Context(command)
-    given = [param for param in command.params if isinstance(param, click.Option)]
-    records = [option.get_help_record(context) for option in given]
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    records = [option.get_help_record(context) for option in options]
     return listed([record for record in records if record is not None])
 
 
 def _command(words: str, command: click.Command) -> Iterator[str]:
     """A command's part of a page."""
-    found = help_of(command)
+    help_text = help_of(command)
     usage = " ".join(command.collect_usage_pieces(click.Context(command)))
     yield f'.SS "hopsctl {escaped(words)} {escaped(usage)}"'
-    yield from map(paragraph, found.text)
+    yield from map(paragraph, help_text.text)
     yield from _options(command)
-    if found.examples:
-        yield as_typed(found.examples)
-    if found.exit_codes:
-        yield paragraph(found.exit_codes)
+    if help_text.examples:
+        yield as_typed(help_text.examples)
+    if help_text.exit_codes:
+        yield paragraph(help_text.exit_codes)
 
 
 def hopsctl() -> str:
@@ -201,9 +201,9 @@ def hopsd_toml() -> str:
         )
     parts.append(heading("TABLES"))
     for text in tables():
-        said = [line.removeprefix("#") for line in text.strip().splitlines()]
-        toml = next(i for i, line in enumerate(said) if line.startswith("["))
-        parts += [paragraph(" ".join(" ".join(said[:toml]).split())), as_typed(said[toml:])]
+        lines = [line.removeprefix("#") for line in text.strip().splitlines()]
+        toml = next(i for i, line in enumerate(lines) if line.startswith("["))
+        parts += [paragraph(" ".join(" ".join(lines[:toml]).split())), as_typed(lines[toml:])]
     parts += [heading("SEE ALSO"), ".BR hopsd (8), hopsctl (1)"]
     return page("hopsd.toml", 5, "configuration of hopsd", parts)
 
@@ -211,16 +211,16 @@ def hopsd_toml() -> str:
 def launcher(parser: argparse.ArgumentParser, examples: Sequence[str]) -> str:
     """The page of a program with an argparse parser."""
     usage = parser.format_usage().removeprefix("usage: ").removeprefix(parser.prog)
-    shown = [a for a in parser._actions if a.help != argparse.SUPPRESS]
+    actions = [a for a in parser._actions if a.help != argparse.SUPPRESS]
     pairs = []
-    for action in shown:
+    for action in actions:
         names = ", ".join(name for name in action.option_strings if "_" not in name)
         value = action.metavar if action.nargs != 0 else None
         pairs.append((f"{names} {value or ''}".strip(), action.help or ""))
     return page(parser.prog, 1, (parser.description or "").rstrip(".").lower(), [
         heading("SYNOPSIS"), f".B {escaped(parser.prog)}\n{escaped(' '.join(usage.split()))}",
         heading("DESCRIPTION"), paragraph(f"{parser.description} {parser.epilog}"),
-        heading("OPTIONS"), *listed([(name, said) for name, said in pairs if said]),
+        heading("OPTIONS"), *listed([(name, help_text) for name, help_text in pairs if help_text]),
         heading("ENVIRONMENT"),
         *listed([("PYTHON", "The interpreter with PyTorch; by default python3.")]),
         heading("EXAMPLES"), as_typed(examples),

@@ -33,41 +33,44 @@ def plan(source: str, as_json: bool) -> None:
     """
     snapshot, settings = read_snapshot(read_text(source))
     policy, began = get(settings.policy), perf_counter()
-    made = policy(snapshot, settings)
-    if "total" not in made.seconds:
-        made = replace(made, seconds={**made.seconds, "total": perf_counter() - began})
+    result = policy(snapshot, settings)
+    if "total" not in result.seconds:
+        result = replace(result, seconds={**result.seconds, "total": perf_counter() - began})
     if as_json:
-        show_json(plan_json(made))
+        show_json(plan_json(result))
         return
-    _show(snapshot, made)
+    _show(snapshot, result)
 
 
-def _show(snapshot: Snapshot, made: Plan) -> None:
+def _show(snapshot: Snapshot, result: Plan) -> None:
     """The plan for people: what runs where, who waits and why."""
-    gpus = sum(allocation.gpus for allocation in made.placements.values())
-    jobs = count_of(len(made.placements), "jobs")
+    gpus = sum(allocation.gpus for allocation in result.placements.values())
+    jobs = count_of(len(result.placements), "jobs")
     print(
         f"{jobs} on {count_of(gpus, 'GPUs')} of {sum(n.gpus for n in snapshot.nodes)},"
-        f" {len(made.waiting)} wait, {made.fragments} fragments{of_racks(made.rack_fragments)}\n"
-        f"objective {made.objective:.6g} of at most {made.upper_bound:.6g}"
-        f" (gap {made.gap:.3%}, {made.status}), {made.configurations} configurations,"
-        f" {made.seconds.get('total', 0.0):.2f} s\n"
+        f" {len(result.waiting)} wait,"
+        f" {result.fragments} fragments{of_racks(result.rack_fragments)}\n"
+        f"objective {result.objective:.6g} of at most {result.upper_bound:.6g}"
+        f" (gap {result.gap:.3%}, {result.status}), {result.configurations} configurations,"
+        f" {result.seconds.get('total', 0.0):.2f} s\n"
     )
     show(
-        table("Placements", ["job", "nodes", "GPUs", "priority", "gain", "samples/s"], _rows(made))
+        table(
+            "Placements", ["job", "nodes", "GPUs", "priority", "gain", "samples/s"], _rows(result)
+        )
     )
-    if made.waiting:
+    if result.waiting:
         reasons = [
-            (job, made.waiting[job].code.value, made.waiting[job].text)
-            for job in sorted(made.waiting, key=job_order)
+            (job, result.waiting[job].code.value, result.waiting[job].text)
+            for job in sorted(result.waiting, key=job_order)
         ]
         show(table("Waiting", ["job", "code", "why"], reasons))
 
 
-def _rows(made: Plan) -> list[tuple[object, ...]]:
+def _rows(result: Plan) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
-    for job in sorted(made.placements, key=job_order):
-        allocation, numbers = made.placements[job], made.jobs.get(job)
+    for job in sorted(result.placements, key=job_order):
+        allocation, numbers = result.placements[job], result.jobs.get(job)
         figures = (numbers.priority, numbers.gain, numbers.throughput) if numbers else (None,) * 3
         rows.append((job, allocation.as_dict(), allocation.gpus, *figures))
     return rows

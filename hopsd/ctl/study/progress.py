@@ -24,8 +24,8 @@ class Bar:
     Where standard error is no terminal, what takes long prints a line every ten minutes.
     """
 
-    def __init__(self, what: str, unit: str = "") -> None:
-        """``what`` is under way; ``unit``: what is counted, as ``jobs``."""
+    def __init__(self, label: str, unit: str = "") -> None:
+        """``label`` is under way; ``unit``: what is counted, as ``jobs``."""
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(30),
@@ -39,8 +39,8 @@ class Bar:
             disable=not sys.stderr.isatty(),
             redirect_stdout=sys.stdout.isatty(),  # what goes to a file stays out of this
         )
-        self._task = self._progress.add_task(Text(printable(what)).markup, total=None)
-        self._what, self._unit = what, unit
+        self._task = self._progress.add_task(Text(printable(label)).markup, total=None)
+        self._what, self._unit = label, unit
         self._line = monotonic(), 0.0
 
     def __enter__(self) -> Bar:
@@ -55,15 +55,20 @@ class Bar:
     ) -> None:
         self._progress.stop()
 
-    def at(self, done: float, total: float) -> None:
-        """``done`` of ``total`` are done."""
-        self._progress.update(self._task, completed=done, total=total)
+    def show(self, position: float, total: float) -> None:
+        """``position`` of ``total`` are done."""
+        self._progress.update(self._task, completed=position, total=total)
         if self._progress.disable and monotonic() - self._line[0] >= LINE_SECONDS:
-            self._print(done, total)
+            self._print(position, total)
 
-    def _print(self, done: float, total: float) -> None:
+    def _print(self, position: float, total: float) -> None:
         """A line, with the time left at the pace since the line before."""
         now, (began, before) = monotonic(), self._line
-        self._line = now, done
-        left = (now - began) * (total - done) / (done - before) if done > before else None
-        complain(f"{self._what}: {done:,.0f} of {total:,.0f} {self._unit}, left: {duration(left)}")
+        self._line = now, position
+        remaining_seconds = (
+            (now - began) * (total - position) / (position - before) if position > before else None
+        )
+        complain(
+            f"{self._what}: {position:,.0f} of {total:,.0f} {self._unit},"
+            f" left: {duration(remaining_seconds)}"
+        )

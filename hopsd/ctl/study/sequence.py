@@ -32,16 +32,16 @@ def sequence(trainings: tuple[str, ...], gpus: int, policy: str) -> None:
 
     Exit codes: 0 done, 2 bad input.
     """
-    seen = [_read(text) for text in trainings]
-    if sum(turns for turns, _ in seen) > MOST_TURNS:
+    parsed = [_parse_training(text) for text in trainings]
+    if sum(turns for turns, _ in parsed) > MOST_TURNS:
         raise InputError(f"more than {MOST_TURNS} turns; put several of a training into one")
-    turns, seconds = [t for t, _ in seen], [s for _, s in seen]
+    turns, seconds = [t for t, _ in parsed], [s for _, s in parsed]
     for line in order(turns, seconds, gpus, SCHEDULERS[policy]):
         say(" ".join(str(training + 1) for training in line))
 
 
-def _read(text: str) -> tuple[int, float]:
-    found = re.fullmatch(r"([1-9][0-9]{0,5})x([0-9]{1,9}(?:\.[0-9]{1,9})?)", text)
-    if found is None or not float(found.group(2)):
+def _parse_training(text: str) -> tuple[int, float]:
+    match = re.fullmatch(r"([1-9][0-9]{0,5})x([0-9]{1,9}(?:\.[0-9]{1,9})?)", text)
+    if match is None or not float(match.group(2)):
         raise InputError(f"{text!r}: accepted are turns and seconds above 0, such as 30x1.5")
-    return int(found.group(1)), float(found.group(2))
+    return int(match.group(1)), float(match.group(2))

@@ -195,23 +195,23 @@ def simulate(
         count_planning=count_planning,
     )
     run = partial(play_one, cluster=cluster, workload=workload, settings=settings,
-                   failures=failures, out=out, resume=resume, predict=predict)  # fmt: skip
+                   failures=failures, folder=out, resume=resume, predict=predict)  # fmt: skip
     if switch_cost is not None:
         run = partial(take_turns, cluster=cluster, workload=workload, settings=settings,
                       switch_cost=switch_cost)  # fmt: skip
     html = partial(write_report, cluster=cluster, workload=workload, path=out / "report.html",
-                   known=str(knows))  # fmt: skip
+                   knowledge=str(knows))  # fmt: skip
     results, files = play_all(
         policies, run, html if report else None, out, resumable=switch_cost is None
     )
     if as_json:
-        known = {"knowledge": _known(knows)} if knows.differs else {}
-        show_json({"policies": {r.policy: figures(r) for r in results}, **files, **known})
+        extra = {"knowledge": _knowledge_document(knows)} if knows.differs else {}
+        show_json({"policies": {r.policy: figures(r) for r in results}, **files, **extra})
     else:
         show_results(results, f"Policies knew: {knows}")
 
 
-def _known(knows: KnowledgeSettings) -> dict[str, Any]:
+def _knowledge_document(knows: KnowledgeSettings) -> dict[str, Any]:
     return {
         "of": knows.of.value,
         "speed_error": knows.speed_sigma,
@@ -224,29 +224,29 @@ def play_all(
     policies: Sequence[str],
     run: Callable[[str], Result],
     html: Callable[[Sequence[Result]], object] | None,
-    out: Path,
-    beside: Sequence[Result] = (),
+    folder: Path,
+    references: Sequence[Result] = (),
     *,
     resumable: bool = True,
 ) -> tuple[list[Result], dict[str, str]]:
     """The results of every policy and the files written; Ctrl-C keeps what is done.
 
-    ``beside``: results from elsewhere, which come first; ``resumable``: whether --resume goes on
-    from there.
+    ``references``: results from elsewhere, listed first; ``resumable``: whether --resume can
+    continue.
     """
-    results = list(beside)
+    results = list(references)
     signal.signal(signal.SIGTERM, _interrupt)
-    with alone(out):
+    with alone(folder):
         try:
             for name in dict.fromkeys(policies):
                 results.append(run(name))
                 if missing := results[-1].unfinished:
                     complain(f"{name}: {count_of(len(missing), 'jobs')} never ended")
-            files = write(results, out)
+            files = write(results, folder)
             if html is not None:
                 html(results)
         except KeyboardInterrupt:
-            _leave(results, out, resumable=resumable)
+            _leave(results, folder, resumable=resumable)
     return results, files
 
 
@@ -254,24 +254,24 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _leave(results: Sequence[Result], out: Path, *, resumable: bool) -> NoReturn:
+def _leave(results: Sequence[Result], folder: Path, *, resumable: bool) -> NoReturn:
     """A second Ctrl-C does not interrupt the handling of the first."""
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
-    write(results, out)
-    how = "with --resume goes on from here" if resumable else "plays all of it again"
-    click.echo(f"\ninterrupted; the same command {how}", err=True)
+    write(results, folder)
+    hint = "with --resume goes on from here" if resumable else "plays all of it again"
+    click.echo(f"\ninterrupted; the same command {hint}", err=True)
     sys.exit(130)
 
 
 def admit(cluster: Cluster, workload: Workload, round_seconds: float) -> Workload:
     """The workload without the jobs that fit nowhere, which are named on stderr."""
-    played, refused = admitted(cluster, workload, round_seconds)
+    playable, refused = admitted(cluster, workload, round_seconds)
     for job in refused[:SHOWN_MAX]:
         complain(f"job {job} fits nowhere, even on an idle cluster: left out")
     if len(refused) > SHOWN_MAX:
         complain(f"and {len(refused) - SHOWN_MAX} more")
-    return played
+    return playable
 
 
 def play_one(
@@ -280,15 +280,15 @@ def play_one(
     workload: Workload,
     settings: SimulationSettings,
     failures: Sequence[Failure],
-    out: Path,
+    folder: Path,
     *,
     resume: bool,
     predict: bool = False,
 ) -> Result:
-    """One policy's run, with its progress on stderr and its plans in ``out``."""
+    """One policy's run, with its progress on stderr and its plans in ``folder``."""
     settings = replace(settings, plan=replace(settings.plan, policy=name))
     run = fingerprint(__version__, name, cluster, workload, settings, failures)
-    path = out / "journal" / f"{name}.jsonl"
+    path = folder / "journal" / f"{name}.jsonl"
     with journaled(get(name), path, run, resume=resume) as policy, _progress(name) as progress:
         return play(name, policy, cluster, workload, settings, failures, progress, predict=predict)
 
@@ -297,7 +297,7 @@ def play_one(
 def _progress(name: str) -> Iterator[Progress]:
     """That of a policy's run, on stderr."""
     with Bar(name, "jobs") as bar:
-        yield lambda _now, ended, jobs: bar.at(ended, jobs)
+        yield lambda _now, ended, jobs: bar.show(ended, jobs)
 
 
 def refuse_beside_switches(
@@ -314,15 +314,15 @@ def refuse_beside_switches(
     Raises:
         InputError: something does not.
     """
-    others = sorted(set(policies) - set(SCHEDULERS))
-    if others:
+    unsupported = sorted(set(policies) - set(SCHEDULERS))
+    if unsupported:
         accepted = ", ".join(SCHEDULERS)
-        raise InputError(f"--switch-cost: {others[0]} has no tasks; accepted are {accepted}")
-    given = {"--knowledge, --speed-error or --time-error": knows.differs,
+        raise InputError(f"--switch-cost: {unsupported[0]} has no tasks; accepted are {accepted}")
+    conflicts = {"--knowledge, --speed-error or --time-error": knows.differs,
              "--refresh": refresh > 0.0, "--count-planning": count_planning, "--resume": resume,
              "--failures": failure_file is not None, "--predict": predict}  # fmt: skip
-    for option, there in given.items():
-        if there:
+    for option, in_use in conflicts.items():
+        if in_use:
             raise InputError(f"{option} cannot be used with --switch-cost")
 
 

@@ -108,22 +108,22 @@ def what_if(
     commands = SlurmCommands(PATIENCE)
     cluster, notes = _cluster(commands, cluster_file, partitions)
     with Bar("Slurm's accounting"):
-        found = read_logged(commands, start, end, partitions)
-    played = replay(found, cluster, start, end, most, movable=movable)
-    played = played.only(admit(cluster, played.workload, round_seconds))
+        logged = read_logged(commands, start, end, partitions)
+    run = replay(logged, cluster, start, end, most, movable=movable)
+    run = run.only(admit(cluster, run.workload, round_seconds))
     knows = KnowledgeSettings(Knows(knowledge))
     assumed = [
-        *assumptions(played, of="Slurm's accounting shows them to you"),
+        *assumptions(run, machine="Slurm's accounting shows them to you"),
         *notes,
         f"Policies know: {knows}. A restart costs {restart_cost:g} s.",
     ]
-    (complain if as_json or as_csv else say)(told_first(played, cluster, assumed))
+    (complain if as_json or as_csv else say)(told_first(run, cluster, assumed))
     results, files = study(
-        policies, played, cluster, knows, out,
+        policies, run, cluster, knows, out,
         round_seconds=round_seconds, restart_seconds=restart_cost, resume=resume,
     )  # fmt: skip
     if as_json:
-        show_json(_document(results, played, cluster, assumed, files))
+        show_json(_document(results, run, cluster, assumed, files))
     elif as_csv:
         write_csv(results)
     else:
@@ -136,7 +136,7 @@ def study(
     played: Replay,
     cluster: Cluster,
     knows: KnowledgeSettings,
-    out: Path,
+    folder: Path,
     *,
     round_seconds: float,
     restart_seconds: float,
@@ -151,10 +151,10 @@ def study(
         horizon=horizon(played.workload, round_seconds),
     )
     run = partial(play_one, cluster=cluster, workload=played.workload, settings=settings,
-                  failures=(), out=out, resume=resume)  # fmt: skip
+                  failures=(), folder=folder, resume=resume)  # fmt: skip
     html = partial(write_report, cluster=cluster, workload=played.workload,
-                   path=out / "report.html", known=str(knows))  # fmt: skip
-    return play_all(policies, run, html, out, [as_it_was(played, cluster, round_seconds)])
+                   path=folder / "report.html", knowledge=str(knows))  # fmt: skip
+    return play_all(policies, run, html, folder, [as_it_was(played, cluster, round_seconds)])
 
 
 def _cluster(
@@ -162,28 +162,28 @@ def _cluster(
 ) -> tuple[Cluster, list[str]]:
     """The cluster to play on, and what is to be said of it."""
     if file is not None:
-        given = without_cpus(read_cluster_file(read_text(file)))
-        if not given.servers:
+        file_cluster = without_cpus(read_cluster_file(read_text(file)))
+        if not file_cluster.servers:
             raise InputError(f"{file} has no server with GPUs")
-        return given, [f"The cluster is that of {file}."]
-    cluster, down = read_cluster(commands, partitions)
-    said = "All nodes are there all the time, with the GPUs that they have today"
+        return file_cluster, [f"The cluster is that of {file}."]
+    cluster, unavailable = read_cluster(commands, partitions)
+    assumption = "All nodes are there all the time, with the GPUs that they have today"
     return cluster, [
-        f"{said}; {', '.join(down[:5])}{', ...' if len(down) > 5 else ''} too, which take no job"
-        " now."
-        if down
-        else f"{said}."
+        f"{assumption}; {', '.join(unavailable[:5])}{', ...' if len(unavailable) > 5 else ''} too,"
+        " which take no job now."
+        if unavailable
+        else f"{assumption}."
     ]
 
 
-def told_first(played: Replay, cluster: Cluster, assumed: Sequence[str]) -> str:
+def told_first(run: Replay, cluster: Cluster, assumed: Sequence[str]) -> str:
     """What is played, what that assumes, and how long it takes if that is long."""
     head = (
-        f"{clock(played.start)} to {clock(played.end)}, on {cluster.gpus} GPUs of"
+        f"{clock(run.start)} to {clock(run.end)}, on {cluster.gpus} GPUs of"
         f" {len(cluster.servers)} servers. What this assumes:"
     )
     lines = [head, *(f"- {line}" for line in assumed), ""]
-    seconds = JOB_SECONDS * len(played.jobs)
+    seconds = JOB_SECONDS * len(run.jobs)
     if seconds >= TOLD_SECONDS:
         lines.append(
             f"Under a policy such as hops this takes about {duration(seconds)} of a processor,"
@@ -194,15 +194,15 @@ def told_first(played: Replay, cluster: Cluster, assumed: Sequence[str]) -> str:
 
 def _document(
     results: Sequence[Result],
-    played: Replay,
+    run: Replay,
     cluster: Cluster,
     assumed: Sequence[str],
     files: dict[str, str],
 ) -> dict[str, Any]:
     return {
-        "start": played.start,
-        "end": played.end,
-        "jobs_played": len(played.jobs),
+        "start": run.start,
+        "end": run.end,
+        "jobs_played": len(run.jobs),
         "gpus": cluster.gpus,
         "assumes": list(assumed),
         "policies": {result.policy: figures(result) for result in results},

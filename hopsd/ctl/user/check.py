@@ -17,7 +17,7 @@ from hopsd.config.schema import PlanConfig
 from hopsd.core.snapshot.build import build_snapshot
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.submission.comment import Comment, parse
-from hopsd.core.submission.contract import MARK, read_asked
+from hopsd.core.submission.contract import MARK, read_script_options
 from hopsd.core.submission.nodelist import node_names
 from hopsd.core.submission.unseen import why_unseen
 from hopsd.ctl.terminal import complain, printable
@@ -61,36 +61,38 @@ def check(words: tuple[str, ...]) -> None:
     would not, 3 it is an ordinary Slurm job.
     """
     signal = signal_option(f"sbatch {' '.join(options_of(words))}", "")
-    asked = {"SBATCH_SIGNAL": signal} if signal else {}
-    accepted, said = SlurmCommands(environment=asked).try_submission(words)
-    lines = [line.partition(_SAID)[2] for line in said.splitlines() if _SAID in line]
+    variables = {"SBATCH_SIGNAL": signal} if signal else {}
+    accepted, reply = SlurmCommands(environment=variables).try_submission(words)
+    lines = [line.partition(_SAID)[2] for line in reply.splitlines() if _SAID in line]
     if not lines:
         plain = "there is no 'hops:' in its comment: it is an ordinary job"
-        complain(plain if accepted else said.strip())
+        complain(plain if accepted else reply.strip())
         sys.exit(NOT_OURS if accepted else REFUSED)
     for line in lines:
         if not line.startswith(_FOUND):
             print(printable(line))
     if not accepted:
         sys.exit(REFUSED)
-    found = dict(line.removeprefix(_FOUND).partition(" ")[::2] for line in lines if _FOUND in line)
-    unseen = why_unseen(_asked(found))
-    if unseen:
-        print(f"hops may not see its speed: {unseen}")
+    options = dict(
+        line.removeprefix(_FOUND).partition(" ")[::2] for line in lines if _FOUND in line
+    )
+    obstacle = why_unseen(_script_options(options))
+    if obstacle:
+        print(f"hops may not see its speed: {obstacle}")
     try:
-        for line in shapes(found, ScontrolAdapter(SlurmCommands()).read()):
+        for line in shapes(options, ScontrolAdapter(SlurmCommands()).read()):
             print(line)
     except HopsError as error:
         complain(f"where it could run is not known: {error}")
 
 
-def shapes(found: Mapping[str, str], reading: Reading) -> list[str]:
+def shapes(options: Mapping[str, str], reading: Reading) -> list[str]:
     """One line per count: where it could start now, or why not."""
     try:
-        comment = parse(found.get("comment", ""))
+        comment = parse(options.get("comment", ""))
     except CommentError as error:
         return [str(error)]
-    job = _job(found, reading.now)
+    job = _job(options, reading.now)
     empty = replace(
         reading,
         nodes=tuple(
@@ -101,27 +103,27 @@ def shapes(found: Mapping[str, str], reading: Reading) -> list[str]:
     )
     lines = []
     for count in comment.reqs:
-        now, note = _planned(job, replace(comment, reqs=(count,)), reading)
-        ever = now or _planned(job, replace(comment, reqs=(count,)), empty)[0]
+        now, note = _plan_alone(job, replace(comment, reqs=(count,)), reading)
+        eventually = now or _plan_alone(job, replace(comment, reqs=(count,)), empty)[0]
         if note and note not in lines:
             lines.append(note)
         gpus = f"{count} GPU{'' if count == 1 else 's'}"
         if now:
             lines.append(f"{gpus}: now, as on {now}")
-        elif ever:
-            lines.append(f"{gpus}: when others have left, as on {ever}")
+        elif eventually:
+            lines.append(f"{gpus}: when others have left, as on {eventually}")
         else:
             lines.append(f"{gpus}: never on this cluster as it is")
     return lines
 
 
-def _asked(found: Mapping[str, str]) -> Asked:
-    return read_asked(f"{MARK}|{found.get('asks', '')}")
+def _script_options(options: Mapping[str, str]) -> Asked:
+    return read_script_options(f"{MARK}|{options.get('asks', '')}")
 
 
-def _job(found: Mapping[str, str], now: float) -> JobReading:
+def _job(options: Mapping[str, str], now: float) -> JobReading:
     def megabytes(key: str) -> int | None:
-        text = found.get(key, "")
+        text = options.get(key, "")
         return int(text) if text.isdigit() and text != "0" else None
 
     return JobReading(
@@ -129,21 +131,23 @@ def _job(found: Mapping[str, str], now: float) -> JobReading:
         user=UserName(""),
         uid=os.getuid(),
         name="",
-        comment=found.get("comment", ""),
-        partition=found.get("partition", ""),
+        comment=options.get("comment", ""),
+        partition=options.get("partition", ""),
         state=SlurmState.PENDING,
         submit=now,
         hold=Hold.HOPS,
-        asked=_asked(found),
-        features=found.get("features", ""),
-        excluded=frozenset(node_names(found.get("exclude", ""))),
-        reservation=found.get("reservation", ""),
+        asked=_script_options(options),
+        features=options.get("features", ""),
+        excluded=frozenset(node_names(options.get("exclude", ""))),
+        reservation=options.get("reservation", ""),
         memory_mb_per_node=megabytes("memory_per_node"),
         memory_mb_per_cpu=megabytes("memory_per_cpu"),
     )
 
 
-def _planned(job: JobReading, comment: Comment, reading: Reading) -> tuple[Allocation | None, str]:
+def _plan_alone(
+    job: JobReading, comment: Comment, reading: Reading
+) -> tuple[Allocation | None, str]:
     """Where the job would go, and what its user should know of it."""
     record = JobRecord(
         job.id,

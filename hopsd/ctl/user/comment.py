@@ -63,12 +63,12 @@ def json_object(comment: Comment) -> dict[str, object]:
 
 def _lines(comment: Comment) -> list[str]:
     rates = {gpus: learning_rate(comment, gpus) for gpus in comment.reqs}
-    shown = ", ".join(f"{rate:.6g} on {gpus}" for gpus, rate in rates.items() if rate is not None)
+    listing = ", ".join(f"{rate:.6g} on {gpus}" for gpus, rate in rates.items() if rate is not None)
     return [
         f"GPUs           {', '.join(map(str, comment.reqs))}",
         f"samples        {'not given' if comment.samples is None else f'{comment.samples:g}'}",
         f"batch per GPU  {comment.batch_size or 'not given'}",
-        f"learning rate  {f'{shown} GPUs ({comment.lr_rule})' if shown else 'not given'}",
+        f"learning rate  {f'{listing} GPUs ({comment.lr_rule})' if listing else 'not given'}",
         f"may be moved   {'yes' if comment.preempt else 'no'}",
         f"measuring runs {'yes' if comment.profile else 'no'}",
         f"workload       {comment.workload or 'not given'}",

@@ -63,16 +63,16 @@ def _plain(title: str, key: str) -> Column:
 
 def _seconds(title: str, seconds: Callable[[Row, float], float | None]) -> Column:
     def text(job: Row, now: float) -> str:
-        found = seconds(job, now)
-        return "-" if found is None else duration(found)
+        time_left = seconds(job, now)
+        return "-" if time_left is None else duration(time_left)
 
     return Column(title, text, seconds)
 
 
 def _predicted(title: str) -> Column:
     def order(job: Row, _: float) -> float | None:
-        found = job.get("predicted")
-        return found["expected"] if found else None
+        prediction = job.get("predicted")
+        return prediction["expected"] if prediction else None
 
     return Column(title, when, order)
 
@@ -82,8 +82,8 @@ def _progress(job: Row, _: float = 0.0) -> float | None:
 
 
 def _percent(job: Row, now: float) -> str:
-    found = _progress(job, now)
-    return "-" if found is None else f"{found:.0%}"
+    progress = _progress(job, now)
+    return "-" if progress is None else f"{progress:.0%}"
 
 
 def _job_order(job: Row, _: float) -> tuple[int, ...]:
@@ -163,32 +163,32 @@ class Jobs(DataTable[Text]):
         return self._shown[self.cursor_row] if self._shown else None
 
     def sort_by(self, column: int) -> None:
-        same = self.order.column == column
-        self.order = Order(column, same and not self.order.reverse)
+        is_current = self.order.column == column
+        self.order = Order(column, is_current and not self.order.reverse)
 
-    def step(self, by: int) -> None:
+    def step(self, offset: int) -> None:
         """Sort by the column that far to the right; the one after the last is hopsd's own order."""
         places = [None, *range(len(self._columns))]
-        at = (places.index(self.order.column) + by) % len(places)
-        self.order = Order(places[at])
+        position = (places.index(self.order.column) + offset) % len(places)
+        self.order = Order(places[position])
 
-    def show(self, doc: Document, wanted: Callable[[Row], bool], words: str) -> str:
+    def show(self, doc: Document, selects: Callable[[Row], bool], words: str) -> str:
         """Fill the table; returns its title."""
         now = doc["time"] or 0.0
-        kept = self.job["id"] if self.job else None
+        selection = self.job["id"] if self.job else None
         cells = [
             (job, [cell(column.text(job, now)) for column in self._columns])
             for job in doc[self.kind]
-            if wanted(job)
+            if selects(job)
         ]
         cells = [(job, texts) for job, texts in cells if words in " ".join(texts).lower()]
         order = self.order
         if order.column is not None:
             value = self._columns[order.column].order
-            known = [pair for pair in cells if value(pair[0], now) is not None]
+            with_value = [pair for pair in cells if value(pair[0], now) is not None]
             unknown = [pair for pair in cells if value(pair[0], now) is None]
-            known.sort(key=lambda pair: value(pair[0], now), reverse=order.reverse)
-            cells = known + unknown
+            with_value.sort(key=lambda pair: value(pair[0], now), reverse=order.reverse)
+            cells = with_value + unknown
         elif order.reverse:
             cells.reverse()
         self._shown = [job for job, _ in cells]
@@ -196,15 +196,15 @@ class Jobs(DataTable[Text]):
         self.clear()
         for _, texts in cells:
             self.add_row(*map(Text, texts))
-        places = {job["id"]: at for at, job in enumerate(self._shown)}
-        if kept in places:
-            self.move_cursor(row=places[kept], scroll=False)
+        places = {job["id"]: position for position, job in enumerate(self._shown)}
+        if selection in places:
+            self.move_cursor(row=places[selection], scroll=False)
         self.scroll_to(scroll.x, scroll.y, animate=False)
         return self._title(doc)
 
     def _title(self, doc: Document) -> str:
-        there = totals_of(doc)[self.kind]
-        count = f"{there:,}" if len(self._shown) == there else f"{len(self._shown):,} of {there:,}"
+        total = totals_of(doc)[self.kind]
+        count = f"{total:,}" if len(self._shown) == total else f"{len(self._shown):,} of {total:,}"
         title = f"{self.kind.capitalize()}: {count}"
         if self.order.column is not None:
             title += f", by {self._columns[self.order.column].title}"
@@ -343,20 +343,20 @@ class Top(App[int]):
         wrong.update(Text(printable(text)))
         wrong.display = bool(text)
         for jobs in self._tables:
-            title = jobs.show(doc, self._wanted, self._words)
-            about = f'{title}, with "{printable(self._words)}"' if self._words else title
-            about += f", of {printable(self._user)}" if self._mine else ""
-            self.query_one(f"#title-{jobs.kind}", Static).update(Text(about))
+            title = jobs.show(doc, self._is_selected, self._words)
+            subtitle = f'{title}, with "{printable(self._words)}"' if self._words else title
+            subtitle += f", of {printable(self._user)}" if self._mine else ""
+            self.query_one(f"#title-{jobs.kind}", Static).update(Text(subtitle))
         self._share_room()
 
     def _share_room(self) -> None:
         """A table gets no more lines than it has, and the other one the rest."""
         needs = [jobs.row_count + 1 for jobs in self._tables]
-        for jobs, own, other in zip(self._tables, needs, reversed(needs), strict=True):
-            jobs.styles.height = "1fr" if own >= other else own
-            jobs.styles.max_height = "50%" if own < other else None
+        for jobs, need, opposite in zip(self._tables, needs, reversed(needs), strict=True):
+            jobs.styles.height = "1fr" if need >= opposite else need
+            jobs.styles.max_height = "50%" if need < opposite else None
 
-    def _wanted(self, job: Row) -> bool:
+    def _is_selected(self, job: Row) -> bool:
         return not self._mine or job["user"] == self._user
 
     @property
@@ -369,10 +369,12 @@ class Top(App[int]):
 
     def action_keys(self) -> None:
         wide = max(len(key) for key, _ in KEYS)
-        self.push_screen(Page(Text("\n".join(f"{key:{wide}}  {what}" for key, what in KEYS))))
+        self.push_screen(
+            Page(Text("\n".join(f"{key:{wide}}  {description}" for key, description in KEYS)))
+        )
 
-    def action_sort(self, by: int) -> None:
-        self._focused.step(by)
+    def action_sort(self, offset: int) -> None:
+        self._focused.step(offset)
         self.draw()
 
     def action_reverse(self) -> None:
@@ -439,10 +441,10 @@ class Top(App[int]):
     def cancel(self, job: str) -> None:
         """As its user, or as an operator: Slurm decides."""
         try:
-            said = SlurmCommands(30.0).run("scancel", job) or f"job {job} is cancelled"
+            message = SlurmCommands(30.0).run("scancel", job) or f"job {job} is cancelled"
         except HopsError as error:
-            said = str(error)
-        self.call_from_thread(self.notify, printable(said), markup=False)
+            message = str(error)
+        self.call_from_thread(self.notify, printable(message), markup=False)
         self.call_from_thread(self.refresh_status)
 
 
@@ -451,14 +453,14 @@ def _bars(types: Sequence[Document]) -> list[Text]:
     wide = max((len(kind["gpu_type"]) for kind in types), default=0)
     bars = []
     for kind in types[:TYPES]:
-        there = kind["usable"]
-        used, away = there - kind["idle"], kind["gpus"] - there
-        filled = round(BAR * used / there) if there else 0
+        usable = kind["usable"]
+        used, unavailable = usable - kind["idle"], kind["gpus"] - usable
+        filled = round(BAR * used / usable) if usable else 0
         bar = Text(f"{printable(kind['gpu_type']):{wide}} ", no_wrap=True, overflow="ellipsis")
         bar.append("█" * filled, style="green").append("░" * (BAR - filled), style="dim")
-        bar.append(f" {used} of {there} in use")
-        if away:
-            bar.append(f", {away} not usable", style="yellow")
+        bar.append(f" {used} of {usable} in use")
+        if unavailable:
+            bar.append(f", {unavailable} not usable", style="yellow")
         bars.append(bar)
     if len(types) > TYPES:
         bars.append(Text(f"and {len(types) - TYPES} more types: hopsctl status", no_wrap=True))

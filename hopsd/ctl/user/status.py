@@ -123,44 +123,44 @@ def status(
 
 
 def ask_status(path: Address, asking: Callable[..., Any] = ask_daemon, **chosen: Any) -> Document:
-    """An excerpt of the status document; ``chosen``: as :meth:`Choice.of` reads it.
+    """An excerpt of the status document; ``chosen``: as :meth:`Choice.parse` reads it.
 
     ``asking``: by default the process ends if no daemon answers.
     """
     doc: Document = asking(path, "status", **chosen)
     # An older hopsd sends the whole document.
-    return doc if "totals" in doc else excerpt(doc, Choice.of(chosen))
+    return doc if "totals" in doc else excerpt(doc, Choice.parse(chosen))
 
 
 def page(doc: Document) -> Group:
     """A page that fits the console, with as many rows of each table as there is room for."""
     height = render.console.height
-    tried = (SPARED[:count] for count in range(len(SPARED)))
-    able = (parts for parts in tried if render.lines(view(doc, FEW, parts)) <= height)
-    without = next(able, SPARED)
-    most = render.fitting(partial(view, doc, without=without), height, height)
-    return view(doc, max(1, most), without)
+    variants = (SPARED[:count] for count in range(len(SPARED)))
+    fitting = (parts for parts in variants if render.lines(view(doc, FEW, parts)) <= height)
+    omitted = next(fitting, SPARED)
+    limit = render.fitting(partial(view, doc, omitted=omitted), height, height)
+    return view(doc, max(1, limit), omitted)
 
 
-def view(doc: Document, most: int | None = None, without: Collection[str] = ()) -> Group:
-    """The status document as text; ``most`` rows of each table, None: all that are there.
+def view(doc: Document, limit: int | None = None, omitted: Collection[str] = ()) -> Group:
+    """The status document as text; ``limit`` rows of each table, None: all that are there.
 
-    ``without``: of ``SPARED``, what is left out.
+    ``omitted``: of ``SPARED``, what is left out.
     """
     parts: list[Any] = [headline(doc)]
     if doc["error"]:
         parts.append(Text(printable(doc["error"]), style="bold red"))
     counts = totals_of(doc)
     summed = any(counts[kind] > len(doc[kind]) for kind in ("nodes", "running", "waiting"))
-    if summed and "totals" not in without:
-        parts += _sums(counts, most)
-    if "nodes" not in without:
-        parts.append(_nodes(doc, most))
-    parts.append(running(doc, most))
-    parts.append(waiting(doc, most))
+    if summed and "totals" not in omitted:
+        parts += _sums(counts, limit)
+    if "nodes" not in omitted:
+        parts.append(_nodes(doc, limit))
+    parts.append(running(doc, limit))
+    parts.append(waiting(doc, limit))
     steps = (doc["round"] or {}).get("steps", [])
-    if steps and "steps" not in without:
-        parts.append(_steps(doc, most))
+    if steps and "steps" not in omitted:
+        parts.append(_steps(doc, limit))
     return Group(*parts)
 
 
@@ -170,30 +170,30 @@ def totals_of(doc: Document) -> Document:
 
 
 def _rows(
-    doc: Document, kind: str, rows: Sequence[Any], most: int | None
+    doc: Document, kind: str, rows: Sequence[Any], limit: int | None
 ) -> tuple[int | None, int]:
     """How many of a list's ``rows`` are shown, and how many there are."""
-    of: int = totals_of(doc)[kind]
-    if most is None and of > len(rows):
-        most = FIRST
-    return most, of
+    total: int = totals_of(doc)[kind]
+    if limit is None and total > len(rows):
+        limit = FIRST
+    return limit, total
 
 
-def _sums(counts: Document, most: int | None) -> list[Any]:
+def _sums(counts: Document, limit: int | None) -> list[Any]:
     """The tables of totals; CPUs are in the headline."""
     return [
         table(
             "GPUs",
             ["type", "nodes", "GPUs", "idle", "not usable"],
             [
-                (kind["gpu_type"], kind["nodes"], kind["gpus"], kind["idle"], away)
+                (kind["gpu_type"], kind["nodes"], kind["gpus"], kind["idle"], unavailable)
                 for kind in counts["types"]
                 if not is_cpu(kind["gpu_type"])
-                for away in [kind["gpus"] - kind["usable"]]
+                for unavailable in [kind["gpus"] - kind["usable"]]
             ],
-            most=most,
+            limit=limit,
         ),
-        table("Waiting for", ["code", "jobs"], [*counts["codes"].items()], most=most),
+        table("Waiting for", ["code", "jobs"], [*counts["codes"].items()], limit=limit),
         table(
             "Users",
             ["user", "GPUs", "running", "waiting"],
@@ -201,7 +201,7 @@ def _sums(counts: Document, most: int | None) -> list[Any]:
                 (user["user"], user["gpus"], user["running"], user["waiting"])
                 for user in counts["users"]
             ],
-            most=FIRST if most is None else most,
+            limit=FIRST if limit is None else limit,
         ),
     ]
 
@@ -209,17 +209,17 @@ def _sums(counts: Document, most: int | None) -> list[Any]:
 def headline(doc: Document) -> Text:
     """Versions, mode, GPUs in all and idle, and the last round."""
     types = totals_of(doc)["types"]
-    there = _counted([kind for kind in types if not is_cpu(kind["gpu_type"])], "GPUs")
+    devices = _totals([kind for kind in types if not is_cpu(kind["gpu_type"])], "GPUs")
     if cpus := [kind for kind in types if is_cpu(kind["gpu_type"])]:
-        there += f", {_counted(cpus, 'CPUs')}"
+        devices += f", {_totals(cpus, 'CPUs')}"
     raqlr = "-" if doc["raqlr"] is None else f"{doc['raqlr']:.2f}"
     text = (
         f"hops {doc['version']}  {doc['mode']}  Slurm {doc['slurm_version'] or '-'} by"
-        f" {doc['port']}  {there}  RAQLR {raqlr}  {_read(doc['time'])}"
+        f" {doc['port']}  {devices}  RAQLR {raqlr}  {_reading_time(doc['time'])}"
     )
     if doc["round"]:
-        left = doc["round"]["end"] - doc["time"]
-        text += f"\nround ends in {duration(left)}; {doc['sentence']}"
+        remaining = doc["round"]["end"] - doc["time"]
+        text += f"\nround ends in {duration(remaining)}; {doc['sentence']}"
     else:
         text += f"\n{doc['sentence']}"
     if doc.get("private"):
@@ -232,19 +232,19 @@ def headline(doc: Document) -> Text:
     return Text("\n".join(map(printable, text.split("\n", 1))))
 
 
-def _read(when: float | None) -> str:
+def _reading_time(when: float | None) -> str:
     """When Slurm was read for this page, and how long ago: reading may have failed since."""
     if when is None:
         return "-"
     return f"{clock(when)}, {duration(time.time() - when)} ago"
 
 
-def _counted(types: Sequence[Mapping[str, int]], what: str) -> str:
+def _totals(types: Sequence[Mapping[str, int]], noun: str) -> str:
     gpus, idle = (sum(kind[key] for kind in types) for key in ("gpus", "idle"))
-    return f"{gpus} {what}, {idle} idle"
+    return f"{gpus} {noun}, {idle} idle"
 
 
-def _nodes(doc: Document, most: int | None) -> Any:
+def _nodes(doc: Document, limit: int | None) -> Any:
     rows = [
         (
             node["name"],
@@ -252,13 +252,13 @@ def _nodes(doc: Document, most: int | None) -> Any:
             node["gpus"],
             node["idle"],
             _node_state(node),
-            _held(node),
+            _holders(node),
         )
         for node in doc["nodes"]
     ]
     columns = ["node", "type", "GPUs", "idle", "state", "GPUs held"]
-    most, of = _rows(doc, "nodes", rows, most)
-    return table("Nodes", columns, rows, most=most, of=of)
+    limit, total = _rows(doc, "nodes", rows, limit)
+    return table("Nodes", columns, rows, limit=limit, total=total)
 
 
 def _node_state(node: Document) -> str:
@@ -266,13 +266,13 @@ def _node_state(node: Document) -> str:
     return f"{state}; {node['health']}" if node.get("health") else str(state)
 
 
-def _held(node: Document) -> dict[str, int]:
-    held = {f"job {job}": gpus for job, gpus in node["jobs"].items()}
-    return held | ({"plain jobs": node["foreign"]} if node.get("foreign") else {})
+def _holders(node: Document) -> dict[str, int]:
+    holders = {f"job {job}": gpus for job, gpus in node["jobs"].items()}
+    return holders | ({"plain jobs": node["foreign"]} if node.get("foreign") else {})
 
 
-def running(doc: Document, most: int | None) -> Any:
-    """The table of running jobs; ``most`` rows, None: all."""
+def running(doc: Document, limit: int | None) -> Any:
+    """The table of running jobs; ``limit`` rows, None: all."""
     rows = [
         (
             job["id"],
@@ -280,7 +280,7 @@ def running(doc: Document, most: int | None) -> Any:
             job["name"],
             job["reqs"],
             job["placement"],
-            _doing(job),
+            _activity(job),
             duration(doc["time"] - job["since"]) if job["since"] else "-",
             duration(job["wait_seconds"]),
             job["latency_ratio"],
@@ -291,19 +291,19 @@ def running(doc: Document, most: int | None) -> Any:
         for job in doc["running"]
     ]
     columns = ["job", "user", "name", "reqs", "placement", "run", "for", "waited", "wait/run"]
-    most, of = _rows(doc, "running", rows, most)
+    limit, total = _rows(doc, "running", rows, limit)
     return table(
         "Running",
         [*columns, "restarts", "samples", "ends in"],
         rows,
         wide=("reqs", "run", "wait/run", "restarts", "samples", "ends in"),
         long=("name", "placement"),
-        most=most,
-        of=of,
+        limit=limit,
+        total=total,
     )
 
 
-def _doing(job: Document) -> str:
+def _activity(job: Document) -> str:
     if job.get("hung"):
         return "hangs"
     if job.get("idle") and job["idle"]["gpus"] == sum(job["placement"].values()):
@@ -312,12 +312,12 @@ def _doing(job: Document) -> str:
 
 
 def _progress(job: Document) -> str:
-    done = f"{job['samples_done']:,.0f}"
-    return f"{done} of {job['samples']:,.0f}" if job["samples"] else done
+    samples = f"{job['samples_done']:,.0f}"
+    return f"{samples} of {job['samples']:,.0f}" if job["samples"] else samples
 
 
-def waiting(doc: Document, most: int | None) -> Any:
-    """The table of waiting jobs; ``most`` rows, None: all."""
+def waiting(doc: Document, limit: int | None) -> Any:
+    """The table of waiting jobs; ``limit`` rows, None: all."""
     rows = [
         (
             job["id"],
@@ -333,31 +333,31 @@ def waiting(doc: Document, most: int | None) -> Any:
         for job in doc["waiting"]
     ]
     columns = ["job", "user", "name", "reqs", "waited", "priority", "code", "starts in", "why"]
-    most, of = _rows(doc, "waiting", rows, most)
+    limit, total = _rows(doc, "waiting", rows, limit)
     return table(
         "Waiting",
         columns,
         rows,
         wide=("priority", "code", "starts in"),
         long=("name",),
-        most=most,
-        of=of,
+        limit=limit,
+        total=total,
     )
 
 
-def _steps(doc: Document, most: int | None) -> Any:
+def _steps(doc: Document, limit: int | None) -> Any:
     rows = [
         (s["job"], s["kind"], s["from"], s["to"], s["status"], s["error"] or None)
         for s in doc["round"]["steps"]
     ]
     columns = ["job", "step", "from", "to", "outcome", "error"]
-    most, of = _rows(doc, "steps", rows, most)
-    return table("Last changes", columns, rows, long=("from", "to"), most=most, of=of)
+    limit, total = _rows(doc, "steps", rows, limit)
+    return table("Last changes", columns, rows, long=("from", "to"), limit=limit, total=total)
 
 
-def _show_terms(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+def _show_terms(context: click.Context, _option: click.Parameter, flag: bool) -> None:
     """Print the glossary and end, without asking hopsd."""
-    if wanted and not context.resilient_parsing:
+    if flag and not context.resilient_parsing:
         show(table("Words", ["word", "meaning"], list(TERMS.items())))
         show(table("A job waits because", ["code", "what you can do"], list(WAITS.items())))
         context.exit()
@@ -404,7 +404,7 @@ def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None
         )
         sys.exit(1)
     if at is not None:
-        say(then(job, history, _moment(at, datetime.now(UTC).astimezone())))
+        say(explain_moment(job, history, _moment(at, datetime.now(UTC).astimezone())))
         return
     show(*explained(job, answer))
 
@@ -424,36 +424,38 @@ def explained(job: str, answer: Document) -> Iterator[RenderableType]:
         yield table("What was noticed", ["at", "what", "text"], events)
 
 
-def _moment(at: datetime, now: datetime) -> float:
+def _moment(time: datetime, now: datetime) -> float:
     """Seconds since 1970; a time of day without a date is the last one before ``now``."""
-    if at.year == 1900:  # strptime's, where none was given
-        at = at.replace(year=now.year, month=now.month, day=now.day)
-        if at.astimezone() > now:
-            at -= timedelta(days=1)
-    return at.astimezone().timestamp()
+    if time.year == 1900:  # strptime's, where none was given
+        time = time.replace(year=now.year, month=now.month, day=now.day)
+        if time.astimezone() > now:
+            time -= timedelta(days=1)
+    return time.astimezone().timestamp()
 
 
-def then(job: str, history: Document, at: float) -> str:
+def explain_moment(job: str, history: Document, time: float) -> str:
     """What the job did at that time, as recorded. A reason's words are its latest."""
 
     def lasted(begin: float, end: float | None) -> bool:
-        return begin <= at and (end is None or at < end)
+        return begin <= time and (end is None or time < end)
 
     record = history["record"]
-    if record is not None and at < record["submit"]:
-        return f"{clock(at)}: job {job} was submitted later, at {clock(record['submit'])}"
-    if record is not None and record["end"] is not None and at >= record["end"]:
-        return f"{clock(at)}: job {job} had ended at {clock(record['end'])} ({record['state']})"
+    if record is not None and time < record["submit"]:
+        return f"{clock(time)}: job {job} was submitted later, at {clock(record['submit'])}"
+    if record is not None and record["end"] is not None and time >= record["end"]:
+        return f"{clock(time)}: job {job} had ended at {clock(record['end'])} ({record['state']})"
     for placement in history["placements"]:
         if lasted(placement["start"], placement["end"]):
-            how = ", to be measured" if placement["profiling"] else ""
+            suffix = ", to be measured" if placement["profiling"] else ""
             since = clock(placement["start"])
-            return f"{clock(at)}: job {job} ran on {cell(placement['nodes'])}{how}, since {since}"
+            return (
+                f"{clock(time)}: job {job} ran on {cell(placement['nodes'])}{suffix}, since {since}"
+            )
     for reason in history["reasons"]:
         if lasted(reason["since"], reason["until"]):
             since = clock(reason["since"])
-            return f"{clock(at)}: job {job} waited, since {since}: {reason['reason']}"
-    return f"{clock(at)}: nothing is recorded of job {job}"
+            return f"{clock(time)}: job {job} waited, since {since}: {reason['reason']}"
+    return f"{clock(time)}: nothing is recorded of job {job}"
 
 
 def _throughput(row: Document) -> str | None:
@@ -466,37 +468,39 @@ def _throughput(row: Document) -> str | None:
     return f"about {row['throughput']:.3g} samples/s, {low:.3g} to {high:.3g}"
 
 
-def _expected(row: Document) -> str:
+def _expectation(row: Document) -> str:
     """Such as `about 3h 06m, 1h 12m to 6h 00m, from 14 runs of this workload by ann`."""
-    found = row.get("expected")
-    if not found:
+    expectation = row.get("expected")
+    if not expectation:
         return duration(row["age_seconds"])
-    age, low, high = (duration(found[key]) for key in ("seconds", "low", "high"))
-    between = "" if low == high else f", {low} to {high}"
-    return f"about {age}{between}, {found['source']}"
+    age, low, high = (duration(expectation[key]) for key in ("seconds", "low", "high"))
+    interval = "" if low == high else f", {low} to {high}"
+    return f"about {age}{interval}, {expectation['source']}"
 
 
 def when(row: Document, now: float | None) -> str:
     """Such as `12m (4m to 40m)` from ``now`` on; `-`: not known."""
-    found = row.get("predicted")
-    if not found or now is None:
+    prediction = row.get("predicted")
+    if not prediction or now is None:
         return "-"
-    left, low, high = (duration(max(0.0, found[key] - now)) for key in ("expected", "low", "high"))
-    return left if low == high else f"{left} ({low} to {high})"
+    remaining, low, high = (
+        duration(max(0.0, prediction[key] - now)) for key in ("expected", "low", "high")
+    )
+    return remaining if low == high else f"{remaining} ({low} to {high})"
 
 
-def _predicted(row: Document) -> list[tuple[str, object]]:
+def _prediction(row: Document) -> list[tuple[str, object]]:
     """When it starts or ends, and how old that estimate is."""
-    found = row.get("predicted")
-    if not found:
+    prediction = row.get("predicted")
+    if not prediction:
         return []
     now = time.time()
-    what = "starts in" if found["kind"] == "start" else "ends in"
-    age = duration(max(0.0, now - found["at"]))
-    text = f"{when(row, now)}, by {clock(found['high'])}; estimated {age} ago, 80 % interval"
-    facts: list[tuple[str, object]] = [(what, text)]
-    if found["progress"] is not None and found["kind"] == "end":
-        facts.append(("progress", f"{found['progress']:.0%}"))
+    verb = "starts in" if prediction["kind"] == "start" else "ends in"
+    age = duration(max(0.0, now - prediction["at"]))
+    text = f"{when(row, now)}, by {clock(prediction['high'])}; estimated {age} ago, 80 % interval"
+    facts: list[tuple[str, object]] = [(verb, text)]
+    if prediction["progress"] is not None and prediction["kind"] == "end":
+        facts.append(("progress", f"{prediction['progress']:.0%}"))
     return facts
 
 
@@ -506,8 +510,8 @@ def _facts(row: Document) -> list[tuple[str, object]]:
         ("state", row["state"]),
         ("placement", row["placement"]),
         ("waited", duration(row["wait_seconds"])),
-        ("expected run time", _expected(row)),
-        *_predicted(row),
+        ("expected run time", _expectation(row)),
+        *_prediction(row),
         ("latency ratio", row["latency_ratio"]),
         ("priority", row["priority"]),
         ("sensitivity to spreading", row["sensitivity"]),

@@ -32,8 +32,8 @@ def throughput(workload: str | None, path: Address, as_json: bool) -> None:
 
     Exit codes: 0 done, 2 no such workload, 4 hopsd is not reachable.
     """
-    asked = {} if workload is None else {"workload": workload}
-    answer = ask_daemon(path, "throughput", **asked)
+    arguments = {} if workload is None else {"workload": workload}
+    answer = ask_daemon(path, "throughput", **arguments)
     if as_json:
         show_json(answer)
     elif workload is None:
@@ -58,26 +58,26 @@ def _list(workloads: list[Document], now: float) -> Any:
 
 
 def _tables(doc: Document, now: float) -> list[Any]:
-    shown = [_speeds(doc["workload"], kind, doc["min_records"], now) for kind in doc["types"]]
+    tables = [_speeds(doc["workload"], kind, doc["min_records"], now) for kind in doc["types"]]
     fits = [(kind, kind["theory"]) for kind in doc["types"] if kind["theory"]]
     if fits:
-        shown.append(_basic_times(fits, now))
+        tables.append(_basic_times(fits, now))
     if doc["servers"]:
-        shown.append(_servers(doc["servers"]))
-    return shown
+        tables.append(_servers(doc["servers"]))
+    return tables
 
 
-def _speeds(workload: str, kind: Document, least: int, now: float) -> Any:
+def _speeds(workload: str, kind: Document, min_records: int, now: float) -> Any:
     rows = [
         (
             _shape(shape),
             _rate(shape["per_gpu"]),
-            _between(shape.get("between")),
+            _interval(shape.get("between")),
             shape["source"],
-            _measured(shape["type"], least),
+            _measured_text(shape["type"], min_records),
             _ago(shape["type"]["newest"], now) if shape["type"] else None,
             _rate(shape["theory"]),
-            {node: _measured(own, least) for node, own in shape["entity"].items()},
+            {node: _measured_text(entry, min_records) for node, entry in shape["entity"].items()},
         )
         for shape in kind["shapes"]
     ]
@@ -93,12 +93,12 @@ def _shape(shape: Document) -> str:
     return f"{shape['count']} {unit}{'' if shape['count'] == 1 else 's'}"
 
 
-def _measured(measured: Document | None, least: int) -> str | None:
+def _measured_text(measured: Document | None, min_records: int) -> str | None:
     """Such as `98.5 (4)`: speed and number of records; in brackets if there are too few records."""
     if measured is None:
         return None
     text = f"{_rate(measured['per_gpu'])} ({measured['records']})"
-    return text if measured["records"] >= least else f"[{text}]"
+    return text if measured["records"] >= min_records else f"[{text}]"
 
 
 def _basic_times(fits: list[tuple[Document, Document]], now: float) -> Any:
@@ -141,8 +141,8 @@ def _rate(per_gpu: float | None) -> str | None:
     return None if per_gpu is None else f"{per_gpu:.4g}"
 
 
-def _between(found: list[float] | None) -> str | None:
-    return f"{_rate(found[0])} to {_rate(found[1])}" if found else None
+def _interval(bounds: list[float] | None) -> str | None:
+    return f"{_rate(bounds[0])} to {_rate(bounds[1])}" if bounds else None
 
 
 def _milliseconds(*seconds: float) -> str:
@@ -153,9 +153,9 @@ def _params(count: float) -> str | None:
     return f"{count / 1e6:.3g} M" if count else None
 
 
-def _bandwidth(found: Document | None) -> str | None:
-    return f"{found['b_link']:.2g}, {found['b_net']:.2g}" if found else None
+def _bandwidth(entry: Document | None) -> str | None:
+    return f"{entry['b_link']:.2g}, {entry['b_net']:.2g}" if entry else None
 
 
-def _ago(at: float | None, now: float) -> str | None:
-    return None if at is None else f"{duration(now - at)} ago"
+def _ago(time: float | None, now: float) -> str | None:
+    return None if time is None else f"{duration(now - time)} ago"

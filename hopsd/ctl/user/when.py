@@ -43,11 +43,11 @@ def when(
     Exit codes: 0 done, 1 nothing is predicted yet, 2 the comment is refused, 4 hopsd is not
     reachable.
     """
-    own = options(read_text(script)) if script is not None else {}
-    comment = comment if comment is not None else own.get("comment")
+    script_options = options(read_text(script)) if script is not None else {}
+    comment = comment if comment is not None else script_options.get("comment")
     if comment is None:
         raise InputError("needed is a script with '#SBATCH --comment=hops:...', or --comment")
-    limit = limit if limit is not None else own.get("time")
+    limit = limit if limit is not None else script_options.get("time")
     seconds = None if limit is None else limit_seconds(limit)
     answer = ask_daemon(path, "when", comment=comment, time_limit_seconds=seconds)
     if as_json:
@@ -61,11 +61,13 @@ def when(
     say(f"estimated from {clock(answer['at'])}; jobs to come: {coming}")
 
 
-def _cells(found: Document | None, now: float) -> tuple[str, str, str]:
-    if found is None:
+def _cells(prediction: Document | None, now: float) -> tuple[str, str, str]:
+    if prediction is None:
         return "not known", "-", "-"
-    left, low, high = (duration(max(0.0, found[key] - now)) for key in ("expected", "low", "high"))
-    return left, f"{low} to {high}", clock(found["high"])
+    remaining, low, high = (
+        duration(max(0.0, prediction[key] - now)) for key in ("expected", "low", "high")
+    )
+    return remaining, f"{low} to {high}", clock(prediction["high"])
 
 
 def options(script: str) -> dict[str, str]:
@@ -74,7 +76,7 @@ def options(script: str) -> dict[str, str]:
     Raises:
         InputError: a line's quotes do not match.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in script.splitlines():
         text = line.strip()
         if text and not text.startswith("#"):
@@ -86,11 +88,11 @@ def options(script: str) -> dict[str, str]:
         except ValueError as error:
             raise InputError(f"{text}: {error}") from None
         for word, following in zip(words, [*words[1:], ""], strict=True):
-            name, given, value = word.partition("=")
+            name, separator, value = word.partition("=")
             key = {"--comment": "comment", "--time": "time", "-t": "time"}.get(name)
             if key is not None:
-                found[key] = value if given else following
-    return found
+                values[key] = value if separator else following
+    return values
 
 
 def limit_seconds(text: str) -> float:

@@ -81,7 +81,7 @@ class KnowledgeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PublicKnowledge:
     """``workload``: speeds and samples as told; ``declared``: whether comments say the samples.
     ``past_runs``: whether those of ended jobs are remembered.
     """
@@ -92,17 +92,19 @@ class Told:
     time_limits: Mapping[JobId, float] = field(default_factory=dict)
 
 
-def told(cluster: Cluster, truth: Workload, settings: KnowledgeSettings) -> Told:
+def public_knowledge(
+    cluster: Cluster, truth: Workload, settings: KnowledgeSettings
+) -> PublicKnowledge:
     """What the scheduler is told of ``truth``; the same for every policy."""
     rng = random.Random(settings.seed)  # noqa: S311  # a simulation, not a secret
     if settings.of is Knows.PERFECT:
         jobs = _misjudged(truth.jobs, settings.time_error or 0.0, rng)
-        return Told(_with_speeds(replace(truth, jobs=jobs), settings.speed_sigma, rng))
+        return PublicKnowledge(_with_speeds(replace(truth, jobs=jobs), settings.speed_sigma, rng))
     limits = _time_limits(cluster, truth, rng)
     if settings.of is Knows.NONE:
-        return Told(_flat(truth), declared=False, time_limits=limits)
-    known = replace(_with_speeds(truth, settings.speed_sigma, rng), server_factor={})
-    return Told(known, declared=False, past_runs=True, time_limits=limits)
+        return PublicKnowledge(_flat(truth), declared=False, time_limits=limits)
+    public = replace(_with_speeds(truth, settings.speed_sigma, rng), server_factor={})
+    return PublicKnowledge(public, declared=False, past_runs=True, time_limits=limits)
 
 
 def _misjudged(

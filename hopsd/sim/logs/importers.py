@@ -48,7 +48,7 @@ def philly(text: str) -> list[Logged]:
             id=str(number),
             user=row["cluster"] or "philly",
             submit=_number(row, "submit_s", line),
-            gpus=_whole(row, "num_gpus", line),
+            gpus=_integer(row, "num_gpus", line),
             seconds=_number(row, "duration", line),
         )
         for number, (line, row) in enumerate(_rows(text, ",", columns), 1)
@@ -73,7 +73,7 @@ def plain(text: str) -> list[Logged]:
                 id=row["id"],
                 user=row["user"],
                 submit=_number(row, "submit", line),
-                gpus=_whole(row, "gpus", line),
+                gpus=_integer(row, "gpus", line),
                 seconds=_number(row, "seconds", line),
                 reqs=reqs,
             )
@@ -142,7 +142,7 @@ def _check(jobs: Iterable[Logged]) -> None:
         raise FormatError("a job has no id; accepted are ids of their own")
 
 
-def _whole(row: dict[str, str], column: str, line: int) -> int:
+def _integer(row: dict[str, str], column: str, line: int) -> int:
     value = _number(row, column, line)
     if value != int(value) or value > GPUS_MAX:
         raise FormatError(

@@ -69,23 +69,23 @@ def replay(
     cluster: Cluster,
     start: float,
     end: float,
-    most: int,
+    job_limit: int,
     *,
     movable: bool = False,
 ) -> Replay:
-    """What lies between ``start`` and ``end``; of more than ``most`` jobs the newest, from when the
-    first of these came.
+    """The jobs between ``start`` and ``end``; of more than ``job_limit`` the newest, from the
+    submission of the first of these.
 
     Raises:
         InputError: no job with GPUs ran in that time.
     """
     clipped_jobs = [job.within(start, end) for job in logged if job.since < end]
     ran = sorted((job for job in clipped_jobs if job.runs), key=lambda job: (job.since, job.id))
-    older = max(0, len(ran) - most)
+    older = max(0, len(ran) - job_limit)
     if older:
         start = ran[older].since
         ran = [job for job in (job.within(start, end) for job in ran) if job.runs]
-        ran = sorted(ran, key=lambda job: (job.since, job.id))[-most:]
+        ran = sorted(ran, key=lambda job: (job.since, job.id))[-job_limit:]
     if not ran:
         raise InputError("no job with GPUs ran in that time")
     ran = _distinct(ran)
@@ -142,17 +142,17 @@ def _workload(
     return Workload(tables, tuple(specs))
 
 
-def as_it_was(played: Replay, cluster: Cluster, round_seconds: float) -> Result:
+def as_it_was(original: Replay, cluster: Cluster, round_seconds: float) -> Result:
     """What became of the jobs, in the figures of a simulated policy."""
     changes = []
-    for job in played.jobs:
+    for job in original.jobs:
         for run in job.runs:
             allocation = Allocation.of({_SOMEWHERE: run.gpus})
-            end = played.end if run.end is None else run.end
-            changes.append(Change(run.start - played.start, job.id, allocation))
-            changes.append(Change(end - played.start, job.id, Allocation()))
+            end = original.end if run.end is None else run.end
+            changes.append(Change(run.start - original.start, job.id, allocation))
+            changes.append(Change(end - original.start, job.id, Allocation()))
     changes.sort(key=lambda change: change.time)
-    facts = [replace(f, rate=lambda _: 0.0) for f in facts_of(cluster, played.workload)]
+    facts = [replace(f, rate=lambda _: 0.0) for f in facts_of(cluster, original.workload)]
     outcomes = job_outcomes(changes, facts, cluster.gpus)
     last = changes[-1].time if changes else 0.0
     times = [i * round_seconds for i in range(ceil(last / round_seconds))]
@@ -185,26 +185,26 @@ _ASSUMED = (
 )
 
 
-def assumptions(played: Replay, *, of: str) -> list[str]:
-    """What a replay takes for granted, in sentences; ``of``: where the jobs are known from."""
-    users = len({job.user for job in played.jobs})
+def assumptions(run: Replay, *, machine: str) -> list[str]:
+    """What a replay takes for granted, in sentences; ``machine``: where the jobs are known from."""
+    users = len({job.user for job in run.jobs})
     moved_text = (
         "Jobs may be moved and stopped, and lose no work by it."
-        if played.movable
+        if run.movable
         else "No job is moved or stopped once it runs, as jobs that do not save their work."
     )
     sentences = [
-        f"{count_of(len(played.jobs), 'jobs')} with GPUs of {count_of(users, 'users')}, as {of}.",
+        f"{count_of(len(run.jobs), 'jobs')} with GPUs of {count_of(users, 'users')}, as {machine}.",
         *_ASSUMED,
         moved_text,
     ]
     for number, text in (
-        (played.older, "older jobs are left out, so the period begins later"),
-        (played.never_ran, "jobs never started and are left out"),
-        (played.unfinished, "jobs still ran at the end"),
-        (played.restarted, "jobs were restarted; they train for as long as all their runs took"),
-        (played.unknown_types, "jobs asked for a GPU type that there is none of; any type serves"),
-        (played.without_limit, "jobs had no time limit; one is made up"),
+        (run.older, "older jobs are left out, so the period begins later"),
+        (run.never_ran, "jobs never started and are left out"),
+        (run.unfinished, "jobs still ran at the end"),
+        (run.restarted, "jobs were restarted; they train for as long as all their runs took"),
+        (run.unknown_types, "jobs asked for a GPU type that there is none of; any type serves"),
+        (run.without_limit, "jobs had no time limit; one is made up"),
     ):
         if number:
             sentences.append(f"{number} {text}." if number != 1 else f"1 of them: {text}.")

@@ -32,9 +32,9 @@ class Watcher:
 
     predictor: Predictor
     said: list[Prediction] = field(default_factory=list)
-    _read: int = 0
-    _seen: set[JobId] = field(default_factory=set)
-    _started: set[JobId] = field(default_factory=set)
+    _read_count: int = 0
+    _known_jobs: set[JobId] = field(default_factory=set)
+    _running_jobs: set[JobId] = field(default_factory=set)
 
     def arrivals(
         self,
@@ -44,16 +44,16 @@ class Watcher:
         window: RoundWindow,
     ) -> None:
         """Predict the starts of jobs that have come since the last call."""
-        new = [job for job in port.unfinished_in_order if job not in self._seen]
+        new = [job for job in port.unfinished_in_order if job not in self._known_jobs]
         if not new:
             return
         self._learn(port)
-        of = self._situation(port, store, settings, window)
+        situation = self._situation(port, store, settings, window)
         for job in new:
-            self._seen.add(job)
+            self._known_jobs.add(job)
             self.predictor.arrivals.note(port.now)
-            if job in of.ids:
-                self._add([self.predictor.start_of(of, job)])
+            if job in situation.ids:
+                self._add([self.predictor.start_of(situation, job)])
 
     def round(
         self,
@@ -64,9 +64,11 @@ class Watcher:
     ) -> None:
         """Predict for all jobs, after a plan."""
         self._learn(port)
-        of = self._situation(port, store, settings, window)
+        situation = self._situation(port, store, settings, window)
         self._add(
-            p for p in self.predictor.all_of(of) if p.kind is Kind.END or p.job not in self._started
+            p
+            for p in self.predictor.all_of(situation)
+            if p.kind is Kind.END or p.job not in self._running_jobs
         )
 
     def _add(self, predictions: Iterable[Prediction | None]) -> None:
@@ -75,11 +77,13 @@ class Watcher:
     def _learn(self, port: VirtualCluster) -> None:
         """What has happened since the last call, but for this very moment: that may change."""
         unfinished = port.unfinished
-        while self._read < len(port.changes) and port.changes[self._read].time < port.now:
-            change = port.changes[self._read]
-            self._read += 1
-            if change.placement and change.job not in self._started:
-                self._started.add(change.job)
+        while (
+            self._read_count < len(port.changes) and port.changes[self._read_count].time < port.now
+        ):
+            change = port.changes[self._read_count]
+            self._read_count += 1
+            if change.placement and change.job not in self._running_jobs:
+                self._running_jobs.add(change.job)
                 self.predictor.resolve(change.job, Kind.START, change.time)
             elif not change.placement and change.job not in unfinished:
                 self.predictor.resolve(change.job, Kind.END, change.time)
@@ -93,12 +97,12 @@ class Watcher:
     ) -> Situation:
         store = store.copy()
         store.report(port.samples_done())
-        seen = observe(port, store, settings.requirements_max, port.glance())
+        observation = observe(port, store, settings.requirements_max, port.glance())
         info = RoundInfo(first=False, seconds=window.end - port.now)
         built = build_snapshot(
-            seen.reading,
-            seen.records,
-            seen.comments,
+            observation.reading,
+            observation.records,
+            observation.comments,
             knowledge_now(store, port.now, settings),
             info,
             settings.snapshot,
@@ -107,15 +111,15 @@ class Watcher:
 
 
 def rows(
-    policy: str, said: Sequence[Prediction], outcomes: Sequence[JobOutcome]
+    policy: str, predictions: Sequence[Prediction], outcomes: Sequence[JobOutcome]
 ) -> list[tuple[object, ...]]:
     """Rows of :data:`COLUMNS`; ``actual`` None: it never came."""
     came: Mapping[tuple[JobId, Kind], float | None] = {
-        (o.id, kind): when
+        (o.id, kind): time
         for o in outcomes
-        for kind, when in ((Kind.START, o.first_start), (Kind.END, o.end))
+        for kind, time in ((Kind.START, o.first_start), (Kind.END, o.end))
     }
     return [
         (policy, p.at, p.job, p.kind.value, p.expected, p.low, p.high, came.get((p.job, p.kind)))
-        for p in said
+        for p in predictions
     ]

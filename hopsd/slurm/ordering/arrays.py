@@ -94,7 +94,7 @@ def _choose(
     )
     chosen = sorted(ready[:count], key=_turn)
     left = (job_order(job.id)[2] for job in ready[count:])
-    return chosen, Tasks.of(left)
+    return chosen, Tasks.from_numbers(left)
 
 
 def as_task(record: JobReading, task: int) -> JobReading:

@@ -38,7 +38,7 @@ class Requests:
         Slurm takes one number of cores for all nodes of a job; on CPU nodes, all that each has.
         """
         memory = self._reading.memory_of(job)
-        rules, nodes = self._rules.of(job, memory), self._nodes(target)
+        rules, nodes = self._rules.for_job(job, memory), self._nodes(target)
         cores = exact(rules.cores_per_gpu)
         asked, share = job.asked, floor(rules.memory_mb_per_gpu)
         any_type = asked.gpu_type is None

@@ -122,7 +122,7 @@ def test_a_run_that_told_what_it_trains_is_known_by_that() -> None:
     world = World()
     job, told = world.add(1, "w", **on_gpu("n0")), WorkloadName("w+0123456789ab")
     world.records[job] = replace(world.records[job], workload=told)
-    (changed,) = world.look(run("1"), known={(told, A)}).changed
+    (changed,) = world.look(run("1"), known={(told, A)}).updates
     assert (changed.workload, changed.end) == (told, NOW)
 
 
@@ -134,7 +134,7 @@ def test_types_in_parallel_by_jobs_of_one_workload_the_oldest_first() -> None:
     found = world.look()
     assert starts(found) == {"1": "n1", "2": "n2", "4": "n0"}
     assert [s.iterations for s in found.steps] == [20, 20, 20]
-    assert [(r.job, r.workload, r.gpu_type) for r in found.changed] == [
+    assert [(r.job, r.workload, r.gpu_type) for r in found.updates] == [
         ("1", "w", A), ("2", "w", V), ("4", "x", A),
     ]  # fmt: skip
     states = {job.id: job.state for job in found.snapshot.jobs}
@@ -222,10 +222,10 @@ def test_a_run_goes_on_until_it_has_measured_and_left() -> None:
     world = World()
     world.add(1, "w", **on_gpu("n0"))
     going = world.look(run("1"))
-    assert (going.steps, going.changed, going.staying) == ((), (), {"1"})
+    assert (going.steps, going.updates, going.staying) == ((), (), {"1"})
     known = {(WorkloadName("w"), A)}
     measured = world.look(run("1"), known=known)
-    assert measured.changed == (run("1", end=NOW),)
+    assert measured.updates == (run("1", end=NOW),)
     assert measured.staying == {"1"}
     late = NOW + LEAVE_SECONDS
     forced = world.look(run("1", end=NOW), known=known, now=late)
@@ -235,7 +235,7 @@ def test_a_run_goes_on_until_it_has_measured_and_left() -> None:
     world = World()
     world.add(1, "w", restarts=1, marks="#hops-profile=20")
     left = world.look(run("1"), known=known)
-    assert left.changed[0] == run("1", end=NOW, closed=True)
+    assert left.updates[0] == run("1", end=NOW, closed=True)
     assert starts(left) == {"1": "n2"}, "the next type"
 
 
@@ -244,7 +244,7 @@ def test_a_run_over_its_time_is_ended_and_told() -> None:
     world.add(1, "w", **on_gpu("n0", start=NOW - 200.0))
     found = world.look(run("1", begin=NOW - 201.0))
     assert [s.kind for s in found.steps] == [StepKind.PREEMPT]
-    assert "after 120 s" in found.changed[0].failure
+    assert "after 120 s" in found.updates[0].failure
 
 
 def test_what_the_script_starts_its_training_with_is_named() -> None:
@@ -252,7 +252,7 @@ def test_what_the_script_starts_its_training_with_is_named() -> None:
     docker = Asked(starts=frozenset({"docker"}))
     world.add(1, "w", asked=docker, **on_gpu("n0", start=NOW - 200.0))
     found = world.look(run("1", begin=NOW - 201.0))
-    assert "starts Python with docker" in found.changed[0].failure
+    assert "starts Python with docker" in found.updates[0].failure
 
 
 def test_a_type_whose_memory_was_too_small_is_named() -> None:
@@ -260,10 +260,10 @@ def test_a_type_whose_memory_was_too_small_is_named() -> None:
     world.add(1, "w", state=SlurmState.FAILED, exit_code=1, marks="#hops-profile=20")
     short = Shortage(ANN, WorkloadName("w"), A, 1, NOW - 5.0)
     found = world.look(run("1", begin=NOW - 20.0), shortages=[short])
-    assert found.changed[0].failure == "it ran out of the memory of one a100"
+    assert found.updates[0].failure == "it ran out of the memory of one a100"
     earlier = world.look(run("1", begin=NOW - 1.0), shortages=[short])
-    assert "exit code 1" in earlier.changed[0].failure
-    assert not found.changed[0].closed
+    assert "exit code 1" in earlier.updates[0].failure
+    assert not found.updates[0].closed
 
 
 def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -> None:
@@ -271,17 +271,17 @@ def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -
     world.add(1, "w", restarts=1, marks="#hops-profile=20")
     world.add(2, "w")
     first = world.look(run("1"))
-    assert first.changed[0].end == NOW
-    assert not first.changed[0].closed
+    assert first.updates[0].end == NOW
+    assert not first.updates[0].closed
     assert starts(first) == {"2": "n2"}
-    second = world.look(first.changed[0], now=NOW + 5.0)
-    assert second.changed[0].closed
+    second = world.look(first.updates[0], now=NOW + 5.0)
+    assert second.updates[0].closed
     waiting = {JobId("1"): Reason(ReasonCode.LOST_TO_OTHERS, "lost")}
     assert second.explained(waiting)[JobId("1")].text == (
         "lost; its profile run on a100 (n0) failed: it ended before it had measured enough"
     )
     assert starts(second) == {"2": "n2"}, "neither job 1 again, nor w on a100"
-    assert starts(world.look(second.changed[0], now=NOW + 86400.0)) == {"1": "n1", "2": "n2"}
+    assert starts(world.look(second.updates[0], now=NOW + 86400.0)) == {"1": "n1", "2": "n2"}
 
 
 def test_what_failed_on_its_one_gpu_goes_back_to_the_queue() -> None:
@@ -291,18 +291,18 @@ def test_what_failed_on_its_one_gpu_goes_back_to_the_queue() -> None:
     world.add(2, "w", **(ended | {"state": SlurmState.CANCELLED}))
     found = world.look(run("1"))
     assert [(s.job, s.kind) for s in found.steps] == [("1", StepKind.REQUEUE)]
-    assert "exit code 3" in found.changed[0].failure
+    assert "exit code 3" in found.updates[0].failure
 
 
 def test_a_run_that_never_began_or_whose_node_is_gone_blames_nobody() -> None:
     world = World()
     world.add(1, "w")
     found = world.look(run("1"))
-    assert found.changed[0] == run("1", end=NOW - 30.0, closed=True)
+    assert found.updates[0] == run("1", end=NOW - 30.0, closed=True)
     assert starts(found) == {"1": "n1"}
     gone = World(NODES[1:])
     gone.add(1, "w", restarts=1)
-    assert gone.look(run("1")).changed[0].failure == ""
+    assert gone.look(run("1")).updates[0].failure == ""
 
 
 def test_where_slurm_would_not_start_it_the_job_competes_without() -> None:
@@ -310,7 +310,7 @@ def test_where_slurm_would_not_start_it_the_job_competes_without() -> None:
     world.add(1, "w")
     found = world.look()
     (step,) = found.steps
-    (closed,) = unstarted(found.changed, [StepOutcome(step, OutcomeStatus.FAILED, error="busy")])
+    (closed,) = unstarted(found.updates, [StepOutcome(step, OutcomeStatus.FAILED, error="busy")])
     assert closed.failure == "it could not start: busy"
     assert not closed.ran
     world.add(2, "w")
@@ -321,7 +321,7 @@ def test_a_run_that_slurm_has_and_nobody_remembers_is_followed() -> None:
     world = World()
     world.add(1, "w", **on_gpu("n2"))
     found = world.look(settings=ProfilingSettings())
-    assert [(r.gpu_type, r.begin) for r in found.changed] == [(V, NOW - 30.0)]
+    assert [(r.gpu_type, r.begin) for r in found.updates] == [(V, NOW - 30.0)]
     assert found.staying == {"1"}
 
 
@@ -333,9 +333,9 @@ def test_a_policy_that_makes_no_room_keeps_its_gpus() -> None:
     found = world.look()
     assert starts(found) == {"2": "n0"}, "at a round's start profile runs come first"
     assert idle_gpus(found.snapshot) == [0]
-    assert found.beside(Plan({})) == found
-    none = found.beside(Plan({kept: Allocation.of({"n0": 1})}))
-    assert (none.steps, none.changed) == ((), ())
+    assert found.compatible_with(Plan({})) == found
+    none = found.compatible_with(Plan({kept: Allocation.of({"n0": 1})}))
+    assert (none.steps, none.updates) == ((), ())
     later = World(full, first=False)
     later.add(1, "old", 1, **on_gpu("n0", marks=""))
     later.add(2, "new", 1)
@@ -388,7 +388,7 @@ def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(
     on_cpus = {s.job for s in begun if type_of[s.target.nodes[0]] == CPU}
     assert all(world.comments[job].cpu for job in on_cpus)
     pairs = Counter((world.records[s.job].workload, type_of[s.target.nodes[0]]) for s in begun)
-    still = {(r.workload, r.gpu_type) for r in found.changed if not r.closed and r.begin < NOW}
+    still = {(r.workload, r.gpu_type) for r in found.updates if not r.closed and r.begin < NOW}
     assert max(pairs.values(), default=0) <= 1
     assert not pairs.keys() & (known | still)
 
@@ -398,9 +398,9 @@ def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(
     order = rng.sample(list(world.readings.items()), len(world.readings))
     shuffled.readings = dict(order)
     again = shuffled.look(*rng.sample(runs, len(runs)), known=known)
-    assert (again.steps, again.changed, again.staying) == (
+    assert (again.steps, again.updates, again.staying) == (
         found.steps,
-        found.changed,
+        found.updates,
         found.staying,
     )
 
@@ -437,13 +437,13 @@ def test_runs_take_no_more_than_their_share_of_a_type_and_one_gpu_at_least() -> 
     for number in range(1, 41):
         world.add(number, f"new{number}")
     found = world.look(settings=replace(ON, share=0.1))
-    assert Counter(run.gpu_type for run in found.changed) == {A: 2, V: 1}
+    assert Counter(run.gpu_type for run in found.updates) == {A: 2, V: 1}
     later = World(BIG)
     held = later.add(1, "new1", **on_gpu("n0"))
     for number in range(2, 41):
         later.add(number, f"new{number}")
     found = later.look(run("1", "new1"), settings=replace(ON, share=0.1))
-    assert Counter(r.gpu_type for r in found.changed if r.job != held) == {A: 1, V: 1}
+    assert Counter(r.gpu_type for r in found.updates if r.job != held) == {A: 1, V: 1}
 
 
 def test_a_user_has_a_few_runs_at_a_time_and_leaves_the_others_theirs() -> None:
@@ -453,7 +453,7 @@ def test_a_user_has_a_few_runs_at_a_time_and_leaves_the_others_theirs() -> None:
     bob = world.add(30, "bobs")
     world.records[bob] = replace(world.records[bob], user=UserName("bob"))
     found = world.look(settings=replace(ON, runs_per_user=3))
-    assert Counter(world.records[run.job].user for run in found.changed) == {"ann": 3, "bob": 1}
+    assert Counter(world.records[run.job].user for run in found.updates) == {"ann": 3, "bob": 1}
 
 
 def test_forty_new_workloads_leave_the_head_of_the_queue_what_it_needs() -> None:

@@ -9,7 +9,7 @@ import pytest
 from controller_rig import NOW, Rig, job
 
 from hopsd.config import Config
-from hopsd.ctl.user.status import _expected
+from hopsd.ctl.user.status import _expectation
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import SlurmState
 
@@ -45,7 +45,7 @@ def test_past_runs_come_before_the_time_limit(tmp_path: Path) -> None:
     row = rig.row("9")
     assert row["age_seconds"] == pytest.approx(3 * HOUR, rel=0.05)
     assert row["expected"]["low"] < 3 * HOUR < row["expected"]["high"]
-    shown = _expected(row)
+    shown = _expectation(row)
     assert shown.startswith("about 3h0")
     assert shown.endswith("from 3 runs of this workload by ann")
 
@@ -76,7 +76,7 @@ def test_what_its_own_loops_show_comes_before_past_runs(tmp_path: Path) -> None:
     store = rig.controller._store
     store.save_jobs([replace(store.jobs()[JobId("9")], samples_planned=5000.0)])
     rig.tick()
-    assert _expected(rig.row("9")).endswith(", from its training loop")
+    assert _expectation(rig.row("9")).endswith(", from its training loop")
 
 
 @pytest.mark.parametrize("theirs", [True, False])
@@ -92,4 +92,4 @@ def test_without_runs_of_its_own_or_as_the_paper_has_it_the_limit_counts(
     row = rig.row("9")
     assert row["expected"] is None
     assert row["age_seconds"] == 48 * HOUR
-    assert _expected(row) == "48h00m"
+    assert _expectation(row) == "48h00m"

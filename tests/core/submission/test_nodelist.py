@@ -9,7 +9,7 @@ from ClusterShell.NodeSet import NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.contract import read_script_options
 from hopsd.core.submission.nodelist import node_names
 from hopsd.model import bounds
 
@@ -48,7 +48,7 @@ def test_names_are_those_of_clustershell(text: str) -> None:
 )
 def test_a_job_whose_list_is_none_fits_no_node(text: str) -> None:
     begun = time.process_time()
-    assert read_asked(f"hops:asks|nodes:{text}").nodes in (frozenset(), {text})
+    assert read_script_options(f"hops:asks|nodes:{text}").nodes in (frozenset(), {text})
     assert time.process_time() - begun < 5.0
 
 
@@ -56,10 +56,10 @@ def test_names_with_several_numbers_take_no_longer() -> None:
     """14 s with ClusterShell, for each look at each job."""
     names = [f"a{i * 7 % 999}b{i * 13 % 997}c{i}" for i in range(MOST)]
     begun = time.process_time()
-    assert read_asked(f"hops:asks|nodes:{','.join(names)}").nodes == set(names)
+    assert read_script_options(f"hops:asks|nodes:{','.join(names)}").nodes == set(names)
     assert time.process_time() - begun < 5.0
 
 
 @given(st.text("n1290[],._:+-a", max_size=20))
 def test_no_text_ends_the_reading(text: str) -> None:
-    read_asked(f"hops:asks|nodes:{text}")
+    read_script_options(f"hops:asks|nodes:{text}")

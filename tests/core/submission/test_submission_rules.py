@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.submission.contract import read_asked
+from hopsd.core.submission.contract import read_script_options
 from hopsd.core.submission.features import alternatives, holds
 from hopsd.core.submission.partitions import Access
 from hopsd.core.submission.rules import (
@@ -59,7 +59,7 @@ def job(words: str = "", **fields: object) -> JobReading:
     made = JobReading(
         JobId("1"), UserName("u"), 1, "x", "hops:reqs=1", "p", SlurmState.PENDING, 0.0
     )
-    return replace(made, asked=read_asked(f"site words hops:asks|{words} more"), **fields)  # type: ignore[arg-type]
+    return replace(made, asked=read_script_options(f"site words hops:asks|{words} more"), **fields)  # type: ignore[arg-type]
 
 
 def rules(words: str = "", site: SiteMemory = COUNTED, **fields: object) -> Rules:
@@ -72,7 +72,7 @@ def test_equal_sets_of_nodes_are_one_from_tick_to_tick() -> None:
     assert first.nodes == {"n0", "n2"}
     assert first.nodes is second.nodes
     partly = (
-        RulesOnNodes(NODES, 2).of(job(), COUNTED, where=frozenset({NODES[2].name}))
+        RulesOnNodes(NODES, 2).for_job(job(), COUNTED, access=frozenset({NODES[2].name}))
         for _ in range(2)
     )
     third, fourth = partly
@@ -85,7 +85,7 @@ def test_the_word_of_the_submit_plugin_is_read() -> None:
         "shape:even|per_node:4|counted:yes|tasks:1/2|cores:24/4|memory:7000|exclusive:yes"
         "|signal:steps:USR2|type:a100|gres:VRAM:12G,nvme:1|disk:500|nodes:n[0-1],m3"
     )
-    assert read_asked(f"hops:asks|{word}") == Asked(
+    assert read_script_options(f"hops:asks|{word}") == Asked(
         shape=ShapeRule.EVEN,
         per_node=4,
         tasks_per_gpu=Fraction(1, 2),
@@ -103,9 +103,9 @@ def test_the_word_of_the_submit_plugin_is_read() -> None:
 
 @given(st.text(alphabet="hops:ak|e/1[2]-x ", max_size=60))
 def test_any_admin_comment_is_read(text: str) -> None:
-    read_asked(text)
-    read_asked(f"hops:asks|shape:{text}|per_node:{text}|tasks:{text}|nodes:{text}")
-    assert read_asked("words of an administrator") == NOTHING_ASKED
+    read_script_options(text)
+    read_script_options(f"hops:asks|shape:{text}|per_node:{text}|tasks:{text}|nodes:{text}")
+    assert read_script_options("words of an administrator") == NOTHING_ASKED
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_jobs_keep_to_what_slurm_starts_over_several_blocks(
     expected: tuple[ShapeRule, int | None],
     noted: bool,
 ) -> None:
-    blocks = BlockRule.of(Reading(0.0, BLOCKED, (), several_blocks=several))
+    blocks = BlockRule.from_reading(Reading(0.0, BLOCKED, (), several_blocks=several))
     rules, note = blocks.applied(Rules(shape=shape), reqs)
     assert (rules.shape, rules.max_switches) == expected
     assert bool(note) == noted

@@ -18,7 +18,7 @@ def test_a_short_run_writes_nothing(clock: list[float], capsys: pytest.CaptureFi
     with progress.Bar("hops", "jobs") as bar:
         for done in range(100):
             clock[0] += 5
-            bar.at(done, 100)
+            bar.show(done, 100)
     assert capsys.readouterr().err == ""
 
 
@@ -26,10 +26,10 @@ def test_a_long_run_writes_the_time_left_at_its_present_pace(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress.Bar("hops", "jobs") as bar:
-        bar.at(50_000, 100_000)  # replayed from a journal, in no time
+        bar.show(50_000, 100_000)  # replayed from a journal, in no time
         for done in (55_000, 60_000, 60_000):
             clock[0] += progress.LINE_SECONDS
-            bar.at(done, 100_000)
+            bar.show(done, 100_000)
     assert capsys.readouterr().err.splitlines() == [
         "hopsctl: hops: 55,000 of 100,000 jobs, left: 8m10s",
         "hopsctl: hops: 60,000 of 100,000 jobs, left: 1h20m",

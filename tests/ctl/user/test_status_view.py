@@ -18,7 +18,7 @@ from rich.console import Console
 
 from hopsd.ctl import render
 from hopsd.ctl.user import status
-from hopsd.ctl.user.status import FIRST, MANY, _moment, page, then, view
+from hopsd.ctl.user.status import FIRST, MANY, _moment, explain_moment, page, view
 from hopsd.errors import InputError
 from hopsd.serve.excerpt import Choice, excerpt, totals
 
@@ -196,7 +196,7 @@ def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = document([], [job(number) for number in range(1000, 1500)])
 
     def answer(_: object, **chosen: Any) -> dict[str, Any]:
-        return excerpt(whole, Choice.of(chosen))
+        return excerpt(whole, Choice.parse(chosen))
 
     monkeypatch.setattr(status, "ask_status", answer)
     told = CliRunner().invoke(status.status, []).stdout
@@ -244,7 +244,7 @@ def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
 )
 def test_a_choice_that_is_not_understood_is_refused(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Choice.of(asked)
+        Choice.parse(asked)
 
 
 def test_a_page_names_some_rows_and_counts_the_others(show: Show) -> None:
@@ -308,7 +308,7 @@ def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:
 
     def chosen(users: list[str], partitions: list[str], states: list[str]) -> list[str]:
         asked = {"users": users, "partitions": partitions, "states": states}
-        told = excerpt(whole, Choice.of(asked))
+        told = excerpt(whole, Choice.parse(asked))
         assert told["nodes"] == whole["nodes"]
         return [row["id"] for kind in ("running", "waiting") for row in told[kind]]
 
@@ -353,7 +353,7 @@ def test_the_past_is_explained_from_what_was_recorded() -> None:
         (300.0, "a limit"),
         (400.0, "had ended"),
     ):
-        assert said in then("17", history, at), at
+        assert said in explain_moment("17", history, at), at
 
 
 @pytest.mark.parametrize(

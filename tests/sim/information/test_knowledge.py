@@ -19,7 +19,7 @@ from hopsd.model.job import Job
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.registry import get
 from hopsd.sim.engine import Simulation, SimulationSettings
-from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, told
+from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, public_knowledge
 from hopsd.sim.presets import preset
 
 CLUSTER = cluster(n0=4)
@@ -51,7 +51,9 @@ def watched(knows: Knows) -> Watched:
 
 def test_perfect_knowledge_is_the_truth() -> None:
     truth = preset("paper-64").workload(1)
-    assert told(preset("paper-64").cluster(), truth, KnowledgeSettings()).workload == truth
+    assert (
+        public_knowledge(preset("paper-64").cluster(), truth, KnowledgeSettings()).workload == truth
+    )
     assert {j.samples for j in watched(Knows.PERFECT).of("1")} == {2000.0}
 
 
@@ -77,8 +79,8 @@ def test_errors_are_as_large_as_asked_for_and_the_same_for_every_policy() -> Non
     made = preset("paper-64")
     truth = made.workload(0, jobs=400)
     knows = KnowledgeSettings(speed_error=0.3, time_error=0.5, seed=7)
-    known = told(made.cluster(), truth, knows).workload
-    assert known == told(made.cluster(), truth, knows).workload
+    known = public_knowledge(made.cluster(), truth, knows).workload
+    assert known == public_knowledge(made.cluster(), truth, knows).workload
     off = [log(k.samples / t.samples) for k, t in zip(known.jobs, truth.jobs, strict=True)]
     assert pstdev(off) == pytest.approx(0.5, rel=0.15)
     speeds = [

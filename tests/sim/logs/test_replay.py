@@ -90,7 +90,7 @@ def test_an_id_given_twice_names_two_jobs() -> None:
 
 
 def test_what_is_assumed_is_said() -> None:
-    said = " ".join(assumptions(replay([ONE, LATE], CLUSTER, START, END, 10), of="told"))
+    said = " ".join(assumptions(replay([ONE, LATE], CLUSTER, START, END, 10), machine="told"))
     assert "2 jobs with GPUs of 1 user, as told" in said
     assert "No job is moved" in said
     assert "2 jobs had no time limit" in said

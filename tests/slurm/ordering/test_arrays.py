@@ -59,7 +59,7 @@ def test_numbers_of_tasks(text: str, numbers: list[int], said: str) -> None:
 
 @given(st.sets(st.integers(0, 300)), st.integers(0, 50))
 def test_numbers_survive(numbers: set[int], count: int) -> None:
-    tasks = Tasks.of(numbers)
+    tasks = Tasks.from_numbers(numbers)
     assert list(Tasks.parse(str(tasks))) == list(tasks) == sorted(numbers)
     assert tasks.first(count) + list(tasks.without_first(count)) == sorted(numbers)
     assert all((number in tasks) == (number in numbers) for number in range(301))
