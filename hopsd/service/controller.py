@@ -30,7 +30,7 @@ from hopsd.model.plan import JobNumbers
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.registry import get as get_policy
-from hopsd.predict.outlook import Left, Outlook
+from hopsd.predict.outlook import Outlook, RoundReport
 from hopsd.round.intervention import intervention
 from hopsd.round.observation import SET_ASIDE, Observation
 from hopsd.round.observe import observe
@@ -162,7 +162,7 @@ class Controller:
         if config.plan.policy != self._config.plan.policy:
             self._policy.close()
             self._policy = WithDeadline(get_policy(config.plan.policy))
-        if (config.plan.policy, config.plan.priority) != self.outlook.of:
+        if (config.plan.policy, config.plan.priority) != self.outlook.policy:
             self.outlook.close()
             self.outlook = Outlook(config.plan.policy, config.plan.priority)
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
@@ -352,7 +352,7 @@ class Controller:
         records = self._seen.records if self._seen is not None else result.seen.records
         built, end = result.built, result.window.end
         self.outlook.offer(
-            Left(
+            RoundReport(
                 built.snapshot,
                 result.outcomes,
                 built.expected,

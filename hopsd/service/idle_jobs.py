@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from hopsd.errors import HopsError
-from hopsd.health.idle import IdleJob, IdleWatch, Use, watched
+from hopsd.health.idle import IdleJob, IdleWatch, Use, update_watches
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.slurm.command import Runner
@@ -125,7 +125,7 @@ class IdleJobs:
                 if number in turn
             }
             others = {run: w for run, w in self._watches.items() if run in runs and run not in uses}
-            idle = watched(self._watches, uses)
+            idle = update_watches(self._watches, uses)
             self._watches.update(others)
             self._tell(
                 idle | {job: i for job, i in self._idle.items() for r in others if r[0] == job}
