@@ -30,12 +30,15 @@ from hops_profiler.checkpoint.folder import save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import Asked, broadcast, first, several
-from hops_profiler.data.order import Order, Share
+from hops_profiler.data.order import Share
+from hops_profiler.data.source import Position
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.loader_order import (
     PASSED_ON,
+    EvenSampler,
     batches_per_epoch,
     is_plain,
+    order_of,
     shuffles,
     weighted_parts,
 )
@@ -86,14 +89,12 @@ class Training:
     def __init__(self, accelerator: Any, dataloader: Any, own: Own, turn: request.Turn) -> None:
         self._accelerator, self._own, self._turn = accelerator, own, turn
         batch, ranks = dataloader.batch_size, accelerator.num_processes
-        accumulation = accelerator.gradient_accumulation_steps
-        now = Place(batch * accumulation * ranks, torch.initial_seed() % 2**62, ranks, batch)
+        global_batch = _global_batch(accelerator, dataloader)
+        now = Place(global_batch, torch.initial_seed() % 2**62, ranks, batch)
         latest, place = broadcast(self._look(now) if first() else None)
         self._checkpoint: Path | None = latest
         self._first: Place = place
-        self._order = Order(
-            len(dataloader.dataset), place.global_batch, place.seed, shuffles(dataloader)
-        )
+        self._order = order_of(dataloader, place.global_batch, place.seed)
         self.share = Share(accelerator.process_index, ranks, batch)
         accelerator.gradient_accumulation_steps = len(weighted_parts(self._order, self.share, 0))
         self.loader = _loader(accelerator, dataloader, self)
@@ -126,12 +127,9 @@ class Training:
 
     def batches(self) -> Iterator[list[int]]:
         """The samples' numbers of the present pass."""
-        epoch = self._epoch
-        for step in range(self.passed(epoch), self._order.steps_per_epoch):
-            start = step * self._order.global_batch
-            for part, _ in weighted_parts(self._order, self.share, step):
-                places = torch.tensor(part, dtype=torch.int64) + start
-                yield self._order.sample_ids(epoch, places).tolist()
+        sampler = EvenSampler(self._order)
+        sampler.begin(Position(self._epoch, self.passed(self._epoch)), self.share)
+        return iter(sampler)
 
     def __len__(self) -> int:
         """Batches of a pass in the first run: what a script computes its schedule from."""
@@ -301,11 +299,18 @@ def begun(accelerator: Any, dataloader: Any) -> Training | None:
     return Training(accelerator, dataloader, own, turn)
 
 
+def _global_batch(accelerator: Any, dataloader: Any) -> int:
+    """As the script has it, on the present ranks."""
+    each: int = dataloader.batch_size * accelerator.gradient_accumulation_steps
+    return each * int(accelerator.num_processes)
+
+
 def _fits(accelerator: Any, dataloader: Any) -> bool:
     kind = getattr(accelerator.distributed_type, "value", "")
-    return (
+    return bool(
         is_plain(dataloader)
         and shuffles(dataloader)  # those that evaluate do not
+        and order_of(dataloader, _global_batch(accelerator, dataloader), 0).steps_per_epoch
         and kind in ("NO", "MULTI_GPU", "MULTI_CPU")
         and not accelerator.split_batches
         and not accelerator.dispatch_batches

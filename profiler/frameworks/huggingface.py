@@ -23,7 +23,8 @@ from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import broadcast, first, several
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.batch import Note
-from hops_profiler.frameworks.huggingface_order import KeptSteps, having, split
+from hops_profiler.frameworks.huggingface_order import KeptSteps, split
+from hops_profiler.frameworks.loader_order import having
 from hops_profiler.frameworks.own import Own
 
 _LAST = "trainer_state.json"

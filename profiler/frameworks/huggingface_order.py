@@ -21,7 +21,12 @@ import torch
 from hops_profiler import environment
 from hops_profiler.data.order import Order, Share
 from hops_profiler.frameworks.batch import Note, Split, kept, kept_batch
-from hops_profiler.frameworks.loader_order import PASSED_ON, batches_per_epoch, weighted_parts
+from hops_profiler.frameworks.loader_order import (
+    PASSED_ON,
+    batches_per_epoch,
+    having,
+    weighted_parts,
+)
 from torch.utils.data import BatchSampler, IterableDataset
 
 _USED = (
@@ -35,19 +40,6 @@ _DISTRIBUTED = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP")
 
 _NO_LABEL = -100
 """Of an item that Trainer does not count."""
-
-
-@contextlib.contextmanager
-def having(owner: Any, **methods: Any) -> Iterator[None]:
-    """While this lasts ``owner`` has these in place of its own."""
-    before = {name: vars(owner)[name] for name in methods if name in vars(owner)}
-    vars(owner).update(methods)
-    try:
-        yield
-    finally:
-        for name in methods:
-            vars(owner).pop(name, None)
-        vars(owner).update(before)
 
 
 def split(trainer: Any) -> Split:
@@ -206,7 +198,7 @@ def _sampler(trainer: Any, loader: Any) -> Any:
     batches = getattr(loader, "batch_sampler", None)
     shared = getattr(batches, "split_batches", False)
     batches = getattr(batches, "batch_sampler", batches)  # on several ranks
-    sampler = getattr(batches, "sampler", None)
+    sampler: Any = getattr(batches, "sampler", None)
     fits = (
         type(batches) is BatchSampler
         and not shared
