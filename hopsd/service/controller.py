@@ -29,6 +29,7 @@ from hopsd.model.isolation import PASS_THROUGH_ERRORS, describe_error
 from hopsd.model.plan import JobNumbers
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.policies.rack_fragments import rack_fragments_by_type
 from hopsd.policies.registry import get as get_policy
 from hopsd.predict.outlook import Outlook, RoundReport
 from hopsd.round.intervention import intervention
@@ -297,6 +298,9 @@ class Controller:
             seen.reading,
             wanted=bool(waiting),
             wanted_cpus=any(comment.cpu for comment in waiting),
+            rack_fragments={}
+            if self._result is None
+            else rack_fragments_by_type(self._result.built.snapshot, self._result.plan),
             longest=max(UNSEEN_SECONDS, 4.0 * self._config.daemon.refresh_seconds),
         )
         self._store.add_gpu_use(use)
