@@ -1324,6 +1324,7 @@ local function read_request(job, values)
   add("ranks", o.fixed and string.format("%d", o.fixed.count))
   o.repeats = repeats_of(job.script)
   add("repeats", o.repeats)
+  add("time_min", given(job.time_min) and job.time_min > 0 and string.format("%.0f", job.time_min) or nil)
   local word = table.concat(words, "|")
   if #word > WORD_CHARACTERS then
     return nil, string.format("the options take %d characters: shorten --gres or --nodelist", #word)
@@ -1635,10 +1636,7 @@ local function accept(job, partitions, values, asked, word)
     tell("--no-requeue is ignored, since hops may move the job; write preempt=no in the comment to keep it")
   end
   if job.requeue ~= 0 or values.preempt ~= "no" then job.requeue = 1 end
-  if given(job.time_min) and job.time_min > 0 then
-    tell("--time-min changes nothing while hops places the job: it starts with all of its --time, and waits for a maintenance "
-      .. "that comes sooner")
-  end
+  job.time_min = NO_VAL -- hopsd shortens the limit; backfill would do so untold
   local held_by_user = job.priority == 0
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0

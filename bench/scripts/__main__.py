@@ -92,7 +92,11 @@ class Trial:
         )
         text = re.sub(r"\bn\d\b|n\[[\d,-]+\]", "N", text)
         text = re.sub(r"\d\d:\d\d(:\d\d)?|\b\d{4,}\b|/[\w./-]*/(plain|hops)/", "T", text)
-        return Counter(re.sub(r"\d+", "#", line).strip() for line in text.splitlines() if line.strip() and not re.match(r"[A-Za-z_]+=", line))
+        return Counter(
+            re.sub(r"\d+", "#", line).strip()
+            for line in text.splitlines()
+            if line.strip() and not re.match(r"[A-Za-z_]+=", line)
+        )
 
 
 class Sandbox(Site):
@@ -152,8 +156,9 @@ class Sandbox(Site):
         """Until all have ended, or the time is over."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < deadline:
-            queue = self.cluster.run("squeue", "--all", "--noheader", "--format=%A %F").split()
-            if not {trial.job for trial in trials if trial.job} & set(queue):
+            lines = self.cluster.run("squeue", "--all", "--noheader", "--format=%F %r").splitlines()
+            queue = {line.split()[0] for line in lines if "PartitionNodeLimit" not in line}
+            if not {trial.job for trial in trials if trial.job} & queue:
                 break
             time.sleep(2)
         time.sleep(3)  # for what depends on them
@@ -163,7 +168,8 @@ class Sandbox(Site):
             trial.jobs = [job for job in ours if job.get("ArrayTaskId", "0").isdigit()] or ours
             states = {job["JobId"]: job["JobState"] for job in records}
             trial.dependents = tuple(  # type: ignore[assignment]
-                "started" if states.get(job) == "COMPLETED" else "did not start" for job in trial.after
+                "started" if states.get(job) == "COMPLETED" else "did not start"
+                for job in trial.after
             )
 
     def _records(self) -> list[dict[str, str]]:
@@ -185,11 +191,17 @@ def difference(plain: Trial, hops: Trial) -> list[str]:
         found.append(f"{plain.gpus} GPUs are {hops.gpus}")
     ours, theirs = hops.work(), plain.work()
     if ours != theirs:
-        found.append(f"work: lacks {list((theirs - ours).elements())[:3]}, has {list((ours - theirs).elements())[:3]}")
+        found.append(
+            f"work: lacks {list((theirs - ours).elements())[:3]}, has {list((ours - theirs).elements())[:3]}"
+        )
     if missing := plain.output() - hops.output():
         found.append(f"output lacks {list(missing)[:3]}")
     moved = any(int(job["Restarts"]) for job in hops.jobs)
-    if not moved and (more := Counter({k: n for k, n in (hops.output() - plain.output()).items() if "hops:" not in k})):
+    if not moved and (
+        more := Counter(
+            {k: n for k, n in (hops.output() - plain.output()).items() if "hops:" not in k}
+        )
+    ):
         found.append(f"output has {list(more)[:3]}")
     if plain.dependents != hops.dependents:
         found.append(f"afterok, afternotok: {plain.dependents} are {hops.dependents}")
@@ -207,15 +219,21 @@ def main() -> int:
     parser.add_argument("--only", default="", help="scripts whose name has this in it")
     parser.add_argument("--out", type=Path, default=Path("/tmp/hops-scripts"))  # noqa: S108
     parser.add_argument("--python", default="/usr/bin/python3", help="one that any account may run")
-    parser.add_argument("--other-counts", action="store_true", help="accept half and twice the GPUs")
+    parser.add_argument(
+        "--other-counts", action="store_true", help="accept half and twice the GPUs"
+    )
     given = parser.parse_args()
-    paths = sorted(path for path in given.folder.iterdir() if path.is_file() and given.only in path.name)
+    paths = sorted(
+        path for path in given.folder.iterdir() if path.is_file() and given.only in path.name
+    )
     with contextlib.ExitStack() as stack:
         site = Sandbox(stack, given.out)
         site.start(NODES, round_seconds=20, refresh_seconds=2)
         site.prepare(given.python)
         pairs = run(site, paths, other_counts=given.other_counts)
-        shutil.copytree(site.run_folder, given.out / "run", ignore=shutil.ignore_patterns("bin", "home"))
+        shutil.copytree(
+            site.run_folder, given.out / "run", ignore=shutil.ignore_patterns("bin", "home")
+        )
         return report(pairs, given.out)
 
 
@@ -228,12 +246,18 @@ def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tup
         texts[path.name] = rewrite(path.read_text(errors="replace"), str(prelude))
         site.submit(trial, texts[path.name], "")
         plain.append(trial)
-    say(f"{len(plain)} scripts on plain Slurm, {sum(not trial.job for trial in plain)} refused there")
+    say(
+        f"{len(plain)} scripts on plain Slurm, {sum(not trial.job for trial in plain)} refused there"
+    )
     site.watch(plain)
     for at, trial in enumerate(plain):
         twin = Trial(trial.name, site.run_folder / "hops" / str(at))
         if trial.job and trial.gpus:
-            counts = {trial.gpus // 2, trial.gpus, 2 * trial.gpus} - {0} if other_counts else {trial.gpus}
+            counts = (
+                {trial.gpus // 2, trial.gpus, 2 * trial.gpus} - {0}
+                if other_counts
+                else {trial.gpus}
+            )
             reqs = ",".join(map(str, sorted(counts)))
             site.submit(twin, texts[trial.name], f"hops:reqs={reqs}")
         hops.append(twin)
@@ -253,7 +277,9 @@ def report(pairs: Sequence[tuple[Trial, Trial]], out: Path) -> int:
         wrong = difference(plain, hops)
         right += not wrong
         restarts = sum(int(job["Restarts"]) for job in hops.jobs)
-        print(f"- {plain.name} ({plain.gpus} GPUs, job {hops.job}, {restarts} restarts): {'; '.join(wrong) or 'right'}")
+        print(
+            f"- {plain.name} ({plain.gpus} GPUs, job {hops.job}, {restarts} restarts): {'; '.join(wrong) or 'right'}"
+        )
         if wrong:
             print("    " + hops.said.replace("\n", "\n    "))
     print(f"{right} of {judged} right; {moved} were moved")

@@ -21,7 +21,9 @@ _PROGRAMS = (
 
 
 def rewrite(text: str, prelude: str) -> str:
-    """The script with its options but those that name a site, and with stand-ins for its programs."""
+    """The script with its options but those that name a site, with three tasks of an array at most, and
+    with stand-ins for its programs.
+    """
     lines, done = [], False
     for line in text.splitlines():
         if line.startswith("#SBATCH") and not done:
@@ -40,6 +42,7 @@ def _option_line(line: str) -> str:
         line = re.sub(rf"--{name}[= ]+('[^']*'|\"[^\"]*\"|\S+)", "", line)
     line = re.sub(rf"(?<=\s)-[{_SITE_LETTERS}][ =]*('[^']*'|\"[^\"]*\"|[^\s-]\S*)", "", line)
     line = re.sub(r"(?<=\s)-d[ =]+(?!singleton)\S+|--dependency[= ]+(?!singleton)\S+", "", line)
+    line = re.sub(r"(--array[= ]|-a ?)(\d+)-\S+", lambda m: f"{m[1]}{m[2]}-{int(m[2]) + 2}", line)
     line = re.sub(r"gpu:(?!\d)[\w.-]+?(?=:|$|\s|,|\")", f"gpu:{GPU_TYPE}", line)
     line = re.sub(r"(--gpus(?:-per-\w+)?[= ]+|-G ?)(?!\d)[\w.-]+:", rf"\g<1>{GPU_TYPE}:", line)
     bare = line.partition(" #")[0].strip()
