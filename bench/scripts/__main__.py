@@ -266,7 +266,7 @@ def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tup
     return list(zip(plain, hops, strict=True))
 
 
-def report(pairs: Sequence[tuple[Trial, Trial]], out: Path) -> int:
+def report(pairs: Sequence[tuple[Trial, Trial]]) -> int:
     judged, right, moved = 0, 0, 0
     for plain, hops in pairs:
         if not (plain.job and plain.gpus and plain.work()):

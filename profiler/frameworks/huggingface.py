@@ -25,6 +25,7 @@ from hops_profiler.checkpoint.wishes import broadcast, first, several
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.batch import Note, Split, kept
 from hops_profiler.frameworks.own import Own
+from hops_profiler.timing import loads
 
 _LAST = "trainer_state.json"
 """The last file of a checkpoint that Trainer writes."""
@@ -81,6 +82,8 @@ def attach(module: ModuleType) -> None:
         before = None
         if environment.restarts():
             before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
+            if before and first():
+                loads.tell("step", _steps(Path(before)), before)
         script = None if before else _named(resume_from_checkpoint, self.args.output_dir)
         _keep_batch(self, own, Path(before) if before else script)
         with request.listening() as asked:
