@@ -61,6 +61,7 @@ Trainer(
         save_total_limit=2,
         report_to="none",
         disable_tqdm=True,
+        use_cpu=not torch.cuda.is_available(),
     ),
     train_dataset=Rows(),
     callbacks=[Progress()],

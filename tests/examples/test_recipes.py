@@ -139,10 +139,10 @@ def test_a_moved_recipe_goes_on(name: str, cluster: PrivateCluster, tmp_path: Pa
         [(int(at), int(gpus)) for at, gpus in PROGRESS.findall(run)]
         for run in re.split(r"^hops: moved from .*$", log(), flags=re.MULTILINE)
     )
-    assert {gpus for _, gpus in first} == {1}
-    assert {gpus for _, gpus in second} == {recipe.then.gpus}
+    assert {gpus for _, gpus in first} == {1}, log()
+    assert {gpus for _, gpus in second} == {recipe.then.gpus}, log()
     # Nothing is done twice, nothing left out.
     assert first[-1] < second[0], log()
     assert second[-1][0] == recipe.last
     at = [at for at, _ in (*first, *second)]
-    assert at == list(range(at[0], recipe.last + 1, at[1] - at[0]))
+    assert at == list(range(at[0], recipe.last + 1, at[1] - at[0])), log()
