@@ -443,6 +443,16 @@ class WebConfig:
         "On a socket: the header in which a reverse proxy passes the logged-in user. Without it,"
         " readers see only what a user without jobs may see.",
     )
+    job_links: tuple[str, ...] = option(
+        (),
+        "Links on a job's page, each a title and an address, such as"
+        " 'GPUs https://grafana.site/d/gpus?var-job={job}&from={start}&to={end}' or"
+        " 'Log https://ondemand.site/pun/sys/files/fs{log}'; {user} is accepted, too.",
+        link_fields=("job", "user", "log", "start", "end"),
+    )
+    node_links: tuple[str, ...] = option(
+        (), "The same on a node's page, with {node}.", link_fields=("node",)
+    )
 
 
 @dataclass(frozen=True, slots=True)
