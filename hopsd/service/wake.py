@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId
 from hopsd.slurm.probe.activity import Activity
 
 SHARE = 4.0
@@ -21,9 +22,14 @@ class Waker:
     """Compares slurmctld's counters with those before the last look."""
 
     def __init__(
-        self, read: Callable[[], Activity], clock: Callable[[], float] = time.monotonic
+        self,
+        read: Callable[[], Activity],
+        clock: Callable[[], float] = time.monotonic,
+        sessions: Callable[[], Collection[JobId]] = frozenset,
     ) -> None:
+        """``sessions``: asks Slurm which sessions wait."""
         self._read = read
+        self._sessions = sessions
         self._clock = clock
         self._last: Activity | None = None
         self._next = self._silent_until = float("-inf")
@@ -42,7 +48,7 @@ class Waker:
         """Whether to look now. Asks slurmctld every ``seconds`` at most; 0: never.
 
         ``document``: the status as of the last look. A job that came is worth a look if GPUs were
-        idle, one that went if jobs were waiting.
+        idle or it is a session, for which others make room; one that went if jobs were waiting.
         """
         now = self._clock()
         if not seconds or now < self._next or document["mode"] != "active":
@@ -53,7 +59,17 @@ class Waker:
             return False
         came, went = found.submitted != last.submitted, found.ended != last.ended
         idle = any(node["idle"] and node["usable"] for node in document["nodes"])
-        return (came and idle) or (went and bool(document["waiting"]))
+        if (came and idle) or (went and bool(document["waiting"])):
+            return True
+        return came and self._session_came(document)
+
+    def _session_came(self, document: dict[str, Any]) -> bool:
+        """Whether a session waits that the last look did not see."""
+        try:
+            waiting = set(self._sessions())
+        except SlurmError:
+            return False
+        return bool(waiting - {row["id"] for row in document["waiting"]})
 
     @contextmanager
     def look(self, seconds: float) -> Iterator[None]:
