@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from hopsd.core.queue.history import OCCUPYING
@@ -22,14 +23,24 @@ class Meter:
     _uses: dict[GpuType, Counter[str]] = field(default_factory=dict)
 
     def look(
-        self, reading: Reading, *, demand: bool, cpu_demand: bool = False, longest: float
+        self,
+        reading: Reading,
+        *,
+        demand: bool,
+        cpu_demand: bool = False,
+        rack_fragments: Mapping[GpuType, int] | None = None,
+        longest: float,
     ) -> tuple[GpuUse, ...]:
         """The use since the last look; none if that was more than ``longest`` seconds ago.
 
         ``demand``: whether a job waits for GPUs now; ``cpu_demand``: one that CPUs would do for.
+        ``rack_fragments``: GPUs of the last plan, see :mod:`hopsd.policies.rack_fragments`.
         """
         since, self._last = self._last, reading.now
         users, self._uses = self._uses, _gpus_by_use(reading, demand=demand, cpu_demand=cpu_demand)
+        for gpu_type, gpus in (rack_fragments or {}).items():
+            counts = self._uses.get(gpu_type, Counter())
+            counts["rack_fragmented"] = min(gpus, counts["fragmented"])
         if since is None or not 0.0 < reading.now - since <= longest:
             return ()
         entries, begin = [], since

@@ -8,7 +8,7 @@ meanwhile the job competes with an assumed speed.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,16 +23,16 @@ from hopsd.core.queue.profile_runs import (
     short_of_memory,
 )
 from hopsd.core.queue.profile_starts import Candidate, RunQuota, runs_to_begin
+from hopsd.core.queue.reallocation import with_allocations
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord, ProfileRun
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName, job_order
-from hopsd.model.job import Job, JobState, Node
+from hopsd.model.ids import GpuType, JobId, UserName, job_order
+from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge, Shortage
 from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason
-from hopsd.model.rules import Rules
 from hopsd.model.step import Step, StepKind
 
 LEAVE_SECONDS = 10.0
@@ -322,18 +322,6 @@ def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:
     )
 
 
-def _node_during_runs(node: Node, runs: Sequence[Rules]) -> Node:
-    """The node as it is while profile runs of jobs with these rules hold a GPU each."""
-    if node.cores is not None:
-        idle = node.cores if node.idle_cores is None else node.idle_cores
-        node = replace(node, idle_cores=idle - sum(rules.cores(1) for rules in runs))
-    if node.memory_mb is not None:
-        free = node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb
-        free -= float(sum(rules.memory_mb(1) for rules in runs))
-        node = replace(node, idle_memory_mb=free)
-    return replace(node, idle=node.idle - len(runs))
-
-
 def _hide_profiled(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
     """The snapshot with jobs in a profile run out of the queue; they keep what they hold."""
     if not busy:
@@ -351,17 +339,4 @@ def _with_new_runs(snapshot: Snapshot, new_runs: Sequence[ProfileRun]) -> Snapsh
     if not new_runs:
         return snapshot
     allocations = {run.job: Allocation.of({run.node: 1}) for run in new_runs}
-    rules = {job.id: job.rules for job in snapshot.jobs}
-    rules_by_node: dict[NodeName, list[Rules]] = defaultdict(list)
-    for run in new_runs:
-        rules_by_node[run.node].append(rules[run.job])
-    return replace(
-        snapshot,
-        nodes=tuple(_node_during_runs(node, rules_by_node[node.name]) for node in snapshot.nodes),
-        jobs=tuple(
-            replace(job, state=JobState.PROFILING, running=allocations[job.id])
-            if job.id in allocations
-            else job
-            for job in snapshot.jobs
-        ),
-    )
+    return with_allocations(_hide_profiled(snapshot, allocations.keys()), allocations)

@@ -69,6 +69,7 @@ def _options(pairs: Mapping[str, str]) -> Asked:
     shape = pairs.get("shape", "")
     switches, _, wait = pairs.get("switches", "").partition("@")
     segments = pairs.get("segments", "").split(",")
+    time_min = _whole_number(pairs.get("time_min"))
     target, name, seconds = (*pairs.get("signal", "").split(":", 2), "", "", "")[:3]
     return Asked(
         shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
@@ -98,6 +99,7 @@ def _options(pairs: Mapping[str, str]) -> Asked:
         consolidate_segments="consolidate" in segments,
         starts=frozenset(filter(None, pairs.get("starts", "").split(","))),
         repeats=frozenset(filter(None, pairs.get("repeats", "").split(","))),
+        time_min_seconds=None if time_min is None else 60.0 * time_min,
     )
 
 
