@@ -176,8 +176,8 @@ class QueryService:
     def report(
         self, viewer: Viewer, arguments: Mapping[str, Any], store: PostgresStore
     ) -> Document:
-        """Sums over the period from ``since`` to ``until`` of ``arguments``; of ``viewer``'s own jobs if
-        others' are private.
+        """Sums from ``since`` to ``until`` of ``arguments``; over ``viewer``'s own jobs if others'
+        are private.
 
         Raises:
             InputError: they are no times, or the period is empty.
@@ -211,8 +211,8 @@ class QueryService:
         """
         if viewer.hidden:
             raise HopsError(
-                f"the diary is of everybody's jobs, and {', '.join(sorted(viewer.hidden))} are private"
-                " here: it is for root, hopsd's account and Slurm's operators"
+                f"the diary is of everybody's jobs, and {', '.join(sorted(viewer.hidden))} are"
+                " private here: it is for root, hopsd's account and Slurm's operators"
             )
         limit = arguments.get("most")
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_DIARY_ROWS:

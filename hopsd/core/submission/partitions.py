@@ -44,9 +44,9 @@ class Access:
     def nodes(self, job: JobReading, min_gpus: int = 1) -> frozenset[NodeName]:
         """The nodes where Slurm would start the job, all usable in one placement.
 
-        Slurm takes all nodes of a job from one partition. If the job asks for several, the one that
-        could hold its ``min_gpus`` GPUs and has most to give is chosen, for each GPU type separately,
-        since no placement mixes types.
+        Slurm takes all nodes of a job from one partition. If the job requests several, the one that
+        can hold ``min_gpus`` GPUs and has most free is chosen, per GPU type, since no placement
+        mixes types.
         """
         type_nodes = self._open_nodes(job, min_gpus, self._end(job))
         if job.asked.time_min_seconds is None or self._free(type_nodes) >= min_gpus:
