@@ -135,7 +135,7 @@ class FakeSlurm:
         comment: str,
         *,
         nodes: int = 1,
-        asked: Asked = NOTHING_ASKED,
+        options: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
         partition: str = "",

@@ -13,25 +13,25 @@ from hopsd.store.port import PlanRecord, Store
 
 
 def carry_out(
-    port: Port, store: Store, decided: Decision, window: RoundWindow, *, first: bool
+    port: Port, store: Store, decision: Decision, window: RoundWindow, *, first: bool
 ) -> tuple[tuple[StepOutcome, ...], tuple[ProfileRun, ...]]:
     """Record, apply, record: an interruption between the two is found at the next start.
 
     A shadow's steps are never recorded: none is ever done, and the same ones come at every look.
     Returns the outcomes of the steps, and the profile runs that changed.
     """
-    now, profiled = decided.seen.reading.now, decided.profiles.updates
-    store.save_jobs(with_ages(decided.seen.records, decided.ages))
+    now, profiled = decision.seen.reading.now, decision.profiles.updates
+    store.save_jobs(with_ages(decision.seen.records, decision.ages))
     store.save_profile_runs(profiled)
-    if not decided.steps and not first:
+    if not decision.steps and not first:
         return (), profiled
-    steps = decided.steps if port.name != SHADOW else ()
+    steps = decision.steps if port.name != SHADOW else ()
     plan_id = None
     if steps or first:
         plan_id = store.begin_plan(
-            PlanRecord(window.start, window.end, first, now, decided.plan, steps)
+            PlanRecord(window.start, window.end, first, now, decision.plan, steps)
         )
-    outcomes = tuple(port.apply(decided.steps))
+    outcomes = tuple(port.apply(decision.steps))
     if under_way := port.under_way:
         store.save_transitions(under_way)
     store.save_ended_by_signal([outcome.step.job for outcome in outcomes if outcome.warned])

@@ -66,56 +66,62 @@ def knowledge_now(store: Store, now: float, settings: RoundSettings) -> Knowledg
 
 
 def decide(
-    seen: Observation, info: RoundInfo, known: PlanningInputs, settings: RoundSettings
+    observation: Observation, info: RoundInfo, inputs: PlanningInputs, settings: RoundSettings
 ) -> Decision:
     """Estimate, profile, plan, diff: everything between reading and recording, no side effect."""
-    knowledge = _about(known.knowledge, {seen.records[job].workload for job in seen.comments})
-    reading = planning_reading(seen.reading, seen.under_way, settings.snapshot.cpus_per_gpu)
-    built = build_snapshot(reading, seen.records, seen.comments, knowledge, info, settings.snapshot)
+    knowledge = _relevant_knowledge(
+        inputs.knowledge, {observation.records[job].workload for job in observation.comments}
+    )
+    reading = planning_reading(
+        observation.reading, observation.under_way, settings.snapshot.cpus_per_gpu
+    )
+    built = build_snapshot(
+        reading, observation.records, observation.comments, knowledge, info, settings.snapshot
+    )
     jobs, nodes = built.snapshot.jobs, built.snapshot.nodes
     # Recorded for people only: policies compute them from the snapshot.
-    anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
+    anew = [job for job in jobs if info.first or observation.records[job.id].age_seconds is None]
     expected = ages(anew, nodes)
-    view = ClusterView(reading, seen.records, seen.comments)
+    view = ClusterView(reading, observation.records, observation.comments)
     sessions = plan_sessions(built.snapshot, view, settings.sessions)
-    profiles = _profile(view, sessions.snapshot, known, settings)
-    plan = known.policy(profiles.snapshot, settings.plan)
+    profiles = _profile(view, sessions.snapshot, inputs, settings)
+    plan = inputs.policy(profiles.snapshot, settings.plan)
     profiles, sessions = profiles.compatible_with(plan), sessions.beside(plan)
     plan = replace(plan, placements={**plan.placements, **sessions.placements})
-    waiting = {**plan.waiting, **built.refused, **seen.errors, **sessions.waiting}
+    waiting = {**plan.waiting, **built.refused, **observation.errors, **sessions.waiting}
     plan = replace(plan, waiting=profiles.explained(waiting))
     built = built.with_notes(profiles.unmeasurable)
     _check_finite(plan, expected)
     steps = diff(
-        seen.reading,
+        observation.reading,
         plan,
         pinned=built.pinned | profiles.staying,
-        ignored=seen.released
+        ignored=observation.released
         | profiles.moving
         | {step.job for step in sessions.stops}
-        | {one.step.job for one in seen.under_way},
+        | {transition.step.job for transition in observation.under_way},
         first=info.first,
     )
-    wanted = tuple(
+    relevant = tuple(
         replace(step, partition=built.partitions.get(step.job, "")) if step.target else step
         for step in (*sessions.stops, *profiles.steps, *steps)
     )
-    return Decision(seen, built, expected, profiles, plan, wanted)
+    return Decision(observation, built, expected, profiles, plan, relevant)
 
 
-def _about(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:
+def _relevant_knowledge(knowledge: Knowledge, workloads: Collection[WorkloadName]) -> Knowledge:
     """Only what is known of ``workloads`` and other versions of their programs, so that bad data of
     another does no harm.
     """
     scripts = {script for script in map(script_of, workloads) if script}
 
-    def wanted(workload: WorkloadName) -> bool:
+    def is_relevant(workload: WorkloadName) -> bool:
         return workload in workloads or script_of(workload) in scripts
 
     return replace(
         knowledge,
-        records=tuple(r for r in knowledge.records if wanted(r.workload)),
-        theory=tuple(fit for fit in knowledge.theory if wanted(fit.workload)),
+        records=tuple(r for r in knowledge.records if is_relevant(r.workload)),
+        theory=tuple(fit for fit in knowledge.theory if is_relevant(fit.workload)),
     )
 
 
@@ -131,19 +137,19 @@ def _check_finite(plan: Plan, expected: Mapping[JobId, float]) -> None:
 
 
 def _profile(
-    view: ClusterView, snapshot: Snapshot, known: PlanningInputs, settings: RoundSettings
+    view: ClusterView, snapshot: Snapshot, inputs: PlanningInputs, settings: RoundSettings
 ) -> Profiling:
     """The profiling queue comes before the policy."""
     return profiling(
         snapshot,
         view,
-        known.profile_runs,
+        inputs.profile_runs,
         known_pairs(
-            known.knowledge,
+            inputs.knowledge,
             {node.gpu_type for node in view.reading.nodes},
             settings.snapshot.estimator.min_records,
         ),
         settings.profiling,
         queue(snapshot, settings.plan).jobs if settings.profiling.enabled else (),
-        known.knowledge.shortages,
+        inputs.knowledge.shortages,
     )

@@ -25,7 +25,7 @@ def diff(
     preempted. A later plan only starts jobs. ``ignored`` jobs were given back to plain Slurm.
     Steps are in the order of the plan's queue, then of job ids, so equal plans give equal steps.
     """
-    queue = {job: at for at, job in enumerate((*plan.window, *plan.adjusted))}
+    queue = {job: position for position, job in enumerate((*plan.window, *plan.adjusted))}
     steps = []
     for job in reading.jobs:
         if job.id in ignored:

@@ -32,12 +32,12 @@ class Observation:
     under_way: tuple[Transition, ...] = ()
 
     def carrying_on(
-        self, transitions: Sequence[Transition], why: Mapping[JobId, Reason]
+        self, transitions: Sequence[Transition], reasons: Mapping[JobId, Reason]
     ) -> Observation:
-        """The same with the steps under way: no plan is made for their jobs, as ``why`` says."""
+        """A copy with the steps under way: their jobs are not planned, for the given ``reasons``."""
         if not transitions:
             return self
-        return replace(self.without(why), under_way=tuple(transitions))
+        return replace(self.without(reasons), under_way=tuple(transitions))
 
     def only(self, jobs: Iterable[JobId]) -> Observation:
         """The same, but planned for no jobs other than ``jobs``."""

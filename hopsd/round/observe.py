@@ -45,23 +45,23 @@ _STRANDED = Reason(
 _UNREAD = Reason(ReasonCode.HELD, "hops has not read its batch script yet")
 
 
-def _shown(tasks: str) -> str:
+def _task_text(tasks: str) -> str:
     return tasks if len(tasks) <= _MAX_SHOWN else f"{tasks[:_MAX_SHOWN]}..."
 
 
 def _later(job: JobReading) -> Reason:
     """Why the tasks of an array still wait for their turn."""
-    who = "its turn comes"
+    subject = "its turn comes"
     if job.rest is not None:
-        who = f"{count_of(len(job.rest), 'tasks')} ({_shown(str(job.rest))}) come up"
+        subject = f"{count_of(len(job.rest), 'tasks')} ({_task_text(str(job.rest))}) come up"
     if job.hold is Hold.USER:
-        return Reason(ReasonCode.HELD, f"{who} when its owner or an operator releases them")
-    why = (
+        return Reason(ReasonCode.HELD, f"{subject} when its owner or an operator releases them")
+    cause = (
         f"it lets {job.task_limit} of them run at a time (%{job.task_limit})"
         if job.throttled
         else "there are GPUs for no more of them at a time"
     )
-    return Reason(ReasonCode.LIMIT, f"{who} as others of its array end: {why}")
+    return Reason(ReasonCode.LIMIT, f"{subject} as others of its array end: {cause}")
 
 
 def observe(
@@ -97,22 +97,22 @@ def observe(
         errors[job_id] = _UNREAD
     app_of = partial(_app, range_values=requirements_max)
     apps = present_apps(before, app_of)
-    if unseen := unseen_runs(reading, before, store, apps):
-        store.save_jobs(unseen.values())
-        before = {**before, **unseen}
+    if missed_runs := unseen_runs(reading, before, store, apps):
+        store.save_jobs(missed_runs.values())
+        before = {**before, **missed_runs}
     workloads = _workloads(reading, before, store)
 
     def brought_up(jobs: Sequence[JobReading]) -> dict[JobId, JobRecord]:
         """The records of ``jobs`` brought up to date; those of other jobs stay as they are."""
-        others = {job.id for job in reading.jobs} - {job.id for job in jobs}
-        old = {job: record for job, record in before.items() if job not in others}
+        other_jobs = {job.id for job in reading.jobs} - {job.id for job in jobs}
+        old = {job: record for job, record in before.items() if job not in other_jobs}
         after = advance_all(old, replace(reading, jobs=tuple(jobs)), workloads, apps)
         after = with_service(old, after, app_of)
         store.save_jobs(after.values())
         return after
 
-    records, failed = find_failing_items(reading.jobs, brought_up)
-    for job, raised in failed:
+    records, failures = find_failing_items(reading.jobs, brought_up)
+    for job, raised in failures:
         comments.pop(job.id, None)
         errors[job.id] = Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {describe_error(raised)}")
         if job.id in before:
@@ -132,18 +132,18 @@ def _app(job: JobRecord, range_values: int) -> AppKey:
     return job.id if app is None else (job.user, app)
 
 
-def _unread(reading: Reading, known: Mapping[JobId, JobRecord]) -> set[JobId]:
+def _unread(reading: Reading, records: Mapping[JobId, JobRecord]) -> set[JobId]:
     """The jobs whose workload is unknown until their script is read."""
     unread = (job for job in reading.jobs if job.script is None)
     return {
         job.id
         for job in unread
-        if (old := known.get(job.id)) is None or not old.workload or is_another(job, old)
+        if (old := records.get(job.id)) is None or not old.workload or is_another(job, old)
     }
 
 
 def _workloads(
-    reading: Reading, known: Mapping[JobId, JobRecord], store: Store
+    reading: Reading, records: Mapping[JobId, JobRecord], store: Store
 ) -> dict[JobId, WorkloadName]:
     """Each job's workload, from its own program, or else from the last job of the same script.
 
@@ -152,7 +152,8 @@ def _workloads(
     jobs = [job for job in reading.jobs if job.script is not None]
     scripts = {job.id: workload_of(job) for job in jobs}
     latest = store.programs(scripts.values())
-    own = {job: record.program for job, record in known.items()}
+    programs = {job: record.program for job, record in records.items()}
     return {
-        job.id: workload_of(job, own.get(job.id) or latest.get(scripts[job.id], "")) for job in jobs
+        job.id: workload_of(job, programs.get(job.id) or latest.get(scripts[job.id], ""))
+        for job in jobs
     }

@@ -61,9 +61,9 @@ def plausible(reading: Reading) -> Plausible:
     return Plausible(replace(reading, nodes=nodes, jobs=tuple(jobs)), aside)
 
 
-def _wrong(value: object, known: Mapping[str, Bound]) -> str:
+def _wrong(value: object, bounds_by_field: Mapping[str, Bound]) -> str:
     """The first number out of bounds, such as ``start as -1, accepted is 0 to 1e11``, or empty."""
-    for name, bound in known.items():
+    for name, bound in bounds_by_field.items():
         number = getattr(value, name)
         if number is not None and not bound.holds(number):
             return f"{name} as {number!r:.40}, accepted is {bound}"
@@ -77,17 +77,17 @@ def _wrong_allocation(job: JobReading) -> str:
     return ""
 
 
-def _harmless(value: object, known: Mapping[str, Bound]) -> dict[str, Any]:
+def _harmless(value: object, bounds_by_field: Mapping[str, Bound]) -> dict[str, Any]:
     return {
         name: _HARMLESS.get(name, 0)
-        for name, bound in known.items()
+        for name, bound in bounds_by_field.items()
         if (number := getattr(value, name)) is not None and not bound.holds(number)
     }
 
 
 def _job(job: JobReading) -> JobReading:
-    held = Allocation(tuple((n, g) for n, g in job.allocation if bounds.GPUS.holds(g)))
-    return replace(job, allocation=held, **_harmless(job, _JOB))
+    allocation = Allocation(tuple((n, g) for n, g in job.allocation if bounds.GPUS.holds(g)))
+    return replace(job, allocation=allocation, **_harmless(job, _JOB))
 
 
 def _node(node: NodeReading) -> NodeReading:

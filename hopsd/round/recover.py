@@ -32,25 +32,25 @@ def recover(port: Port, store: Store, requirements_max: int) -> tuple[StepOutcom
     left open.
     """
     resume(port, store)
-    left = store.unfinished_plan()
-    if left is None:
+    unfinished = store.unfinished_plan()
+    if unfinished is None:
         return None
-    plan_id, record = left
+    plan_id, record = unfinished
     _requeue_killed(port, record)
     reading, _ = read_settled(port, store)
-    seen = observe(port, store, requirements_max, reading)
-    now = seen.reading.now
+    observation = observe(port, store, requirements_max, reading)
+    now = observation.reading.now
     lasts = RoundWindow(record.round_start, record.round_end).lasts(now)
-    planned = {step.job for step in record.steps if not step.profiling}
-    plan, lost = _still_there(record.plan if lasts else Plan({}), seen)
+    plan_jobs = {step.job for step in record.steps if not step.profiling}
+    plan, lost_jobs = _surviving_plan(record.plan if lasts else Plan({}), observation)
     steps = diff(
-        seen.reading,
+        observation.reading,
         plan,
-        pinned=frozenset(job.id for job in seen.reading.jobs) - planned | lost,
-        ignored=seen.released | {one.step.job for one in port.under_way},
+        pinned=frozenset(job.id for job in observation.reading.jobs) - plan_jobs | lost_jobs,
+        ignored=observation.released | {transition.step.job for transition in port.under_way},
         first=record.first and lasts,
     )
-    steps = [step for step in steps if step.kind is StepKind.HOLD or step.job in planned]
+    steps = [step for step in steps if step.kind is StepKind.HOLD or step.job in plan_jobs]
     moving = {step.job for step in steps}
     port.let_go_on([s.job for s in record.steps if vacates(s) and s.job not in moving])
     outcomes = tuple(port.apply(steps))
@@ -68,27 +68,29 @@ def _requeue_killed(port: Port, record: PlanRecord) -> None:
     Of one that is still completing, only the port can tell, once it has ended.
     """
     vacating = {step.job for step in record.steps if vacates(step)}
-    over = (SlurmState.FAILED, SlurmState.COMPLETING)
-    ended = (job.id for job in port.read().jobs if job.state in over)
-    if steps := [Step(job, StepKind.REQUEUE) for job in ended if job in vacating]:
+    end_states = (SlurmState.FAILED, SlurmState.COMPLETING)
+    end_jobs = (job.id for job in port.read().jobs if job.state in end_states)
+    if steps := [Step(job, StepKind.REQUEUE) for job in end_jobs if job in vacating]:
         port.apply(steps)
 
 
-def _still_there(plan: Plan, seen: Observation) -> tuple[Plan, frozenset[JobId]]:
+def _surviving_plan(plan: Plan, observation: Observation) -> tuple[Plan, frozenset[JobId]]:
     """The plan without what it gives on nodes lost meanwhile, or to a job that does not accept it,
     and the jobs that it was for.
 
     A slurmctld that lost its state gives the same number to another job.
     """
-    usable = {node.name for node in seen.reading.nodes if node.usable}
-    lost = frozenset(
+    usable = {node.name for node in observation.reading.nodes if node.usable}
+    lost_jobs = frozenset(
         job
-        for job, given in plan.placements.items()
-        if not usable.issuperset(given.nodes)
-        or (job in seen.comments and given.gpus not in seen.comments[job].reqs)
+        for job, allocation in plan.placements.items()
+        if not usable.issuperset(allocation.nodes)
+        or (job in observation.comments and allocation.gpus not in observation.comments[job].reqs)
     )
-    kept = {job: given for job, given in plan.placements.items() if job not in lost}
-    return replace(plan, placements=kept), lost
+    placements = {
+        job: allocation for job, allocation in plan.placements.items() if job not in lost_jobs
+    }
+    return replace(plan, placements=placements), lost_jobs
 
 
 def read_cluster(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, ...]]:

@@ -36,8 +36,8 @@ class RoundResult:
         """Waiting jobs that not even an idle cluster, as it is now, could run."""
         snapshot = self.built.snapshot
         could_run = Able(pools_of(snapshot.nodes), remembered=remembered(snapshot.nodes))
-        unable = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
-        return frozenset(unable) | self.built.refused.keys()
+        candidates = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
+        return frozenset(candidates) | self.built.refused.keys()
 
     @property
     def put_off(self) -> frozenset[JobId]:

@@ -50,7 +50,7 @@ def run_round(
             :func:`recover` finishes or undoes it.
         PlanLateError: the policy was too slow; nothing was changed.
     """
-    settled = carry_on(port, store)
+    results = carry_on(port, store)
     reading, late = read_cluster(port, store)
     observation = observe(port, store, settings.requirements_max, reading)
     observation = observation.carrying_on(port.under_way, reasons(port.under_way))
@@ -81,7 +81,7 @@ def run_round(
         decision.seen,
         decision.built,
         decision.plan,
-        (*settled, *late, *outcomes),
+        (*results, *late, *outcomes),
         profile_runs,
         decision.defects,
     )

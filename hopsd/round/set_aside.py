@@ -16,39 +16,42 @@ from hopsd.round.settings import RoundSettings
 
 
 def decide_excluding_defective(
-    seen: Observation, info: RoundInfo, known: PlanningInputs, settings: RoundSettings
+    observation: Observation, info: RoundInfo, inputs: PlanningInputs, settings: RoundSettings
 ) -> Decision:
     """The decision for all jobs and nodes except those that make it raise: they are set aside.
 
     Such a job stays where it runs, or waits; such a node keeps what runs there.
     """
     try:
-        return decide(seen, info, known, settings)
+        return decide(observation, info, inputs, settings)
     except PASS_THROUGH_ERRORS:
         raise
     except Exception:  # the culprits are found below, or it is raised there
-        bad = _defective_nodes(seen, info, known, settings)
-    left = replace(
-        seen.reading, nodes=tuple(node for node in seen.reading.nodes if node.name not in bad)
+        bad = _defective_nodes(observation, info, inputs, settings)
+    remaining = replace(
+        observation.reading,
+        nodes=tuple(node for node in observation.reading.nodes if node.name not in bad),
     )
-    decision, failed = find_failing_items(
-        tuple(seen.comments),
-        lambda jobs: decide(replace(seen, reading=left).only(jobs), info, known, settings),
+    decision, failures = find_failing_items(
+        tuple(observation.comments),
+        lambda jobs: decide(
+            replace(observation, reading=remaining).only(jobs), info, inputs, settings
+        ),
     )
-    defects = {job: describe_error(error) for job, error in failed}
-    return _with_reasons(decision, seen.reading, bad, defects)
+    defects = {job: describe_error(error) for job, error in failures}
+    return _with_reasons(decision, observation.reading, bad, defects)
 
 
 def _defective_nodes(
-    seen: Observation, info: RoundInfo, known: PlanningInputs, settings: RoundSettings
+    observation: Observation, info: RoundInfo, inputs: PlanningInputs, settings: RoundSettings
 ) -> dict[NodeName, str]:
     """The nodes that make the decision raise even without any job, and what each raised."""
 
     def with_nodes(nodes: Sequence[NodeReading]) -> Decision:
-        reading = replace(seen.reading, nodes=tuple(nodes))
-        return decide(replace(seen, reading=reading).only(()), info, known, settings)
+        reading = replace(observation.reading, nodes=tuple(nodes))
+        return decide(replace(observation, reading=reading).only(()), info, inputs, settings)
 
-    _, bad = find_failing_items(seen.reading.nodes, with_nodes)
+    _, bad = find_failing_items(observation.reading.nodes, with_nodes)
     return {node.name: describe_error(error) for node, error in bad}
 
 
@@ -68,10 +71,10 @@ def _with_reasons(
     reasons = {
         job: Reason(ReasonCode.ERROR, f"{SET_ASIDE}: {text}") for job, text in defects.items()
     }
-    seen = replace(
+    observation = replace(
         decision.seen,
         reading=replace(reading, nodes=nodes),
         errors={**decision.seen.errors, **reasons},
     )
     plan = replace(decision.plan, waiting={**decision.plan.waiting, **reasons})
-    return replace(decision, seen=seen, plan=plan, defects=defects)
+    return replace(decision, seen=observation, plan=plan, defects=defects)

@@ -44,8 +44,8 @@ def carry_on(port: Port, store: Store) -> tuple[StepOutcome, ...]:
 
 
 def _close_profile_runs(store: Store, outcomes: Sequence[StepOutcome]) -> None:
-    failed = OutcomeStatus.FAILED
-    if any(outcome.step.profiling and outcome.status is failed for outcome in outcomes):
+    failure = OutcomeStatus.FAILED
+    if any(outcome.step.profiling and outcome.status is failure for outcome in outcomes):
         store.save_profile_runs(unstarted(store.profile_runs(inf), outcomes))
 
 
@@ -53,27 +53,32 @@ def resume(port: Port, store: Store) -> None:
     """Let the port take up what was under way when hopsd was stopped, lost the lead or was
     interrupted; not what Slurm gave the same number meanwhile.
     """
-    stored = store.transitions()
+    transitions = store.transitions()
     records = store.jobs()
     reading = port.read()
-    others = {
+    ended_jobs = {
         job.id for job in reading.jobs if job.id in records and is_another(job, records[job.id])
     }
-    planned = _may_be_requeued(store)
+    requeue_jobs = _may_be_requeued(store)
     requeued = [
         job.id
         for job in reading.jobs
-        if job.requeued_held and (job.id in planned or _was_requeued(job, records.get(job.id)))
+        if job.requeued_held and (job.id in requeue_jobs or _was_requeued(job, records.get(job.id)))
     ]
-    port.resume([one for one in stored if one.step.job not in others], requeued)
+    port.resume(
+        [transition for transition in transitions if transition.step.job not in ended_jobs],
+        requeued,
+    )
 
 
 def _may_be_requeued(store: Store) -> set[JobId]:
     """The jobs that the newest plans may have requeued without having seen them wait."""
-    left, last = store.unfinished_plan(), store.last_plan()
-    over = (OutcomeStatus.DONE, OutcomeStatus.UNCHANGED)
-    undone = [o.step for o in last.outcomes if o.status not in over] if last is not None else []
-    return {step.job for step in (*undone, *(left[1].steps if left is not None else ()))}
+    unfinished, last = store.unfinished_plan(), store.last_plan()
+    final = (OutcomeStatus.DONE, OutcomeStatus.UNCHANGED)
+    undone = [o.step for o in last.outcomes if o.status not in final] if last is not None else []
+    return {
+        step.job for step in (*undone, *(unfinished[1].steps if unfinished is not None else ()))
+    }
 
 
 def _was_requeued(job: JobReading, record: JobRecord | None) -> bool:
@@ -88,7 +93,9 @@ def read_settled(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, 
     outcomes: tuple[StepOutcome, ...] = ()
     reading = port.read()
     for _ in range(_READINGS):
-        leaving = {one.step.job for one in port.under_way if one.phase.on_nodes}
+        leaving = {
+            transition.step.job for transition in port.under_way if transition.phase.on_nodes
+        }
         if not any(job.id in leaving and job.state.finished for job in reading.jobs):
             break
         outcomes += carry_on(port, store)
@@ -98,21 +105,29 @@ def read_settled(port: Port, store: Store) -> tuple[Reading, tuple[StepOutcome, 
 
 def reasons(transitions: Sequence[Transition]) -> dict[JobId, Reason]:
     """What the user of each job under way sees."""
-    return {one.step.job: Reason(ReasonCode.LOST_TO_OTHERS, _text(one)) for one in transitions}
+    return {
+        transition.step.job: Reason(ReasonCode.LOST_TO_OTHERS, _text(transition))
+        for transition in transitions
+    }
 
 
-def _text(one: Transition) -> str:
-    to = f" to {one.step.target}" if one.step.target else ""
-    if one.phase is Phase.LEAVING and one.signal:
-        remaining = max(0.0, one.grace - one.seconds)
-        return f"hops moves it{to}: it was sent {one.signal} and has {remaining:.0f} s to save"
-    if one.phase.on_nodes:
-        return f"hops moves it{to}: it leaves its nodes"
-    if one.phase is Phase.STARTING:
-        return f"hops starts it on {one.step.target}: Slurm has been asked"
-    if one.phase is Phase.DEFERRED:
-        return f"Slurm did not start it on {one.step.target}; tried again when others have left"
-    return f"hops starts it on {one.step.target} as soon as others have left"
+def _text(transition: Transition) -> str:
+    destination = f" to {transition.step.target}" if transition.step.target else ""
+    if transition.phase is Phase.LEAVING and transition.signal:
+        remaining = max(0.0, transition.grace - transition.seconds)
+        return (
+            f"hops moves it{destination}: it was sent {transition.signal} and has"
+            f" {remaining:.0f} s to save"
+        )
+    if transition.phase.on_nodes:
+        return f"hops moves it{destination}: it leaves its nodes"
+    if transition.phase is Phase.STARTING:
+        return f"hops starts it on {transition.step.target}: Slurm has been asked"
+    if transition.phase is Phase.DEFERRED:
+        return (
+            f"Slurm did not start it on {transition.step.target}; tried again when others have left"
+        )
+    return f"hops starts it on {transition.step.target} as soon as others have left"
 
 
 def planning_reading(
@@ -126,11 +141,11 @@ def planning_reading(
     """
     if not transitions and not any(node.completing_seconds for node in reading.nodes):
         return reading
-    by_job = {one.step.job: one for one in transitions if one.phase is not Phase.DEFERRED}
+    by_job = {entry.step.job: entry for entry in transitions if entry.phase is not Phase.DEFERRED}
     unclaimed: Counter[NodeName] = Counter()  # GPUs of leaving jobs that others are to get
-    for one in by_job.values():
-        if one.phase is not Phase.STARTING:
-            unclaimed.update(dict(one.step.target))
+    for entry in by_job.values():
+        if entry.phase is not Phase.STARTING:
+            unclaimed.update(dict(entry.step.target))
     use = _Use()
     jobs = []
     for job in reading.jobs:
@@ -138,23 +153,23 @@ def planning_reading(
         if transition is None or job.state.finished:
             jobs.append(job)
             continue
-        target, kept = transition.step.target, Counter(dict(job.allocation))
+        target, remaining = transition.step.target, Counter(dict(job.allocation))
         if transition.phase.on_nodes:
-            overlap = kept & unclaimed
+            overlap = remaining & unclaimed
             unclaimed -= overlap
             use.claimed_of_leaving.update(overlap)
-            kept -= overlap
+            remaining -= overlap
             if target:
-                use.foreign.update(kept)
+                use.foreign.update(remaining)
         if target != job.allocation:
             use.take(job, target, cpus_per_gpu)
-        given = target or Allocation.of(dict(kept))
-        jobs.append(replace(job, state=SlurmState.RUNNING, hold=Hold.NONE, allocation=given))
-    held: Counter[NodeName] = Counter()
+        allocation = target or Allocation.of(dict(remaining))
+        jobs.append(replace(job, state=SlurmState.RUNNING, hold=Hold.NONE, allocation=allocation))
+    gpus_in_use: Counter[NodeName] = Counter()
     for job in jobs:
         if job.state in OCCUPYING:
-            held.update(dict(job.allocation))
-    nodes = tuple(use.of(node, held[node.name]) for node in reading.nodes)
+            gpus_in_use.update(dict(job.allocation))
+    nodes = tuple(use.of(node, gpus_in_use[node.name]) for node in reading.nodes)
     return replace(reading, nodes=nodes, jobs=tuple(jobs))
 
 
@@ -175,11 +190,11 @@ class _Use:
             self.cores[node] += ceil(gpus * cores)
             self.memory_mb[node] += ceil(gpus * memory)
 
-    def of(self, node: NodeReading, held: int) -> NodeReading:
-        """``node`` without what they are to get; ``held``: GPUs that hops jobs count with there."""
+    def of(self, node: NodeReading, gpus: int) -> NodeReading:
+        """``node`` without what they are to get; ``gpus``: GPUs that hops jobs count with there."""
         foreign = node.foreign_gpus + self.foreign[node.name]
         if node.completing_seconds > COMPLETING_SECONDS:
-            foreign += max(0, node.gpus - foreign - held)
+            foreign += max(0, node.gpus - foreign - gpus)
         if foreign == node.foreign_gpus and not self.gpus[node.name]:
             return node
         fresh = max(0, self.gpus[node.name] - self.claimed_of_leaving[node.name])
@@ -187,10 +202,10 @@ class _Use:
         return replace(
             node,
             foreign_gpus=foreign,
-            idle_cores=_less(node.idle_cores, share * self.cores[node.name]),
-            idle_memory_mb=_less(node.idle_memory_mb, share * self.memory_mb[node.name]),
+            idle_cores=_reduced(node.idle_cores, share * self.cores[node.name]),
+            idle_memory_mb=_reduced(node.idle_memory_mb, share * self.memory_mb[node.name]),
         )
 
 
-def _less(idle: int | None, taken: float) -> int | None:
-    return None if idle is None else max(0, idle - ceil(taken))
+def _reduced(idle: int | None, amount: float) -> int | None:
+    return None if idle is None else max(0, idle - ceil(amount))

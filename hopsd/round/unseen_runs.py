@@ -34,41 +34,41 @@ def unseen_runs(
     It began, and ended or was requeued, between two looks: within a second, or while hopsd was
     killed, or Slurm or PostgreSQL away. The newest plans say where it was.
     """
-    unseen = [
+    candidates = [
         job
         for job in reading.jobs
         if (old := before.get(job.id)) is not None
         and _runs_ended(job, old) > (1 if old.allocation else 0)
     ]
-    if not unseen:
+    if not candidates:
         return {}
-    begun = _recent_starts(store, [job.id for job in unseen])
+    starts = _recent_starts(store, [job.id for job in candidates])
     types = {node.name: node.gpu_type for node in reading.nodes}
     return {
         job.id: _record_at_start(before[job.id], job, run, types, apps)
-        for job in unseen
-        for run in begun
+        for job in candidates
+        for run in starts
         if job.id == run.step.job and _matches_run(job, before[job.id], run)
     }
 
 
 def _recent_starts(store: Store, jobs: Collection[JobId]) -> list[RecentStart]:
     """The newest such runs of ``jobs``: of the last plan, and of steps that took longer."""
-    left, last = store.unfinished_plan(), store.last_plan()
-    found = []
+    unfinished, last = store.unfinished_plan(), store.last_plan()
+    starts = []
     if last is not None:
         for outcome in last.outcomes:
-            there = outcome.ran or outcome.actual or outcome.step.target
-            start, told = outcome.started or last.made, outcome.started > 0.0
-            found.append(RecentStart(outcome.step, there, start, told))
+            allocation = outcome.ran or outcome.actual or outcome.step.target
+            start, is_exact = outcome.started or last.made, outcome.started > 0.0
+            starts.append(RecentStart(outcome.step, allocation, start, is_exact))
     for outcome in store.last_outcomes(jobs).values():
         if outcome.started:
-            there = outcome.ran or outcome.actual or outcome.step.target
-            found.append(RecentStart(outcome.step, there, outcome.started, told=True))
-    if left is not None:
-        record = left[1]
-        found += [RecentStart(step, step.target, record.made, told=True) for step in record.steps]
-    return [run for run in found if run.step.target]
+            allocation = outcome.ran or outcome.actual or outcome.step.target
+            starts.append(RecentStart(outcome.step, allocation, outcome.started, told=True))
+    if unfinished is not None:
+        record = unfinished[1]
+        starts += [RecentStart(step, step.target, record.made, told=True) for step in record.steps]
+    return [run for run in starts if run.step.target]
 
 
 def _runs_ended(job: JobReading, old: JobRecord) -> int:
@@ -94,11 +94,11 @@ def _matches_run(job: JobReading, old: JobRecord, run: RecentStart) -> bool:
     are what its release was made with, believed where the nodes are the plan's. Of a requeued one
     Slurm says nothing: among the runs known to have begun, it is the one since the last look.
     """
-    here, planned = set(job.ran_on), set(map(host_of, run.allocation.nodes))
+    hosts, run_hosts = set(job.ran_on), set(map(host_of, run.allocation.nodes))
     if job.state.finished:
-        return job.start >= int(run.start) and here == planned
+        return job.start >= int(run.start) and hosts == run_hosts
     if _completing(job):  # Slurm names only the nodes that are not done yet
-        return job.start >= int(run.start) and bool(here) and here <= planned
+        return job.start >= int(run.start) and bool(hosts) and hosts <= run_hosts
     return run.told and run.start >= int(old.seen)
 
 

@@ -59,7 +59,7 @@ class RoundWindow:
 
     def may_end(self, seconds: float) -> float:
         """When it may end early at the soonest. ``seconds``: the usual length of a round."""
-        return self.start + _least(seconds)
+        return self.start + _min_seconds(seconds)
 
     def wastes(self, idle: int, gpus: int, now: float, seconds: float) -> bool:
         """Whether what has become idle would waste too much of the time of ``gpus`` GPUs."""
@@ -72,13 +72,13 @@ class RoundWindow:
         none would be done before its end.
         """
         now = snapshot.now
-        if now < self.may_end(seconds) or self.end - now < _least(seconds):
+        if now < self.may_end(seconds) or self.end - now < _min_seconds(seconds):
             return False
         idle, gpus = idle_beside(plan, snapshot)
         return self.wastes(idle, gpus, now, seconds) or _passes_over(plan, snapshot, self)
 
 
-def _least(seconds: float) -> float:
+def _min_seconds(seconds: float) -> float:
     return max(LEAST_SECONDS, LEAST_SHARE * seconds)
 
 
@@ -97,8 +97,8 @@ def _passes_over(plan: Plan, snapshot: Snapshot, window: RoundWindow) -> bool:
         and could_run(job, pools, sigma=inf)
     ]
     expected = ages(new, snapshot.nodes)
-    left = window.end - snapshot.now
-    return any(remaining_seconds(job, expected[job.id]) < left for job in new)
+    remaining = window.end - snapshot.now
+    return any(remaining_seconds(job, expected[job.id]) < remaining for job in new)
 
 
 def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
@@ -107,9 +107,9 @@ def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
     """
     idle = Counter(dict(zip((n.name for n in snapshot.nodes), idle_gpus(snapshot), strict=True)))
     held = {job.id: job.running for job in snapshot.jobs}
-    for job_id, given in plan.placements.items():
-        if held.get(job_id) != given:  # the snapshot counts what a session gets as taken
-            idle.subtract(dict(given))
+    for job_id, allocation in plan.placements.items():
+        if held.get(job_id) != allocation:  # the snapshot counts what a session gets as taken
+            idle.subtract(dict(allocation))
     open_to: dict[GpuType, set[frozenset[NodeName] | None]] = defaultdict(set)
     for job in snapshot.jobs:
         if (job.running or job.id in plan.placements) and competes(job, first=True):

@@ -61,9 +61,10 @@ class Waker:
         heard, self._heard = self._heard, activity.submitted
         if now < self._paused_until:
             self._last = last  # what comes in a pause counts at its end
-        elif (activity.ended != last.ended and document["waiting"]) or (activity.submitted != last.submitted and any(
-            node["idle"] and node["usable"] for node in document["nodes"]
-        )):
+        elif (activity.ended != last.ended and document["waiting"]) or (
+            activity.submitted != last.submitted
+            and any(node["idle"] and node["usable"] for node in document["nodes"])
+        ):
             return True
         return activity.submitted != heard and self._session_came(document)
 

@@ -53,12 +53,12 @@ class Placement:
     @property
     def simple(self) -> bool:
         """Whether only GPUs and cores are requested, with one task per node, in any partition."""
-        given = (self.memory_mb_per_gpu, self.memory_mb_per_node, self.memory_mb_per_core)
-        memory = all(amount is None for amount in given)
-        asked = self.asked
-        plain = asked.tasks_per_gpu is None and asked.tasks_each == 1
+        amounts = (self.memory_mb_per_gpu, self.memory_mb_per_node, self.memory_mb_per_core)
+        memory = all(amount is None for amount in amounts)
+        options = self.asked
+        plain = options.tasks_per_gpu is None and options.tasks_each == 1
         as_it_is = not self.partition and self.time_limit_minutes is None
-        return memory and plain and as_it_is and not (asked.gpu_type or asked.gres)
+        return memory and plain and as_it_is and not (options.gpu_type or options.gres)
 
 
 class Adapter(Protocol):
@@ -126,13 +126,13 @@ class Adapter(Protocol):
         comment: str,
         *,
         nodes: int = 1,
-        asked: Asked = NOTHING_ASKED,
+        options: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
         partition: str = "",
     ) -> None:
         """Let a held job ask plain Slurm for ``gpus`` GPUs on any ``nodes`` nodes except ``avoid``,
-        of the type and with the other GRES and memory that it ``asked`` for.
+        of the type and with the other GRES and memory that it ``options`` for.
 
         ``comment``, with ``RELEASED_MARK``, replaces the job's. The begin time stays but for
         ``begin_now``: a job requeued just now must not start at once (see ``place.py``).

@@ -101,23 +101,27 @@ class SlurmPort:
         ticks, watched = self._watch.ticks(), self._watched
         if not watched and self._placer.idle:
             return []
-        if ticks < self._next_look() and not (watched and self._changed(watched)):
+        if ticks < self._next_look() and not (watched and self._has_changes(watched)):
             return []
         with self._adapter.together():
             stop = ticks + self._settings.patience_seconds
             return self._outcomes(self._carry_on(self._watch.jobs(), None, stop))
 
     def let_go_on(self, jobs: Collection[JobId]) -> None:
-        seen = self._watch.jobs()
-        self._vacating.let_go_on(seen[job] for job in jobs if job in seen)
+        by_id = self._watch.jobs()
+        self._vacating.let_go_on(by_id[job] for job in jobs if job in by_id)
 
     def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
-        self._requeues.resume({*requeued, *(one.step.job for one in transitions)})
+        self._requeues.resume({*requeued, *(transition.step.job for transition in transitions)})
         jobs = self._watch.jobs() if transitions else {}
-        self._vacating.resume((one for one in transitions if one.phase.on_nodes), jobs)
-        self._placer.resume(one for one in transitions if not one.phase.on_nodes)
+        self._vacating.resume(
+            (transition for transition in transitions if transition.phase.on_nodes), jobs
+        )
+        self._placer.resume(
+            transition for transition in transitions if not transition.phase.on_nodes
+        )
         ticks = self._watch.ticks()
-        self._steps = {one.step.job: one.step for one in transitions}
+        self._steps = {transition.step.job: transition.step for transition in transitions}
         self._begun = dict.fromkeys(self._steps, ticks)
         self._begun_as = {job: jobs[job] for job in self._steps if job in jobs}
         self._vacated = {t.step.job: t.vacated for t in transitions if t.vacated is not None}
@@ -133,8 +137,8 @@ class SlurmPort:
                 continue
             fresh.append(step)
             job = jobs.get(step.job)
-            over = job is None or (job.state.finished and step.kind is not StepKind.REQUEUE)
-            result = _gone(job) if job is None or over else self._settle(step, job)
+            is_over = job is None or (job.state.finished and step.kind is not StepKind.REQUEUE)
+            result = _departed_result(job) if job is None or is_over else self._settle(step, job)
             if result is not None:
                 results[step.job] = result
         todo = [step for step in fresh if step.job not in results]
@@ -185,13 +189,14 @@ class SlurmPort:
             if ticks >= stop or (not watched and self._placer.idle):
                 return results
             look = min(stop, self._next_look())
-            soon = ticks + min(
+            deadline = ticks + min(
                 _LONGEST_LOOK_SECONDS, _READINGS_PER_LOOK * self._watch.reading_seconds
             )
             jobs = self._watch.until(
                 watched,
-                lambda seen, soon=soon: (  # type: ignore[misc]
-                    self._vacating.changed(seen, soon) or self._placer.changed(seen, soon)
+                lambda seen, deadline=deadline: (  # type: ignore[misc]
+                    self._vacating.needs_reading(seen, deadline)
+                    or self._placer.needs_reading(seen, deadline)
                 ),
                 max(0.0, look - ticks),
             )
@@ -204,51 +209,53 @@ class SlurmPort:
     def _next_look(self) -> float:
         return min(self._vacating.next_look(), self._placer.next_look(self._vacating.nodes))
 
-    def _changed(self, watched: Collection[JobId]) -> bool:
+    def _has_changes(self, watched: Collection[JobId]) -> bool:
         """Whether a glance shows that a step goes on."""
-        seen = self._watch.glance(watched)
-        return self._vacating.changed(seen, -inf) or self._placer.changed(seen, -inf)
+        states = self._watch.glance(watched)
+        return self._vacating.needs_reading(states, -inf) or self._placer.needs_reading(
+            states, -inf
+        )
 
     def _carry_on(self, jobs: Jobs, reading: Reading | None, stop: float) -> dict[JobId, Result]:
         """One pass over what is under way, by ``jobs``, just read."""
-        jobs = {job: read for job, read in jobs.items() if not self._is_another(read)}
+        jobs = {job: state for job, state in jobs.items() if not self._is_another(state)}
         results: dict[JobId, Result] = {}
         if self._vacating.jobs:
-            gone = self._vacating.carry_on(jobs)
-            results |= gone.results
-            results |= self._after_vacating(gone.vacated, jobs)
-            if gone.nodes or results:
+            vacated = self._vacating.carry_on(jobs)
+            results |= vacated.results
+            results |= self._after_vacating(vacated.vacated, jobs)
+            if vacated.nodes or results:
                 last = not self._vacating.jobs
-                self._placer.after_vacating(gone.nodes, VACATED_SECONDS, last=last)
+                self._placer.after_vacating(vacated.nodes, VACATED_SECONDS, last=last)
                 reading = None
         results |= self._placer.settle(jobs, defer=bool(self._vacating.jobs))
         return results | self._placer.release(reading, self._vacating.nodes, stop)
 
     def _is_another(self, job: JobReading) -> bool:
         """Whether Slurm, which lost its state, gave the number of a job under way to another."""
-        begun = self._begun_as.get(job.id)
-        if begun is None or job.state is SlurmState.COMPLETING:  # a requeue is half done
+        restarts = self._begun_as.get(job.id)
+        if restarts is None or job.state is SlurmState.COMPLETING:  # a requeue is half done
             return False
-        return reused(job, begun.submit, begun.restarts)
+        return reused(job, restarts.submit, restarts.restarts)
 
     def _after_vacating(self, vacated: Mapping[JobId, Step], jobs: Jobs) -> dict[JobId, Result]:
         """Hold those that have left, and queue those that go elsewhere."""
         results: dict[JobId, Result] = {}
-        at = self._watch.now()
+        time = self._watch.now()
         for job_id, step in vacated.items():
             job = self._requeues.settle_one(jobs[job_id])
-            self._vacated[job_id] = at
+            self._vacated[job_id] = time
             if step.kind is StepKind.REQUEUE:
                 results[job_id] = self._put_back(job)
             elif step.kind is StepKind.PREEMPT:
-                held = self._hold(job)
-                unchanged = held.status is OutcomeStatus.UNCHANGED
-                results[job_id] = Result(OutcomeStatus.DONE) if unchanged else held
+                hold = self._hold(job)
+                unchanged = hold.status is OutcomeStatus.UNCHANGED
+                results[job_id] = Result(OutcomeStatus.DONE) if unchanged else hold
             elif (result := self._not_ready(job)) is not None:
                 results[job_id] = result
         moves = [step for job, step in vacated.items() if job not in results]
         if moves:
-            self._placer.enqueue(moves, VACATED_SECONDS, dict.fromkeys(vacated, at))
+            self._placer.enqueue(moves, VACATED_SECONDS, dict.fromkeys(vacated, time))
         return results
 
     def _outcomes(
@@ -265,8 +272,8 @@ class SlurmPort:
             seconds = ticks - self._begun.get(job, ticks)
             outcomes.append(_outcome(step, result, seconds, self._vacated.get(job)))
             if result.status is not OutcomeStatus.UNDER_WAY:
-                for known in (self._steps, self._begun, self._begun_as, self._vacated):
-                    known.pop(job, None)
+                for table in (self._steps, self._begun, self._begun_as, self._vacated):
+                    table.pop(job, None)
         return outcomes
 
     def _settle(self, step: Step, job: JobReading) -> Result | None:
@@ -282,34 +289,34 @@ class SlurmPort:
             return Result(OutcomeStatus.UNCHANGED, job.allocation, started=job.start)
         if pending or step.kind is StepKind.START:
             return self._not_ready(job)
-        return None if job.requeue else _failed(job, "it was submitted with --no-requeue")
+        return None if job.requeue else _failure(job, "it was submitted with --no-requeue")
 
     def _not_ready(self, job: JobReading) -> Result | None:
         """None where the job may be placed: it is held, also where its start is put off."""
         if self._is_another(job):
-            return _gone(None)
+            return _departed_result(None)
         if job.state is not SlurmState.PENDING:
-            return _failed(job, f"already {job.state_text} on {job.allocation}")
+            return _failure(job, f"already {job.state_text} on {job.allocation}")
         blocked = self._blocked(job)
         if blocked is not None:
             return blocked
-        held = self._hold(job)
-        return held if held.status is OutcomeStatus.FAILED else None
+        hold = self._hold(job)
+        return hold if hold.status is OutcomeStatus.FAILED else None
 
     def _blocked(self, job: JobReading) -> Result | None:
         if job.hold is Hold.USER:
-            return _failed(job, "its owner holds it")
+            return _failure(job, "its owner holds it")
         if job.dependency:
-            return _failed(job, "it waits for a dependency")
+            return _failure(job, "it waits for a dependency")
         early = job.begin > self._clock()
-        return _failed(job, "its begin time is not reached") if early else None
+        return _failure(job, "its begin time is not reached") if early else None
 
     def _hold(self, job: JobReading) -> Result:
         if job.state is not SlurmState.PENDING:
-            return _failed(job, f"already {job.state_text} on {job.allocation}")
+            return _failure(job, f"already {job.state_text} on {job.allocation}")
         if job.hold is not Hold.NONE:
             return Result(OutcomeStatus.UNCHANGED)
-        result = self._asked(job, lambda: self._adapter.hold(job.id, self._wanted_begin(job)))
+        result = self._request(job, lambda: self._adapter.hold(job.id, self._wanted_begin(job)))
         if result.status is OutcomeStatus.FAILED:
             now = self._watch.jobs().get(job.id)
             if now is not None and now.hold is not Hold.NONE:  # a person was faster
@@ -324,10 +331,14 @@ class SlurmPort:
         """Requeue a job only if it failed in its profile run or died of our signal."""
         if job.state is SlurmState.PENDING:
             return self._hold(job)
-        ours = job.requeue and died_of_warning(job, self._settings)
-        if not (job.ended_in_profile or ours):
-            return _gone(job) if job.state.finished else _failed(job, f"it is {job.state_text}")
-        return self._asked(job, lambda: self._requeues.ask(job.id, ended=True))
+        is_own_signal = job.requeue and died_of_warning(job, self._settings)
+        if not (job.ended_in_profile or is_own_signal):
+            return (
+                _departed_result(job)
+                if job.state.finished
+                else _failure(job, f"it is {job.state_text}")
+            )
+        return self._request(job, lambda: self._requeues.ask(job.id, ended=True))
 
     def _give_back(self, step: Step, job: JobReading) -> Result:
         """A job that its user holds stays held, as in plain Slurm: without the mark."""
@@ -344,7 +355,7 @@ class SlurmPort:
                 step.gpus,
                 comment,
                 nodes=step.least_nodes,
-                asked=job.asked,
+                options=job.asked,
                 avoid=step.avoid,
                 begin_now=kept_back,
                 partition=job.partition if "," in job.partition else "",
@@ -352,14 +363,14 @@ class SlurmPort:
             if not kept_back:
                 self._adapter.release([job.id])
 
-        return self._asked(job, give_back)
+        return self._request(job, give_back)
 
-    def _asked(self, job: JobReading, request: Callable[[], None]) -> Result:
+    def _request(self, job: JobReading, request: Callable[[], None]) -> Result:
         errors: dict[JobId, str] = {}
         self._seen = None  # it may take its time, and what was read is changed
         with refusals(errors, job.id):
             request()
-        return _failed(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)
+        return _failure(job, errors[job.id]) if errors else Result(OutcomeStatus.DONE)
 
 
 def _passes(refusal: str) -> bool:
@@ -369,12 +380,12 @@ def _passes(refusal: str) -> bool:
     return "the DB index is being set" in refusal
 
 
-def _gone(job: JobReading | None) -> Result:
+def _departed_result(job: JobReading | None) -> Result:
     text = "Slurm knows no such job any more" if job is None else f"it is {job.state_text}"
     return Result(OutcomeStatus.GONE, error=text)
 
 
-def _failed(job: JobReading, text: str) -> Result:
+def _failure(job: JobReading, text: str) -> Result:
     return Result(OutcomeStatus.FAILED, job.allocation, text, job.start)
 
 

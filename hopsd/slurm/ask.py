@@ -29,13 +29,13 @@ def slurm_conf(commands: SlurmCommands) -> dict[str, str]:
     Raises:
         SlurmError: slurmctld does not answer.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in commands.run("scontrol", "show", "config").splitlines():
         pair = re.fullmatch(r"(\w+)(\[\d+\])?\s*=\s*(.*?)\s*", line)
         if pair and pair[3] not in ("", "(null)", "N/A"):
-            before = f"{found[pair[1]]}," if pair[2] and pair[1] in found else ""
-            found[pair[1]] = before + pair[3]
-    return found
+            before = f"{settings[pair[1]]}," if pair[2] and pair[1] in settings else ""
+            settings[pair[1]] = before + pair[3]
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class JobSummary:
 def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
     """A job by its id; None if Slurm does not know it or does not answer."""
     try:
-        said = commands.run(
+        output = commands.run(
             "squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", "--format=%U %T %k"
         )
     except SlurmError:
         return None
-    found = re.match(r"(\d+) (\S+) ?(.*)", said)
-    return JobSummary(int(found[1]), found[2], is_ours(found[3])) if found else None
+    match = re.match(r"(\d+) (\S+) ?(.*)", output)
+    return JobSummary(int(match[1]), match[2], is_ours(match[3])) if match else None
 
 
 def output_path(commands: SlurmCommands, job: JobId) -> str:
@@ -77,16 +77,16 @@ def read_cluster(commands: SlurmCommands, partitions: Sequence[str]) -> tuple[Cl
     Raises:
         SlurmError: slurmctld does not answer, or no node has GPUs.
     """
-    said = commands.run("scontrol", "show", "node", "-a", "-o")
-    readings, _ = node_readings(records(said), partitions)
+    output = commands.run("scontrol", "show", "node", "-a", "-o")
+    readings, _ = node_readings(records(output), partitions)
     nodes = [
         node
         for node in readings
         if "without a type" not in node.state_text and not is_cpu(node.gpu_type)
     ]
     if not nodes:
-        where = f" of partition {', '.join(partitions)}" if partitions else ""
-        raise SlurmError(f"no node{where} has GPUs of one type")
+        scope = f" of partition {', '.join(partitions)}" if partitions else ""
+        raise SlurmError(f"no node{scope} has GPUs of one type")
     servers = tuple(Server(node.name, node.gpu_type, node.gpus) for node in nodes)
     return Cluster(servers), [node.name for node in nodes if not node.usable]
 
@@ -133,10 +133,10 @@ class PrivacyReader:
     def _read_operators(self) -> None:
         """slurmdbd may be away while slurmctld is not; the last answer then holds."""
         try:
-            said = self._commands.run("sacctmgr", "-nP", "show", "user", "format=user,adminlevel")
+            output = self._commands.run("sacctmgr", "-nP", "show", "user", "format=user,adminlevel")
         except SlurmError:
             return
-        pairs = (line.partition("|")[::2] for line in said.splitlines())
+        pairs = (line.partition("|")[::2] for line in output.splitlines())
         self._operators = frozenset(
             user for user, level in pairs if level in ("Operator", "Administrator")
         )

@@ -61,28 +61,28 @@ def shapes(reading: Reading, gpu_type: GpuType) -> Shapes:
         (n for n in reading.nodes if n.usable and n.gpu_type == gpu_type and not n.mixed),
         key=lambda node: (-free.get(node.name, 0), -node.gpus),
     )
-    within, between, across = [], [], []
+    single_nodes, node_pairs, leaf_pairs = [], [], []
     if nodes and nodes[0].gpus > 1:
         counts = sorted({2, nodes[0].gpus})
-        within = [Allocation.of({nodes[0].name: count}) for count in counts]
-    near, far = _pairs(nodes)
-    if near or far:
-        between = [Allocation.of({node.name: 1 for node in near or far})]
-    if near and far:
-        across = [Allocation.of({node.name: 1 for node in far})]
-    return Shapes(within, between, across)
+        single_nodes = [Allocation.of({nodes[0].name: count}) for count in counts]
+    same_leaf, other_leaf = _pairs(nodes)
+    if same_leaf or other_leaf:
+        node_pairs = [Allocation.of({node.name: 1 for node in same_leaf or other_leaf})]
+    if same_leaf and other_leaf:
+        leaf_pairs = [Allocation.of({node.name: 1 for node in other_leaf})]
+    return Shapes(single_nodes, node_pairs, leaf_pairs)
 
 
 def _pairs(nodes: Sequence[NodeReading]) -> tuple[list[NodeReading], list[NodeReading]]:
     """The first two nodes of one leaf switch, and two of different ones; empty: there are none."""
     first: dict[str, NodeReading] = {}
-    near: list[NodeReading] = []
+    same_leaf: list[NodeReading] = []
     for node in nodes:
-        if node.leaf in first and not near:
-            near = [first[node.leaf], node]
+        if node.leaf in first and not same_leaf:
+            same_leaf = [first[node.leaf], node]
         first.setdefault(node.leaf, node)
     far = list(first.values())[:2]
-    return near, far if len(far) == 2 else []
+    return same_leaf, far if len(far) == 2 else []
 
 
 def measure(
@@ -164,6 +164,6 @@ def _run(
 
 def _address(commands: SlurmCommands, node: NodeName) -> str:
     """The node's address for the other nodes, from slurm.conf."""
-    said = commands.run("scontrol", "show", "node", node, "--oneliner")
-    found = re.search(r"\bNodeAddr=(\S+)", said)
-    return found[1] if found else node
+    output = commands.run("scontrol", "show", "node", node, "--oneliner")
+    match = re.search(r"\bNodeAddr=(\S+)", output)
+    return match[1] if match else node

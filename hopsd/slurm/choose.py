@@ -48,14 +48,14 @@ def choose_port(
     commands = commands or SlurmCommands(config.command_timeout_seconds)
     release = site_release(commands)
     clock = SlurmClock(commands)
-    adapter, why = _adapter(config, commands, release, clock)
+    adapter, reason = _adapter(config, commands, release, clock)
     if assure is not None:
         adapter = FencedAdapter(adapter, assure, answered)
     settings = apply_settings(config, kill_wait(commands))
     port = SlurmPort(adapter, settings, clock=clock, saves=saves)
     if config.port is PortName.SHADOW:
-        return ShadowPort(port), f"shadow, as configured: reads through {why}, changes nothing"
-    return port, why
+        return ShadowPort(port), f"shadow, as configured: reads through {reason}, changes nothing"
+    return port, reason
 
 
 def kill_wait(commands: SlurmCommands) -> float:
@@ -88,19 +88,19 @@ def apply_settings(config: SlurmConfig, kill_wait: float = 0.0) -> ApplySettings
 
 def site_release(commands: SlurmCommands) -> Release:
     """Year and month of the site's Slurm, such as (22, 5)."""
-    said = commands.run("scontrol", "--version")
-    found = re.search(r"(\d+)\.(\d+)", said)
-    if found is None:
-        raise SlurmError(f"scontrol --version says {said.strip()!r}, which names no release")
-    return int(found[1]), int(found[2])
+    output = commands.run("scontrol", "--version")
+    match = re.search(r"(\d+)\.(\d+)", output)
+    if match is None:
+        raise SlurmError(f"scontrol --version says {output.strip()!r}, which names no release")
+    return int(match[1]), int(match[2])
 
 
 def _adapter(
     config: SlurmConfig, commands: SlurmCommands, release: Release, clock: SlurmClock
 ) -> tuple[Adapter, str]:
-    shown = _shown(release)
+    version = _version_text(release)
     if config.port is PortName.SCONTROL:
-        return _scontrol(config, commands, clock), f"scontrol, as configured, with Slurm {shown}"
+        return _scontrol(config, commands, clock), f"scontrol, as configured, with Slurm {version}"
     try:
         adapter = _pyslurm(config, commands, release, clock)
     except SlurmUnavailableError:
@@ -108,10 +108,10 @@ def _adapter(
     except SlurmError as error:
         if config.port is PortName.PYSLURM:
             raise
-        return _scontrol(config, commands, clock), f"scontrol with Slurm {shown}: {error}"
+        return _scontrol(config, commands, clock), f"scontrol with Slurm {version}: {error}"
     if config.port is PortName.PYSLURM:
-        return adapter, f"pyslurm, as configured, with Slurm {shown}"
-    return adapter, f"pyslurm: it fits Slurm {shown}"
+        return adapter, f"pyslurm, as configured, with Slurm {version}"
+    return adapter, f"pyslurm: it fits Slurm {version}"
 
 
 def _scontrol(config: SlurmConfig, commands: SlurmCommands, clock: SlurmClock) -> ScontrolAdapter:
@@ -135,7 +135,7 @@ def _pyslurm(
     made_for = tuple(module.slurm_api_version()[:2])
     if made_for != release:
         raise SlurmError(
-            f"pyslurm is made for Slurm {_shown(made_for)}; accepted is {_shown(release)}"
+            f"pyslurm is made for Slurm {_version_text(made_for)}; accepted is {_version_text(release)}"
         )
     return PyslurmAdapter(
         commands, partitions=config.partitions, clock=clock, shadow=_shadow(config)
@@ -146,5 +146,5 @@ def _shadow(config: SlurmConfig) -> bool:
     return config.port is PortName.SHADOW
 
 
-def _shown(release: tuple[int, ...]) -> str:
+def _version_text(release: tuple[int, ...]) -> str:
     return f"{release[0]}.{release[1]:02}"

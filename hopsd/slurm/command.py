@@ -59,16 +59,16 @@ def _is_name(word: str) -> bool:
     return not word.startswith("-") and "=" not in word
 
 
-def _shown(arguments: Sequence[str]) -> str:
+def _command_text(arguments: Sequence[str]) -> str:
     """A command as errors name it; ids may be many."""
     name = " ".join(takewhile(_is_name, arguments))
     return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}..."
 
 
-def _refusal(name: str, said: str) -> SlurmError:
+def _refusal(name: str, output: str) -> SlurmError:
     """The error for a command that failed with these words: Slurm refused, or is away."""
-    away = any(words in said for words in _NO_ANSWER)
-    return (SlurmUnavailableError if away else SlurmError)(f"{name}: {said}")
+    unreachable = any(words in output for words in _NO_ANSWER)
+    return (SlurmUnavailableError if unreachable else SlurmError)(f"{name}: {output}")
 
 
 class Runner(Protocol):
@@ -100,9 +100,9 @@ class SlurmCommands:
             SlurmUnavailableError: no command, no answer in time, or slurmctld is away.
             SlurmError: Slurm refused; with its own message.
         """
-        name = _shown(arguments)
+        name = _command_text(arguments)
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 arguments,
                 env={**os.environ, **self.environment, **_PLAIN},
                 stdin=subprocess.DEVNULL,
@@ -119,10 +119,10 @@ class SlurmCommands:
             ) from error
         except OSError as error:
             raise SlurmUnavailableError(f"{name}: {error.strerror or error}") from error
-        if done.returncode:
-            said = (done.stderr or done.stdout).decode(errors="replace").strip()
-            raise _refusal(name, said or f"exit code {done.returncode}")
-        return done.stdout.decode(errors="replace")
+        if process.returncode:
+            output = (process.stderr or process.stdout).decode(errors="replace").strip()
+            raise _refusal(name, output or f"exit code {process.returncode}")
+        return process.stdout.decode(errors="replace")
 
     def run_until(self, words: str, *arguments: str) -> None:
         """Run a command to its end or until ``words`` appear in its error output.
@@ -130,8 +130,8 @@ class SlurmCommands:
         Raises:
             SlurmUnavailableError, SlurmError: as for :meth:`run`.
         """
-        name = _shown(arguments)
-        said: list[str] = []
+        name = _command_text(arguments)
+        lines: list[str] = []
         try:
             with subprocess.Popen(
                 arguments,
@@ -149,7 +149,7 @@ class SlurmCommands:
                         if words in line:
                             process.kill()
                             return
-                        said.append(line)
+                        lines.append(line)
                     code = process.wait()
                     in_time = late.is_alive()
                 finally:
@@ -159,7 +159,7 @@ class SlurmCommands:
         if not in_time:
             raise SlurmUnavailableError(f"{name}: no answer within {self.timeout_seconds:g} s")
         if code:
-            raise _refusal(name, "".join(said).strip() or f"exit code {code}")
+            raise _refusal(name, "".join(lines).strip() or f"exit code {code}")
 
     def try_submission(self, words: Sequence[str]) -> tuple[bool, str]:
         """Whether ``sbatch WORDS`` would create a job, and its output; none is created.
@@ -170,7 +170,7 @@ class SlurmCommands:
             SlurmUnavailableError: no sbatch, or no answer in time.
         """
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 ("sbatch", "--test-only", *words),
                 env={**os.environ, **self.environment, **_PLAIN, "HOPS_CHECK": "1"},
                 stdin=subprocess.DEVNULL,
@@ -180,7 +180,7 @@ class SlurmCommands:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SlurmUnavailableError(f"sbatch --test-only: {error}") from error
-        return done.returncode == 0, done.stderr.decode(errors="replace")
+        return process.returncode == 0, process.stderr.decode(errors="replace")
 
 
 class ScontrolSession:
@@ -219,14 +219,14 @@ class ScontrolSession:
         if len(words) > _WORDS_MAX or len(line) > _LINE_MAX or not all(map(_is_plain, words)):
             self._commands.run(*self._program, *words)
             return
-        name = _shown(("scontrol", *words))
+        name = _command_text(("scontrol", *words))
         if self._running is not None and self._running.process.poll() is not None:
             self._end()  # it was killed between two requests: nothing of this one was sent
         if self._running is None:
-            self._running = self._started(name)
+            self._running = self._start(name)
             self._ask("", name)  # what it has to say about its configuration
-        if said := self._ask(line, name).strip():
-            error = _refusal(name, said)
+        if output := self._ask(line, name).strip():
+            error = _refusal(name, output)
             if isinstance(error, SlurmUnavailableError):
                 self._end()
             elif words[0] == "update":
@@ -238,7 +238,7 @@ class ScontrolSession:
         """End the process; a later request starts another one."""
         self._end(patience=self._commands.timeout_seconds)
 
-    def _started(self, name: str) -> _Running:
+    def _start(self, name: str) -> _Running:
         # readline reads no settings of the account's own, and draws nothing.
         plain = {"INPUTRC": "/dev/null", "TERM": "dumb"}
         try:
@@ -269,12 +269,12 @@ class ScontrolSession:
             last = self._said.decode(errors="replace").strip().splitlines()[-1:]
             self._end()
             raise SlurmUnavailableError("; it said: ".join([f"{name}: {error}", *last])) from error
-        said, ended, self._said = self._said.partition(end)
-        told = said.decode(errors="replace")
-        if not ended:
+        output, terminator, self._said = self._said.partition(end)
+        text = output.decode(errors="replace")
+        if not terminator:
             self._end()
-            raise SlurmUnavailableError(f"{name}: {told.strip() or 'scontrol ended'}")
-        return told
+            raise SlurmUnavailableError(f"{name}: {text.strip() or 'scontrol ended'}")
+        return text
 
     def _read_until(self, end: bytes, stderr: int) -> None:
         """Read what it says up to ``end``, or all of it if it ends."""

@@ -44,9 +44,9 @@ class FencedAdapter:
         return jobs
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
-        seen = self._adapter.glance(jobs)
+        states = self._adapter.glance(jobs)
         self._answered()
-        return seen
+        return states
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
         self._assure()
@@ -75,7 +75,7 @@ class FencedAdapter:
         comment: str,
         *,
         nodes: int = 1,
-        asked: Asked = NOTHING_ASKED,
+        options: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
         partition: str = "",
@@ -86,7 +86,7 @@ class FencedAdapter:
             gpus,
             comment,
             nodes=nodes,
-            asked=asked,
+            options=options,
             avoid=avoid,
             begin_now=begin_now,
             partition=partition,

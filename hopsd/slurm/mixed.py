@@ -21,15 +21,15 @@ OTHER_TYPE_SINCE = (23, 11)
 
 def parts(node: NodeReading, counts: Mapping[GpuType, int]) -> list[NodeReading]:
     """``node`` by GPU type, with ``counts`` of each."""
-    whole = sum(counts.values())
+    total = sum(counts.values())
     return [
         replace(
             node,
             name=part_of(node.name, gpu_type),
             gpu_type=gpu_type,
             gpus=count,
-            cores=node.cores * count // whole,
-            memory_mb=None if node.memory_mb is None else node.memory_mb * count // whole,
+            cores=node.cores * count // total,
+            memory_mb=None if node.memory_mb is None else node.memory_mb * count // total,
         )
         for gpu_type, count in sorted(counts.items())
     ]
@@ -51,10 +51,10 @@ def with_idle_shares(
 
 
 def _with_idle(node: NodeReading, free: int, of_host: int) -> NodeReading:
-    def share(idle: int | None, most: int | None) -> int | None:
-        if idle is None or most is None:
+    def share(idle: int | None, maximum: int | None) -> int | None:
+        if idle is None or maximum is None:
             return None
-        return min(most, idle * free // of_host) if of_host else 0
+        return min(maximum, idle * free // of_host) if of_host else 0
 
     return replace(
         node,
@@ -65,5 +65,5 @@ def _with_idle(node: NodeReading, free: int, of_host: int) -> NodeReading:
 
 def places(names: Iterable[NodeName], nodes: Iterable[NodeReading]) -> dict[NodeName, int]:
     """The place of each node in Slurm's node table, ``names``; parts have that of their node."""
-    order = {name: at for at, name in enumerate(names)}
+    order = {name: position for position, name in enumerate(names)}
     return order | {node.name: order[host_of(node.name)] for node in nodes if node.mixed}

@@ -99,10 +99,10 @@ def state_words(job: Mapping[str, Any]) -> tuple[str, ...]:
 @lru_cache(maxsize=1000)
 def slurm_state(words: tuple[str, ...]) -> SlurmState:
     """The state to act on: a job that is still cleaning up is COMPLETING, whatever comes next."""
-    given = set(words)
-    if "COMPLETING" in given:
+    states = set(words)
+    if "COMPLETING" in states:
         return SlurmState.COMPLETING
-    for word in sorted(given, key=lambda w: w not in _PENDING - {"PENDING"}):
+    for word in sorted(states, key=lambda w: w not in _PENDING - {"PENDING"}):
         if word in _STATES:
             return _STATES[word]
         if word in SlurmState.__members__:
@@ -117,14 +117,14 @@ def job_allocation(
     names = node_names(job.get("nodes") or "")
     nodes = sorted(names, key=lambda n: (order.get(n, len(order)), n))
     details = job.get("gres_detail") or ()
-    held: dict[NodeName, tuple[int, tuple[int, ...]]] = {}
+    parts: dict[NodeName, tuple[int, tuple[int, ...]]] = {}
     for node, detail in zip(nodes, details, strict=False):
         for kind, count, ids in gpus_in(detail):
             part = part_of(node, GpuType(kind))
             name = part if part in order else node
-            gpus, before = held.get(name, (0, ()))
-            held[name] = gpus + count, before + ids
-    return {name: found for name, found in held.items() if found[0] or name in names}
+            gpus, before = parts.get(name, (0, ()))
+            parts[name] = gpus + count, before + ids
+    return {name: devices for name, devices in parts.items() if devices[0] or name in names}
 
 
 def gpus_in(text: str) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -158,8 +158,8 @@ def array_of(job: Mapping[str, Any]) -> tuple[JobId, int | None, Tasks | None]:
     text = job.get("array_task_string") or ""
     if not array or (task is None and not text):
         return NO_ARRAY, None, None
-    own = JobId(str(int(array)))
-    return (own, None, Tasks.parse(text)) if task is None else (own, int(task), None)
+    array_id = JobId(str(int(array)))
+    return (array_id, None, Tasks.parse(text)) if task is None else (array_id, int(task), None)
 
 
 def holds_gpus(job: Mapping[str, Any]) -> bool:
@@ -195,20 +195,20 @@ _MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 
 def kind_of(name: str) -> str | None:
     """The kind that Slurm's name of a TRES stands for; None: it is not counted here."""
-    own, _, gpu_type = name.partition(":")
-    return typed(gpu_type) if own == "gres/gpu" and gpu_type else _KINDS.get(name)
+    base, _, gpu_type = name.partition(":")
+    return typed(gpu_type) if base == "gres/gpu" and gpu_type else _KINDS.get(name)
 
 
 def tres(text: str) -> dict[str, int]:
     """Counts of ``cpu=4,mem=1.50G,gres/gpu:a100=2`` by kind; memory in MB."""
-    found = {}
+    amounts = {}
     for item in text.split(","):
         name, _, value = item.partition("=")
         kind = kind_of(name)
         amount = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)", value)
         if kind is not None and amount is not None:
-            found[kind] = int(float(amount[1]) * (_MB[amount[2]] if amount[2] else 1))
-    return found
+            amounts[kind] = int(float(amount[1]) * (_MB[amount[2]] if amount[2] else 1))
+    return amounts
 
 
 def licences(text: str) -> dict[str, int]:
@@ -221,34 +221,34 @@ def licences(text: str) -> dict[str, int]:
 
 def known_jobs(jobs: Iterable[Mapping[str, Any]]) -> KnownJobs:
     """Every job of an answer, for checking dependencies."""
-    return KnownJobs(map(_known, jobs))
+    return KnownJobs(map(_known_job, jobs))
 
 
-def _known(job: Mapping[str, Any]) -> KnownJob:
+def _known_job(job: Mapping[str, Any]) -> KnownJob:
     user = job.get("user_name") or str(job.get("user_id"))
     state, marks = slurm_state(state_words(job)), split_marks(job.get("comment") or "")[1]
     if ended_in_profile(state, marks, requeue=bool(job.get("requeue", True))):
         state = SlurmState.PENDING
-    ours = is_hops_job(job) and RELEASED_MARK not in marks.split()
-    array, task, rest = array_of(job)
+    is_hops = is_hops_job(job) and RELEASED_MARK not in marks.split()
+    array, task, remaining = array_of(job)
     return KnownJob(
         id=int(number(job.get("job_id")) or 0),
         user=user,
         name=job.get("name") or "",
         state=state,
-        wanted=None if ours else job.get("dependency"),
+        wanted=None if is_hops else job.get("dependency"),
         array=int(array or 0),
         task=task,
-        rest=rest or NO_TASKS,
+        rest=remaining or NO_TASKS,
     )
 
 
 def job_reading(
-    job: Mapping[str, Any], order: Mapping[NodeName, int], known: KnownJobs
+    job: Mapping[str, Any], order: Mapping[NodeName, int], known_jobs: KnownJobs
 ) -> JobReading:
-    """One job of ``squeue --json``; ``known`` are all jobs of the same answer.
+    """One job of ``squeue --json``; ``known_jobs`` are all jobs of the same answer.
 
-    The record of an array's tasks that are no jobs yet is one with ``rest``.
+    The record of an array's tasks that are no jobs yet is one with ``remaining``.
 
     Raises:
         SlurmError: a job has no id: this release's JSON is not understood.
@@ -258,16 +258,16 @@ def job_reading(
     words = state_words(job)
     state = slurm_state(words)
     parts = job_allocation(job, order) if state in _HOLDING_GPUS else {}
-    held = {node: gpus for node, (gpus, _) in parts.items()}
-    over = state.finished or state is SlurmState.COMPLETING
-    asked = read_script_options(job.get("admin_comment") or "")
+    gpus_by_node = {node: gpus for node, (gpus, _) in parts.items()}
+    is_over = state.finished or state is SlurmState.COMPLETING
+    options = read_script_options(job.get("admin_comment") or "")
     code, signal = _exit(job.get("exit_code"))
     comment, marks = split_marks(job.get("comment") or "")
     minutes = _minutes(number(job.get("time_limit")), state, marks)
-    array, task, rest = array_of(job)
-    own, mine = JobId(str(job["job_id"])), _known(job)
+    array, task, remaining = array_of(job)
+    job_id, known_job = JobId(str(job["job_id"])), _known_job(job)
     return JobReading(
-        id=own if task is None else task_id(array, task),
+        id=job_id if task is None else task_id(array, task),
         user=UserName(job.get("user_name") or str(job.get("user_id"))),
         uid=int(number(job.get("user_id")) or 0),
         name=job.get("name") or "",
@@ -276,8 +276,8 @@ def job_reading(
         state=state,
         submit=number(job.get("submit_time")) or 0.0,
         hold=_hold(job, state),
-        dependency=unmet(job.get("dependency"), mine, known),
-        stranded=stranded(job.get("dependency"), mine, known),
+        dependency=unmet(job.get("dependency"), known_job, known_jobs),
+        stranded=stranded(job.get("dependency"), known_job, known_jobs),
         waits_for=dependency_text(job.get("dependency")),
         begin=_begin(job, state),
         requeued_held=_requeued_held(job, words),
@@ -286,7 +286,9 @@ def job_reading(
         time_limit_seconds=minutes * 60 if minutes else None,
         restarts=int(number(job.get("restart_cnt")) or 0),
         requeue=bool(job.get("requeue", True)),
-        allocation=Allocation.of(_wanted_gpus(job, held) if asked.exclusive else held),
+        allocation=Allocation.of(
+            _wanted_gpus(job, gpus_by_node) if options.exclusive else gpus_by_node
+        ),
         gpu_indices={node: ids for node, (_, ids) in parts.items() if ids},
         exit_code=code,
         exit_signal=signal,
@@ -294,9 +296,9 @@ def job_reading(
         marks=marks,
         state_text=_state_text(words, job),
         reason=_reason(job) if state is SlurmState.PENDING else "",
-        ran_on=node_names(job.get("nodes") or "") if over else (),
+        ran_on=node_names(job.get("nodes") or "") if is_over else (),
         per_job_gpus="gpu" in (job.get("tres_per_job") or "") and _has_more(job),
-        asked=asked,
+        asked=options,
         features=job.get("features") or "",
         excluded=frozenset(node_names(job.get("excluded_nodes") or "")),
         reservation=job.get("resv_name") or "",
@@ -305,11 +307,11 @@ def job_reading(
         account=job.get("account") or "",
         qos=job.get("qos") or "",
         licences=licences(job.get("licenses") or ""),
-        tres=tres(job.get("tres_alloc_str") or "") if held else {},
-        number="" if rest else own,
-        array=array if rest is None else NO_ARRAY,
+        tres=tres(job.get("tres_alloc_str") or "") if gpus_by_node else {},
+        number="" if remaining else job_id,
+        array=array if remaining is None else NO_ARRAY,
         task_limit=int(number(job.get("array_max_tasks")) or 0),
-        rest=rest,
+        rest=remaining,
     )
 
 
@@ -322,15 +324,15 @@ _OF_SLURM = (
 
 
 def isolated_reading(
-    job: Mapping[str, Any], order: Mapping[NodeName, int], known: KnownJobs
+    job: Mapping[str, Any], order: Mapping[NodeName, int], known_jobs: KnownJobs
 ) -> JobReading:
     """:func:`job_reading`, and what of it can be read if a user's text makes that raise."""
     try:
-        return job_reading(job, order, known)
+        return job_reading(job, order, known_jobs)
     except SlurmError:
         raise
     except Exception as defect:  # it must not keep the others from being read
-        bare = job_reading({key: job[key] for key in _OF_SLURM if key in job}, order, known)
+        bare = job_reading({key: job[key] for key in _OF_SLURM if key in job}, order, known_jobs)
         text = f"set aside: an option cannot be read, {type(defect).__name__}: {defect}"
         return replace(bare, barred=text)
 
@@ -355,9 +357,9 @@ def glanced(text: str, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
 
     Where Slurm has a sentence about a job, text has it in place of the reason.
     """
-    wanted = set(jobs)
-    numbers = {job.partition("_")[0] for job in wanted}
-    found = {}
+    job_ids = set(jobs)
+    numbers = {job.partition("_")[0] for job in job_ids}
+    glances = {}
     for line in text.splitlines():
         words = line.removesuffix("|").split("|")
         if len(words) != len(_GLANCED) or words[1] not in numbers:
@@ -367,11 +369,11 @@ def glanced(text: str, jobs: Collection[JobId]) -> dict[JobId, JobReading]:
             job[key] = int(job[key]) if job[key].isdecimal() else None
         for key in ("submit_time", "eligible_time"):
             job[key] = _local_time(job[key])
-        seen = job_reading(job, {}, KnownJobs(()))
-        told = seen.state is not SlurmState.PENDING or words[-1].isalnum()
-        if seen.id in wanted and told:
-            found[seen.id] = seen
-    return found
+        reading = job_reading(job, {}, KnownJobs(()))
+        has_reason = reading.state is not SlurmState.PENDING or words[-1].isalnum()
+        if reading.id in job_ids and has_reason:
+            glances[reading.id] = reading
+    return glances
 
 
 def _local_time(text: str) -> float | None:
@@ -382,21 +384,23 @@ def _local_time(text: str) -> float | None:
         return None
 
 
-def task_reading(record: JobReading, task: int, known: KnownJobs) -> JobReading:
+def task_reading(record: JobReading, task: int, known_jobs: KnownJobs) -> JobReading:
     """A task of an array's ``record`` as a job."""
     job = as_task(record, task)
     if "aftercorr" not in record.waits_for:  # all tasks wait for the same thing
         return job
-    mine = KnownJob(0, job.user, job.name, job.state, array=int(record.id), task=task)
-    wanted = record.waits_for
+    known_job = KnownJob(0, job.user, job.name, job.state, array=int(record.id), task=task)
+    dependency = record.waits_for
     return replace(
-        job, dependency=unmet(wanted, mine, known), stranded=stranded(wanted, mine, known)
+        job,
+        dependency=unmet(dependency, known_job, known_jobs),
+        stranded=stranded(dependency, known_job, known_jobs),
     )
 
 
 def _megabytes(value: Any) -> int | None:
-    found = number(value)
-    return int(found) if found else None
+    megabytes = number(value)
+    return int(megabytes) if megabytes else None
 
 
 def _has_more(job: Mapping[str, Any]) -> bool:
@@ -410,9 +414,9 @@ def _partitions(partition: str, state: SlurmState, marks: str) -> str:
     """
     for word in marks.split() if state is SlurmState.PENDING else ():
         name, _, value = word.partition("=")
-        wanted, _, left = value.partition(">")
-        if name == PARTITIONS_MARK and left == partition:
-            return wanted
+        original, _, current = value.partition(">")
+        if name == PARTITIONS_MARK and current == partition:
+            return original
     return partition
 
 
@@ -428,10 +432,12 @@ def _minutes(limit: float | None, state: SlurmState, marks: str) -> float | None
     return limit
 
 
-def _wanted_gpus(job: Mapping[str, Any], held: Mapping[NodeName, int]) -> dict[NodeName, int]:
+def _wanted_gpus(
+    job: Mapping[str, Any], gpus_by_node: Mapping[NodeName, int]
+) -> dict[NodeName, int]:
     """GPUs an exclusive job asks for: its steps get these, the job all GPUs of its nodes."""
-    wanted = sum(count for _, count, _ in gpus_in(job.get("tres_per_node") or ""))
-    return {node: min(gpus, wanted or gpus) for node, gpus in held.items()}
+    requested = sum(count for _, count, _ in gpus_in(job.get("tres_per_node") or ""))
+    return {node: min(gpus, requested or gpus) for node, gpus in gpus_by_node.items()}
 
 
 def _hold(job: Mapping[str, Any], state: SlurmState) -> Hold:
@@ -496,24 +502,24 @@ def closed_partitions(records: Iterable[Mapping[str, str]]) -> dict[str, str]:
     }
 
 
-def barred(partition: str, closed: Mapping[str, str]) -> str:
+def barred(partition: str, closed_partitions: Mapping[str, str]) -> str:
     """Why Slurm starts no job that asks for ``partition``, such as ``a,b``; empty if it may."""
-    asked = partition.split(",")
-    if not all(name in closed for name in asked):
+    partitions = partition.split(",")
+    if not all(name in closed_partitions for name in partitions):
         return ""
-    states = " and ".join(f"partition {name} is {closed[name]}" for name in asked)
+    states = " and ".join(f"partition {name} is {closed_partitions[name]}" for name in partitions)
     return f"{states}: Slurm starts none of its jobs"
 
 
 def node_readings(
     records: Iterable[Mapping[str, str]],
     partitions: Sequence[str],
-    closed: Mapping[str, str] = MappingProxyType({}),
+    closed_partitions: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[NodeReading], list[NodeName]]:
     """GPU nodes among ``records`` and Slurm's names of all nodes, both in the records' order.
 
     ``partitions`` empty: nodes of any. A node is in those of its partitions among ``partitions``
-    that are not ``closed``: a job in another one would not be seen any more.
+    that are not ``closed_partitions``: a job in another one would not be seen any more.
     """
     readings, names = [], []
     for fields in records:
@@ -521,44 +527,45 @@ def node_readings(
             continue
         names.append(NodeName(fields["NodeName"]))
         gpus = gpus_in(fields.get("Gres", ""))
-        within = fields.get("Partitions", "").split(",")
-        mine = [name for name in within if not partitions or name in partitions]
-        if gpus and (mine or not partitions):
-            readings += _nodes({**fields, "Partitions": ",".join(mine)}, gpus, closed)
+        node_partitions = fields.get("Partitions", "").split(",")
+        served = [name for name in node_partitions if not partitions or name in partitions]
+        if gpus and (served or not partitions):
+            readings += _nodes({**fields, "Partitions": ",".join(served)}, gpus, closed_partitions)
     return readings, names
 
 
 def _nodes(
     fields: Mapping[str, str],
     gpus: Sequence[tuple[str, int, tuple[int, ...]]],
-    closed: Mapping[str, str],
+    closed_partitions: Mapping[str, str],
 ) -> list[NodeReading]:
     """The node, once for each of its GPU types."""
     counts: Counter[GpuType] = Counter()
     for kind, count, _ in gpus:
         counts[GpuType(kind)] += count
-    node = _node(fields, counts, closed)
+    node = _node(fields, counts, closed_partitions)
     return [node] if len(counts) == 1 or UNTYPED in counts else parts(node, counts)
 
 
 def _node(
-    fields: Mapping[str, str], counts: Mapping[GpuType, int], closed: Mapping[str, str]
+    fields: Mapping[str, str], counts: Mapping[GpuType, int], closed_partitions: Mapping[str, str]
 ) -> NodeReading:
     state = fields.get("State", "UNKNOWN")
     base, *flags = state.split("+")
     unnamed = len(counts) > 1 and UNTYPED in counts
-    within = tuple(filter(None, fields.get("Partitions", "").split(",")))
-    partitions = tuple(name for name in within if name not in closed)
+    node_partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
+    partitions = tuple(name for name in node_partitions if name not in closed_partitions)
     # After a restart slurmctld takes a node on which it knows a job to be up: until the slurmd
     # registers, a job placed there starts without GPUs (22.05).
     asleep = not _ASLEEP.isdisjoint(flags)
     registered = fields.get("SlurmdStartTime") not in ("None", "Unknown") or asleep
     if unnamed:
         state += " (GPUs with and without a type on one node)"
-    if not within:
+    if not node_partitions:
         state += " (in no partition)"
     elif not partitions:
-        state += f" ({', '.join(f'partition {name} {closed[name]}' for name in within)})"
+        closures = (f"partition {name} {closed_partitions[name]}" for name in node_partitions)
+        state += f" ({', '.join(closures)})"
     if not registered and base in _NODE_STATES:
         state += UNREGISTERED
     usable = base in _NODE_STATES and (_HARMLESS_FLAGS | _ASLEEP).issuperset(flags) and registered
@@ -592,15 +599,15 @@ def _digits(text: str | None) -> int | None:
 
 
 def _difference(total: str | None, used: str | None) -> int | None:
-    whole, part = _digits(total), _digits(used)
-    return None if whole is None or part is None else max(0, whole - part)
+    total_digits, part = _digits(total), _digits(used)
+    return None if total_digits is None or part is None else max(0, total_digits - part)
 
 
 def _other_gres(text: str) -> dict[str, int]:
     """``gpu:a100:8(S:0),VRAM:40G,nvme:1000`` without the GPUs."""
     counts: dict[str, int] = {}
     for item in _words(re.sub(r"\([^)]*\)", "", text)):
-        name, *rest = item.split(":")
-        if name != "gpu" and rest:
-            counts[name] = counts.get(name, 0) + gres_count(rest[-1])
+        name, *details = item.split(":")
+        if name != "gpu" and details:
+            counts[name] = counts.get(name, 0) + gres_count(details[-1])
     return counts

@@ -204,7 +204,7 @@ def _record(job: Any) -> dict[str, Any]:
 
 def _dependency(clauses: Mapping[str, Any] | None) -> Mapping[str, Any] | str:
     """pyslurm does not know ``singleton(unfulfilled)``: a mapping with nothing in it is one."""
-    if clauses and not any(given for kind, given in clauses.items() if kind != "satisfy"):
+    if clauses and not any(targets for kind, targets in clauses.items() if kind != "satisfy"):
         return "singleton"
     return clauses or ""
 
@@ -214,17 +214,17 @@ def _start(job: Mapping[str, Any]) -> _Start:
 
 
 @contextmanager
-def _asking(what: str) -> Iterator[None]:
+def _asking(request: str) -> Iterator[None]:
     """Raise pyslurm's errors as ours."""
     try:
         yield
     except ValueError as error:  # an unknown signal, for example
-        raise SlurmError(f"{what}: {error}") from error
+        raise SlurmError(f"{request}: {error}") from error
     except Exception as error:
         if type(error).__name__ != "RPCError":
             raise
         refused = getattr(error, "errno", None) in _REFUSALS
-        raise (SlurmError if refused else SlurmUnavailableError)(f"{what}: {error}") from error
+        raise (SlurmError if refused else SlurmUnavailableError)(f"{request}: {error}") from error
 
 
 def load_pyslurm(commands: SlurmCommands) -> Any:

@@ -22,7 +22,7 @@ from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
 from hopsd.slurm.ordering.arrays import in_turn
-from hopsd.slurm.ordering.dependency import awaited
+from hopsd.slurm.ordering.dependency import awaited_jobs
 from hopsd.slurm.parse import (
     GLANCE,
     UNREGISTERED,
@@ -39,7 +39,7 @@ from hopsd.slurm.parse import (
     records,
     task_reading,
 )
-from hopsd.slurm.racks.topology import TopologyReader, within
+from hopsd.slurm.racks.topology import TopologyReader, nodes_of_topology
 from hopsd.slurm.script import Scripts
 from hopsd.slurm.shadow.plain import as_hops_job
 from hopsd.slurm.shape import (
@@ -116,10 +116,10 @@ class ScontrolAdapter:
         self._require_known(nodes)
         answer = self._job_answer()
         foreign: dict[NodeName, int] = {}
-        others = []
+        holders = []
         for job in answer["jobs"]:
-            if holds_gpus(job) and not self._mine(job):
-                others.append(holder(job, self._order))
+            if holds_gpus(job) and not self._is_selected(job):
+                holders.append(holder(job, self._order))
                 for node, (gpus, _) in job_allocation(job, self._order).items():
                     foreign[node] = foreign.get(node, 0) + gpus
         now = self._clock()
@@ -127,7 +127,7 @@ class ScontrolAdapter:
         reserved, inside = reserved_from(reservations, now), reserved_now(reservations, now)
         jobs, memory = self._readings(answer, learn=self._session is None), self._memory()
         nodes = [replace(node, foreign_gpus=foreign.get(node.name, 0)) for node in nodes]
-        topology = self._topologies.of(
+        topology = self._topologies.for_partitions(
             fields
             for fields in partitions
             if not self._partitions or fields.get("PartitionName") in self._partitions
@@ -142,7 +142,9 @@ class ScontrolAdapter:
                     switches=topology.switches.get(host, ()),
                     by_type=node.mixed and self._release() < OTHER_TYPE_SINCE,
                 )
-                for node in with_idle_shares(within(topology, nodes), free_gpus(nodes, jobs))
+                for node in with_idle_shares(
+                    nodes_of_topology(topology, nodes), free_gpus(nodes, jobs)
+                )
                 for host in [host_of(node.name)]
             ),
             jobs=jobs,
@@ -151,7 +153,7 @@ class ScontrolAdapter:
                 filter(None, [self._slurmdbd.problem and _NO_LINES.format(self._slurmdbd.problem)])
             ),
             memory=memory,
-            others=tuple(others),
+            others=tuple(holders),
             site=self._site.read(jobs),
             partition_memory=partition_memory(partitions, memory),
             several_blocks=self._topologies.several_blocks(topology),
@@ -180,7 +182,7 @@ class ScontrolAdapter:
 
     def release(self, jobs: Sequence[JobId]) -> None:
         if jobs:
-            self._commands.run("scontrol", "release", ",".join(map(self._called, jobs)))
+            self._commands.run("scontrol", "release", ",".join(map(self._printed_name, jobs)))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
         flags = {SignalScope.BATCH: ["--batch"], SignalScope.ALL: ["--full"]}.get(scope, [])
@@ -210,17 +212,17 @@ class ScontrolAdapter:
         comment: str,
         *,
         nodes: int = 1,
-        asked: Asked = NOTHING_ASKED,
+        options: Asked = NOTHING_ASKED,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
         partition: str = "",
     ) -> None:
         # Slurm never mixes GPUs with and without a type on a job (22.05), and keeps neither cores
         # nor memory for each GPU of a job without (26.05).
-        kind = f"gpu:{asked.gpu_type}" if asked.gpu_type else "gpu"
+        kind = f"gpu:{options.gpu_type}" if options.gpu_type else "gpu"
         by_gpu = ["MemPerTres=", *clear_cores(self._release())]
-        memory = asked.memory_mb_per_gpu
-        others = ",".join(f"gres:{item}" for item in asked.gres.split(",") if item)
+        memory = options.memory_mb_per_gpu
+        other_gres = ",".join(f"gres:{item}" for item in options.gres.split(",") if item)
         counts = [f"numtasks={nodes}", f"numcpus={nodes}"]
         if job not in self._rests:  # which never ran; scontrol would want a single job
             counts += [f"numnodes={nodes}", "reqnodelist="]
@@ -230,7 +232,7 @@ class ScontrolAdapter:
             "cpuspertask=1",
             "mincpusnode=1",
             f"tresPerJob=gres:{kind}:{gpus}",
-            *([f"tresPerNode={others}"] if others else []),
+            *([f"tresPerNode={other_gres}"] if other_gres else []),
             *([f"MemPerTres=gres:gpu:{memory}"] if memory else []),
             f"comment={comment}",
             *([f"excnodelist={','.join(map(host_of, avoid))}"] if avoid else []),
@@ -241,21 +243,21 @@ class ScontrolAdapter:
     def _release(self) -> Release:
         """Major and minor number of the commands, which read the updates."""
         if self._known_release is None:
-            said = self._commands.run("scontrol", "--version")
-            found = re.search(r"(\d+)\.(\d+)", said)
-            if found is None:
-                raise SlurmError(f"scontrol --version: no release in {said.strip()!r}")
-            self._known_release = int(found[1]), int(found[2])
+            output = self._commands.run("scontrol", "--version")
+            match = re.search(r"(\d+)\.(\d+)", output)
+            if match is None:
+                raise SlurmError(f"scontrol --version: no release in {output.strip()!r}")
+            self._known_release = int(match[1]), int(match[2])
         return self._known_release
 
     def _update(self, job: JobId, *words: str) -> None:
-        words = ("update", f"jobid={self._called(job)}", *words)
+        words = ("update", f"jobid={self._printed_name(job)}", *words)
         if self._session is None:
             self._commands.run("scontrol", *words)
         else:
             self._session.run(*words)
 
-    def _called(self, job: JobId) -> str:
+    def _printed_name(self, job: JobId) -> str:
         """The job's id for Slurm: an array alone would mean all its tasks, running ones too."""
         # scontrol does not accept steps such as 0-98:2.
         return f"{job}_[{Tasks.from_numbers(self._rests[job])}]" if job in self._rests else job
@@ -295,7 +297,7 @@ class ScontrolAdapter:
             return {"jobs": []}
         return {**answer, "jobs": [*map(as_hops_job, jobs)]} if self._shadow else answer
 
-    def _mine(self, job: Mapping[str, Any]) -> bool:
+    def _is_selected(self, job: Mapping[str, Any]) -> bool:
         partitions = set((job.get("partition") or "").split(","))
         return is_hops_job(job) and not (
             self._partitions and partitions.isdisjoint(self._partitions)
@@ -303,16 +305,19 @@ class ScontrolAdapter:
 
     def _readings(self, answer: Any, *, learn: bool) -> tuple[JobReading, ...]:
         """``learn``: read batch scripts, which takes seconds: never while steps are applied."""
-        known = known_jobs(answer["jobs"])
-        mine = filter(self._mine, answer["jobs"])
+        known_jobs_now = known_jobs(answer["jobs"])
+        own_jobs = filter(self._is_selected, answer["jobs"])
         readings = in_turn(
-            (isolated_reading(job, self._order, known) for job in mine),
+            (isolated_reading(job, self._order, known_jobs_now) for job in own_jobs),
             self._task_capacity,
-            lambda record, task: task_reading(record, task, known),
+            lambda record, task: task_reading(record, task, known_jobs_now),
         )
         self._rests = {job.id: job.rest for job in readings if job.rest is not None}
         readings = self._lines.applied(readings, submit_lines(answer["jobs"]))
-        scripts, waited_for = self._scripts.of(readings, learn=learn), awaited(known.jobs)
+        scripts, waited_for = (
+            self._scripts.for_jobs(readings, learn=learn),
+            awaited_jobs(known_jobs_now.jobs),
+        )
         return tuple(
             replace(
                 job,
@@ -326,10 +331,10 @@ class ScontrolAdapter:
     def _task_capacity(self, job: JobReading) -> int:
         """How many tasks of the job's array the cluster has GPUs for, at least one."""
         try:
-            least = min(parse(job.comment).reqs)
+            min_gpus = min(parse(job.comment).reqs)
         except CommentError:
             return 1
-        return max(1, self._gpus // least)
+        return max(1, self._gpus // min_gpus)
 
     def _closed_to(self, job: JobReading) -> str:
         """Why AllowGroups keeps the job from its partitions; root may use every partition."""
@@ -340,10 +345,10 @@ class ScontrolAdapter:
     def _group_names(self, user: str) -> frozenset[str]:
         """Cached for a minute: the system may have to ask another machine."""
         now = time.monotonic()
-        known = self._groups_of.get(user)
-        if known is None or now - known[0] > _GROUPS_SECONDS:
-            known = self._groups_of[user] = now, groups_of(user)
-        return known[1]
+        cached = self._groups_of.get(user)
+        if cached is None or now - cached[0] > _GROUPS_SECONDS:
+            cached = self._groups_of[user] = now, groups_of(user)
+        return cached[1]
 
     def _licences(self) -> Mapping[str, Licence]:
         return licences(records(self._commands.run("scontrol", "show", "licenses", "-o")))
@@ -362,10 +367,10 @@ class ScontrolAdapter:
         if self._unheard_since is None:
             self._unheard_since = now
         if now - self._unheard_since < _REGISTRATION_SECONDS:
-            more = f" and {len(unheard) - _NAMED} others" if len(unheard) > _NAMED else ""
+            suffix = f" and {len(unheard) - _NAMED} others" if len(unheard) > _NAMED else ""
             raise SlurmUnavailableError(
                 "slurmctld has just started and has not heard from"
-                f" {', '.join(unheard[:_NAMED])}{more}"
+                f" {', '.join(unheard[:_NAMED])}{suffix}"
             )
 
 

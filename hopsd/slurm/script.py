@@ -40,7 +40,7 @@ class Scripts:
         self._monotonic = monotonic
         self._known: dict[_Key, str] = {}
 
-    def of(self, jobs: Sequence[JobReading], *, learn: bool) -> Mapping[JobId, str | None]:
+    def for_jobs(self, jobs: Sequence[JobReading], *, learn: bool) -> Mapping[JobId, str | None]:
         """The hashes by job; None: not asked yet, for want of time, or as it was not to ``learn``.
 
         Raises:
@@ -95,8 +95,8 @@ def _hash(session: ScontrolSession, job: JobReading, path: Path) -> str:
     if not text:
         raise OSError(f"scontrol wrote nothing to {path.parent}: is the disk full?")
     arguments = job.command.partition(" ")[2]
-    said = f"{text}\0{arguments}".encode(errors="replace")
-    return hashlib.sha256(said).hexdigest()[:DIGITS]
+    data = f"{text}\0{arguments}".encode(errors="replace")
+    return hashlib.sha256(data).hexdigest()[:DIGITS]
 
 
 def _key(job: JobReading) -> _Key:

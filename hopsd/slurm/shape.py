@@ -29,11 +29,11 @@ def update_arguments(placement: Placement, release: Release) -> list[str]:
     a node in every shape: with a task for each GPU, ``srun --ntasks-per-node=1`` is ignored on
     uneven shapes (22.05).
     """
-    allocation, asked = placement.allocation, placement.asked
-    kind = f"gpu:{asked.gpu_type}" if asked.gpu_type else "gpu"
-    others = [f"gres:{item}" for item in asked.gres.split(",") if item]
+    allocation, options = placement.allocation, placement.asked
+    kind = f"gpu:{options.gpu_type}" if options.gpu_type else "gpu"
+    other_gres = [f"gres:{item}" for item in options.gres.split(",") if item]
     even = allocation.even
-    each = [f"gres:{kind}:{allocation.parts[0][1]}"] if even else []
+    per_node = [f"gres:{kind}:{allocation.parts[0][1]}"] if even else []
     return [
         f"reqnodelist={','.join(map(host_of, allocation.nodes))}",
         f"numnodes={len(allocation.nodes)}",
@@ -42,7 +42,7 @@ def update_arguments(placement: Placement, release: Release) -> list[str]:
         *([f"partition={placement.partition}"] if placement.partition else []),
         *_time_limit(placement.time_limit_minutes),
         f"tresPerJob={'' if even else f'gres:{kind}:{allocation.gpus}'}",
-        f"tresPerNode={','.join(each + others)}",
+        f"tresPerNode={','.join(per_node + other_gres)}",
         "starttime=now",
     ]
 
@@ -74,15 +74,15 @@ def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
     """One task per node: job_submit.lua lets no other job have uneven shapes."""
     allocation = placement.allocation
     words = [f"numtasks={len(allocation.nodes)}", "TasksPerNode=0"]
-    each = ceil(placement.cores_per_gpu)
+    cores_per_gpu = ceil(placement.cores_per_gpu)
     if _cores_by_gpu(placement, release):
-        return [*words, f"cpusPerTres=gres:gpu:{each}"]
-    least = min(gpus for _, gpus in allocation)
+        return [*words, f"cpusPerTres=gres:gpu:{cores_per_gpu}"]
+    min_gpus = min(gpus for _, gpus in allocation)
     return [
         *words,
-        f"numcpus={allocation.gpus * each}",
+        f"numcpus={allocation.gpus * cores_per_gpu}",
         "cpuspertask=1",
-        f"mincpusnode={least * each}",
+        f"mincpusnode={min_gpus * cores_per_gpu}",
     ]
 
 
@@ -125,14 +125,14 @@ def filled(free: Mapping[NodeName, int], nodes: Sequence[NodeName], gpus: int) -
     It takes from each node all that is free, but leaves one GPU at least for each later node
     (22.05.8 and 26.05.5). None where the nodes cannot give as many, or too few for each node.
     """
-    given = {}
-    left = gpus
+    gpus_by_node = {}
+    remaining = gpus
     for later, node in zip(range(len(nodes) - 1, -1, -1), nodes, strict=True):
-        given[node] = min(free.get(node, 0), left - later)
-        if given[node] < 1:
+        gpus_by_node[node] = min(free.get(node, 0), remaining - later)
+        if gpus_by_node[node] < 1:
             return None
-        left -= given[node]
-    return Allocation.of(given) if left == 0 else None
+        remaining -= gpus_by_node[node]
+    return Allocation.of(gpus_by_node) if remaining == 0 else None
 
 
 def fits(free: Mapping[NodeName, int], allocation: Allocation) -> bool:

@@ -31,7 +31,7 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
     Raises:
         SlurmError: a start time cannot be parsed.
     """
-    found: dict[NodeName, float] = {}
+    starts: dict[NodeName, float] = {}
     for fields in records:
         nodes = fields.get("Nodes", "(null)")
         if "StartTime" not in fields or nodes == "(null)":
@@ -39,13 +39,13 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
         begin = _seconds(fields["StartTime"])
         if begin > now:
             for node in node_names(nodes):
-                found[node] = min(begin, found.get(node, begin))
-    return found
+                starts[node] = min(begin, starts.get(node, begin))
+    return starts
 
 
 def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, str]:
     """The reservations that each node is in now, by name, joined by ``,``."""
-    found: dict[NodeName, str] = {}
+    reservations_by_node: dict[NodeName, str] = {}
     for fields in records:
         nodes = fields.get("Nodes", "(null)")
         if nodes == "(null)" or not {"ReservationName", "StartTime", "EndTime"} <= fields.keys():
@@ -53,8 +53,10 @@ def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeN
         if _seconds(fields["StartTime"]) <= now < _seconds(fields["EndTime"]):
             for node in node_names(nodes):
                 name = fields["ReservationName"]
-                found[node] = f"{found[node]},{name}" if node in found else name
-    return found
+                reservations_by_node[node] = (
+                    f"{reservations_by_node[node]},{name}" if node in reservations_by_node else name
+                )
+    return reservations_by_node
 
 
 def _seconds(text: str) -> float:
@@ -67,14 +69,14 @@ def _seconds(text: str) -> float:
 
 def site_memory(config: str) -> SiteMemory:
     """Default memory and cores from ``scontrol show config``."""
-    said = dict(_LINE.findall(config))
+    settings = dict(_LINE.findall(config))
     return SiteMemory(
-        counted="MEMORY" in said.get("SelectTypeParameters", "").upper(),
-        mb_per_gpu=_found(_PER_GPU, said.get("JobDefaults", "")),
-        mb_per_cpu=_number(said.get("DefMemPerCPU")),
-        mb_per_node=_number(said.get("DefMemPerNode")),
-        cores_per_gpu=_found(_CPUS, said.get("JobDefaults", "")),
-        most_mb_per_node=_number(said.get("MaxMemPerNode")),
+        counted="MEMORY" in settings.get("SelectTypeParameters", "").upper(),
+        mb_per_gpu=_integer(_PER_GPU, settings.get("JobDefaults", "")),
+        mb_per_cpu=_number(settings.get("DefMemPerCPU")),
+        mb_per_node=_number(settings.get("DefMemPerNode")),
+        cores_per_gpu=_integer(_CPUS, settings.get("JobDefaults", "")),
+        most_mb_per_node=_number(settings.get("MaxMemPerNode")),
     )
 
 
@@ -82,23 +84,26 @@ def partition_memory(
     records: Iterable[Mapping[str, str]], site: SiteMemory
 ) -> dict[str, SiteMemory]:
     """From ``scontrol show partition -o``: the partitions that have defaults of their own."""
-    found = {}
+    by_partition = {}
     for fields in records:
-        own = site
+        memory = site
         cpu, node = _number(fields.get("DefMemPerCPU")), _number(fields.get("DefMemPerNode"))
         if cpu is not None or node is not None:  # Slurm keeps one number for both
-            own = replace(own, mb_per_cpu=cpu, mb_per_node=node)
+            memory = replace(memory, mb_per_cpu=cpu, mb_per_node=node)
         defaults = fields.get("JobDefaults", "")
-        if (per_gpu := _found(_PER_GPU, defaults)) is not None:
-            own = replace(own, mb_per_gpu=per_gpu)
-        if (cores := _found(_CPUS, defaults)) is not None:
-            own = replace(own, cores_per_gpu=cores)
-        most, per_cpu = _number(fields.get("MaxMemPerNode")), _number(fields.get("MaxMemPerCPU"))
-        if most is not None or per_cpu is not None:
-            own = replace(own, most_mb_per_node=most)
-        if own != site and "PartitionName" in fields:
-            found[fields["PartitionName"]] = own
-    return found
+        if (per_gpu := _integer(_PER_GPU, defaults)) is not None:
+            memory = replace(memory, mb_per_gpu=per_gpu)
+        if (cores := _integer(_CPUS, defaults)) is not None:
+            memory = replace(memory, cores_per_gpu=cores)
+        max_per_node, per_cpu = (
+            _number(fields.get("MaxMemPerNode")),
+            _number(fields.get("MaxMemPerCPU")),
+        )
+        if max_per_node is not None or per_cpu is not None:
+            memory = replace(memory, most_mb_per_node=max_per_node)
+        if memory != site and "PartitionName" in fields:
+            by_partition[fields["PartitionName"]] = memory
+    return by_partition
 
 
 def licences(records: Iterable[Mapping[str, str]]) -> dict[str, Licence]:
@@ -113,11 +118,11 @@ def licences(records: Iterable[Mapping[str, str]]) -> dict[str, Licence]:
 def groups_of(user: str) -> frozenset[str]:
     """The groups of an account, by name; empty if this machine does not know the account."""
     try:
-        own = pwd.getpwnam(user)
+        account = pwd.getpwnam(user)
     except KeyError:
         return frozenset()
     names = set()
-    for gid in os.getgrouplist(user, own.pw_gid):
+    for gid in os.getgrouplist(user, account.pw_gid):
         with contextlib.suppress(KeyError):
             names.add(grp.getgrgid(gid).gr_name)
     return frozenset(names)
@@ -130,14 +135,14 @@ def closed_groups(
 
     ``records``: the groups that each partition is for, where it is not for all.
     """
-    asked = partition.split(",")
-    if not all(name in records for name in asked):
+    names = partition.split(",")
+    if not all(name in records for name in names):
         return ""
-    own = groups()
-    if any(not own.isdisjoint(records[name]) for name in asked):
+    user_groups = groups()
+    if any(not user_groups.isdisjoint(records[name]) for name in names):
         return ""
     return " and ".join(
-        f"partition {name} is for the groups {', '.join(sorted(records[name]))}" for name in asked
+        f"partition {name} is for the groups {', '.join(sorted(records[name]))}" for name in names
     )
 
 
@@ -150,9 +155,9 @@ def partition_groups(records: Iterable[Mapping[str, str]]) -> dict[str, frozense
     }
 
 
-def _found(pattern: re.Pattern[str], text: str) -> int | None:
-    found = pattern.search(text)
-    return int(found[1]) if found else None
+def _integer(pattern: re.Pattern[str], text: str) -> int | None:
+    match = pattern.search(text)
+    return int(match[1]) if match else None
 
 
 def _number(text: str | None) -> int | None:

@@ -39,16 +39,16 @@ def signal_option(line: str, command: str) -> str:
     """
     words = line.split()[1:]
     script = command.split(" ", 1)[0].rpartition("/")[2]
-    for at, word in enumerate(words):
+    for position, word in enumerate(words):
         if script and word.rpartition("/")[2] == script:
-            words = words[:at]
+            words = words[:position]
             break
-    found = ""
+    signal = ""
     for word, following in zip(words, [*words[1:], ""], strict=False):
         name, _, value = word.partition("=")
         if name.startswith("--") and _long_options(name[2:]) == {"signal"}:
-            found = value or following
-    return found
+            signal = value or following
+    return signal
 
 
 _FLAGS = frozenset(
@@ -91,27 +91,29 @@ def _long_options(name: str) -> frozenset[str]:
 
 def options_of(words: Sequence[str]) -> Sequence[str]:
     """The words of sbatch's line before the script: its options with their values."""
-    at = 0
-    while at < len(words):
-        word = words[at]
+    position = 0
+    while position < len(words):
+        word = words[position]
         if word == "--":
-            return words[:at]
+            return words[:position]
         if word.startswith("--"):
-            name, given, _ = word[2:].partition("=")
+            name, separator, _ = word[2:].partition("=")
             options = _long_options(name)
-            at += 1 if given or (options and options <= _FLAGS) else 2
+            position += 1 if separator or (options and options <= _FLAGS) else 2
         elif word.startswith("-") and len(word) > 1:
             flags = len(word[1:]) - len(word[1:].lstrip("".join(_SHORT_FLAGS)))
-            at += 2 if flags == len(word) - 2 else 1  # the last letter's value is the next word
+            position += (
+                2 if flags == len(word) - 2 else 1
+            )  # the last letter's value is the next word
         else:
-            return words[:at]
+            return words[:position]
     return words
 
 
 def submit_lines(jobs: Iterable[Mapping[str, Any]]) -> dict[JobId, str]:
     """The lines in an answer of ``squeue --json``, by the job's own number."""
-    found = ((job.get("job_id"), job.get("submit_line")) for job in jobs)
-    return {JobId(str(job)): line for job, line in found if isinstance(line, str) and line}
+    lines = ((job.get("job_id"), job.get("submit_line")) for job in jobs)
+    return {JobId(str(job)): line for job, line in lines if isinstance(line, str) and line}
 
 
 _Key = tuple[JobId, UserName, str]
@@ -132,16 +134,16 @@ class SubmitLines:
         self._known: dict[_Key, str] = {}
         self._not_before: dict[_Key, float] = {}
 
-    def applied(self, jobs: Sequence[JobReading], shown: Mapping[JobId, str]) -> list[JobReading]:
-        """The jobs with the signals of their lines. ``shown``: lines that Slurm told of."""
-        missing = [job for job in jobs if _number(job) not in shown and job.state in _ON_NODES]
+    def applied(self, jobs: Sequence[JobReading], lines: Mapping[JobId, str]) -> list[JobReading]:
+        """The jobs with the signals of their lines. ``lines``: lines that Slurm told of."""
+        missing = [job for job in jobs if _number(job) not in lines and job.state in _ON_NODES]
         keys = {_key(job) for job in missing}
         self._known = {key: line for key, line in self._known.items() if key in keys}
-        self._not_before = {key: at for key, at in self._not_before.items() if key in keys}
+        self._not_before = {key: time for key, time in self._not_before.items() if key in keys}
         if missing and self._used():
             self._ask(missing)
         return [
-            _with_line(job, shown.get(_number(job)) or self._known.get(_key(job), ""))
+            _with_line(job, lines.get(_number(job)) or self._known.get(_key(job), ""))
             for job in jobs
         ]
 
@@ -157,7 +159,7 @@ class SubmitLines:
         self._not_before |= {_key(job): now + UNKNOWN_SECONDS for job in new}
         by_id = {job.id: _key(job) for job in new}
         try:
-            said = self._commands.run(
+            output = self._commands.run(
                 *("sacct", "--allocations", "--noheader", "--parsable2"),
                 *("--format=JobID,SubmitLine", f"--jobs={','.join(by_id)}"),
             )
@@ -167,7 +169,7 @@ class SubmitLines:
             log.warning("submit lines", problem=str(error))
             self._not_before |= {_key(job): self._clock() + SILENT_SECONDS for job in jobs}
             return
-        for line in said.splitlines():
+        for line in output.splitlines():
             job, _, words = line.partition("|")
             if JobId(job) in by_id and words:
                 self._known[by_id[JobId(job)]] = words

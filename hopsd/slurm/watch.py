@@ -83,11 +83,11 @@ class Watch:
 
     def jobs(self) -> Jobs:
         """The hops jobs by id."""
-        begun = self._monotonic()
+        start = self._monotonic()
         with self._looking():
-            seen = {job.id: job for job in self._adapter.jobs()}
-        self.reading_seconds = self._monotonic() - begun
-        return seen
+            by_id = {job.id: job for job in self._adapter.jobs()}
+        self.reading_seconds = self._monotonic() - start
+        return by_id
 
     def until(self, jobs: Collection[JobId], holds: Callable[[Jobs], bool], seconds: float) -> Jobs:
         """Poll until ``holds`` is true of ``jobs`` or ``seconds`` have passed; returns all hops
@@ -96,15 +96,15 @@ class Watch:
         ``holds`` may ask for what :meth:`Adapter.glance` tells, of ``jobs`` alone.
         """
         deadline = self._monotonic() + seconds
-        self._rest(deadline)
+        self._pause(deadline)
         while True:
             late = self._monotonic() >= deadline
             if late or holds(self.glance(jobs)):
-                seen = self.jobs()
-                if holds(seen) or late:
-                    return seen
+                by_id = self.jobs()
+                if holds(by_id) or late:
+                    return by_id
             self._sleep(self._poll_seconds)
-            self._rest(deadline)
+            self._pause(deadline)
 
     def glance(self, jobs: Collection[JobId]) -> Jobs:
         """Of ``jobs`` what :meth:`Adapter.glance` tells."""
@@ -113,12 +113,12 @@ class Watch:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        begun = self._monotonic()
+        start = self._monotonic()
         yield
-        ended = self._monotonic()
-        self._rested = ended + min(ended - begun, _LONGEST_REST_SECONDS)
+        end = self._monotonic()
+        self._rested = end + min(end - start, _LONGEST_REST_SECONDS)
 
-    def _rest(self, deadline: float) -> None:
+    def _pause(self, deadline: float) -> None:
         seconds = min(self._rested, deadline) - self._monotonic()
         if seconds > 0:
             self._sleep(seconds)

@@ -89,11 +89,11 @@ def test_each_is_asked_about_once(site: Site) -> None:
     site.has("1", b"#!/bin/sh\r\nhops-0123456789abcdef\n\xff")
     site.has("2", b"#!/bin/sh\n")
     jobs = [replace(JOB, id=JobId(number)) for number in "123"]
-    first = site.scripts.of(jobs, learn=True)
+    first = site.scripts.for_jobs(jobs, learn=True)
     assert first["1"] == "6863563154df"
     assert first["3"] == ""
     assert first["1"] != first["2"]
-    assert site.scripts.of(jobs, learn=True) == first
+    assert site.scripts.for_jobs(jobs, learn=True) == first
     assert site.asked == ["1", "2", "3"]
 
 
@@ -103,7 +103,7 @@ def test_what_a_busy_slurm_has_no_time_for_is_read_at_the_next_look(site: Site) 
     for job in jobs:
         site.has(job.id, b"#!/bin/sh\n")
     site.seconds = READING_SECONDS / 2.5
-    looks = [list(site.scripts.of(jobs, learn=True).values()) for _ in range(3)]
+    looks = [list(site.scripts.for_jobs(jobs, learn=True).values()) for _ in range(3)]
     assert [look.index(None) for look in looks[:2]] == [2, 4]
     assert None not in looks[2]
     assert site.asked == ["1", "2", "3", "4", "5"]
@@ -113,9 +113,9 @@ def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
     site.has("1", b"#!/bin/sh\n")
     site.away(is_away=True)
     with pytest.raises(SlurmUnavailableError):
-        site.scripts.of([JOB], learn=True)
+        site.scripts.for_jobs([JOB], learn=True)
     site.away(is_away=False)
-    assert len(site.scripts.of([JOB], learn=True)["1"]) == 12
+    assert len(site.scripts.for_jobs([JOB], learn=True)["1"]) == 12
 
 
 @pytest.mark.parametrize("trouble", ["full", "shut"])
@@ -124,21 +124,23 @@ def test_a_script_that_could_not_be_written_is_asked_about_again(site: Site, tro
     site.has("1", b"#!/bin/sh\n")
     site.mark(trouble, on=True)
     with pytest.raises(SlurmUnavailableError, match="batch scripts cannot be read"):
-        site.scripts.of([JOB], learn=True)
+        site.scripts.for_jobs([JOB], learn=True)
     site.mark(trouble, on=False)
-    assert len(site.scripts.of([JOB], learn=True)["1"]) == 12
+    assert len(site.scripts.for_jobs([JOB], learn=True)["1"]) == 12
 
 
 def test_no_folder_for_scripts_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     with pytest.raises(SlurmUnavailableError, match="/nowhere"):
-        site.scripts.of([JOB], learn=True)
+        site.scripts.for_jobs([JOB], learn=True)
 
 
 def test_who_ended_is_read_first_and_who_runs_last(site: Site) -> None:
     """Slurm forgets the former within minutes; the latter stay where they are."""
     states = {"1": SlurmState.RUNNING, "2": SlurmState.PENDING, "3": SlurmState.COMPLETED}
-    site.scripts.of([replace(JOB, id=JobId(j), state=s) for j, s in states.items()], learn=True)
+    site.scripts.for_jobs(
+        [replace(JOB, id=JobId(j), state=s) for j, s in states.items()], learn=True
+    )
     assert site.asked == ["3", "2", "1"]
 
 

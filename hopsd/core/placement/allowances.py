@@ -38,8 +38,8 @@ class Allowance:
 def allowances(limits: Iterable[Limit], staying: Sequence[Job]) -> tuple[Allowance, ...]:
     """One allowance per limit, given the running jobs that are ``staying``."""
     gpus = {job.id: job.running.gpus for job in staying if job.running}
-    found = []
+    result = []
     for limit in limits:
         ids = tuple(sorted((job for job in limit.jobs if job in gpus), key=job_order))
-        found.append(Allowance(limit, ids, sum(limit.taken(job, gpus[job]) for job in ids)))
-    return tuple(found)
+        result.append(Allowance(limit, ids, sum(limit.taken(job, gpus[job]) for job in ids)))
+    return tuple(result)

@@ -42,10 +42,12 @@ def memory_of(rules: Rules, gpus: Ints) -> Ints:
     return _each(gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), UNLIMITED))
 
 
-def _each(values: Ints, of: Callable[[int], int]) -> Ints:
-    """``of`` applied to each value, once for equal ones."""
-    some, which = np.unique(values, return_inverse=True)
-    return np.array([of(value) for value in some.tolist()], dtype=np.int64)[which.ravel()]
+def _each(values: Ints, function: Callable[[int], int]) -> Ints:
+    """``function`` applied to each value, once for equal ones."""
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return np.array([function(value) for value in distinct.tolist()], dtype=np.int64)[
+        inverse.ravel()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +80,24 @@ class AvailableResources:
         cls, nodes: Sequence[Node], moving: Iterable[Job], staying: Iterable[Job]
     ) -> AvailableResources:
         """What is idle now or held by running jobs that are ``moving``; the others stay."""
-        held = _Held(nodes)
+        occupancy = _Held(nodes)
         for job in staying:
-            held.stays(job)
+            occupancy.stays(job)
         for job in moving:
-            held.moves(job)
+            occupancy.moves(job)
         total_cores, total_memory = _totals(nodes)
-        for i in held.emptied:
-            held.cores[i] = max(held.cores[i], total_cores[i] - held.kept_cores[i])
-            held.memory[i] = max(held.memory[i], total_memory[i] - held.kept_memory[i])
-        cores, memory = np.minimum(held.cores, total_cores), np.minimum(held.memory, total_memory)
-        whole = np.array([node.gpus for node in nodes], dtype=np.int64)
-        alone = (held.gpus >= whole) & (cores >= total_cores)
-        return cls(nodes, held.gpus, cores, memory, alone, held.closed)
+        for i in occupancy.emptied:
+            occupancy.cores[i] = max(occupancy.cores[i], total_cores[i] - occupancy.kept_cores[i])
+            occupancy.memory[i] = max(
+                occupancy.memory[i], total_memory[i] - occupancy.kept_memory[i]
+            )
+        cores, memory = (
+            np.minimum(occupancy.cores, total_cores),
+            np.minimum(occupancy.memory, total_memory),
+        )
+        capacity = np.array([node.gpus for node in nodes], dtype=np.int64)
+        alone = (occupancy.gpus >= capacity) & (cores >= total_cores)
+        return cls(nodes, occupancy.gpus, cores, memory, alone, occupancy.closed)
 
     def with_gpus(self, gpus: Ints) -> AvailableResources:
         """The same with fewer idle ``gpus`` (nodes,); nodes that give some are not ``alone``."""
@@ -105,36 +112,40 @@ class AvailableResources:
     def usable_gpus(self, rules: Rules) -> Ints:
         """S_t: how many GPUs a job with these rules could take of every node, (nodes,)."""
         if rules not in self._usable:
-            barred = self.closed | ~self.alone if rules.exclusive else self.closed
-            barred = barred | ~self.allowed(rules)
+            unusable = self.closed | ~self.alone if rules.exclusive else self.closed
+            unusable = unusable | ~self.allowed(rules)
             usable = np.minimum(self.gpus, _gpus_by_cores(rules, self.cores))
             usable = np.minimum(usable, _gpus_by_memory(rules, self.memory))
             if rules.max_per_node is not None:
                 usable = np.minimum(usable, rules.max_per_node)
-            self._usable[rules] = np.where(barred, 0, np.maximum(usable, 0))
+            self._usable[rules] = np.where(unusable, 0, np.maximum(usable, 0))
         return self._usable[rules]
 
 
 def _gpus_by_cores(rules: Rules, cores: Ints) -> Ints:
-    each = exact(rules.cores_per_gpu)
-    return fitting(cores, Fraction(0), each) if each else np.full(len(cores), UNLIMITED)
+    cores_per_gpu = exact(rules.cores_per_gpu)
+    return (
+        fitting(cores, Fraction(0), cores_per_gpu)
+        if cores_per_gpu
+        else np.full(len(cores), UNLIMITED)
+    )
 
 
 def _gpus_by_memory(rules: Rules, memory: Ints) -> Ints:
-    each = exact(rules.memory_mb_per_gpu) * MEMORY_UNIT
+    memory_per_gpu = exact(rules.memory_mb_per_gpu) * MEMORY_UNIT
     base = exact(rules.memory_mb_per_node) * MEMORY_UNIT
-    if not each:
+    if not memory_per_gpu:
         return np.where(memory >= min(ceil(base), UNLIMITED), UNLIMITED, 0)
-    return fitting(memory, base, each)
+    return fitting(memory, base, memory_per_gpu)
 
 
-def fitting(idle: Ints, base: Fraction, each: Fraction) -> Ints:
-    """How often ``each`` (> 0) fits into ``idle`` minus ``base``, (nodes,), up to ``UNLIMITED``."""
-    scale, used = base.denominator * each.denominator, base.numerator * each.denominator
-    unit = each.numerator * base.denominator
+def fitting(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
+    """How often ``per_gpu`` (> 0) fits into ``idle`` minus ``base``, (nodes,), up to ``UNLIMITED``."""
+    scale, used = base.denominator * per_gpu.denominator, base.numerator * per_gpu.denominator
+    unit = per_gpu.numerator * base.denominator
     if max(scale * UNLIMITED, used, unit) < _WIDEST:
         return np.clip((idle * scale - used) // unit, 0, UNLIMITED)
-    return _each(idle, lambda count: max(0, min(floor((count - base) / each), UNLIMITED)))
+    return _each(idle, lambda count: max(0, min(floor((count - base) / per_gpu), UNLIMITED)))
 
 
 class _Held:

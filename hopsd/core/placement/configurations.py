@@ -83,11 +83,11 @@ class Configurations:
         cuts = np.searchsorted(self.start, np.arange(0, len(self), SLICE))
         yield from pairwise(np.unique(np.append(self.start[cuts], len(self))).tolist())
 
-    def of_shapes(self, of_items: npt.NDArray[Any], which: slice | Ints) -> npt.NDArray[Any]:
+    def of_shapes(self, of_items: npt.NDArray[Any], columns: slice | Ints) -> npt.NDArray[Any]:
         """The entry of ``of_items`` (items,) for the shape of each of some columns."""
-        if self.segments is None or not isinstance(which, slice):
-            return of_items[self.shape[which]]
-        part = slice(*which.indices(len(self))[:2])
+        if self.segments is None or not isinstance(columns, slice):
+            return of_items[self.shape[columns]]
+        part = slice(*columns.indices(len(self))[:2])
         return self.segments.gather(of_items, self.segments.item, part)
 
     def with_segments(self, segments: Segments) -> Configurations:
@@ -157,25 +157,25 @@ class Configurations:
             present=np.where(stays, np.searchsorted(keep, self.present), -1),
         )
 
-    def some_segments(self, old: Segments, able: Bools) -> tuple[Configurations, Ints]:
-        """Only the segments ``able`` of ``old``, this one's, and their columns' numbers here.
+    def some_segments(self, old: Segments, kept: Bools) -> tuple[Configurations, Ints]:
+        """Only the segments ``kept`` of ``old``, this one's, and their columns' numbers here.
 
         Jobs keep their numbers.
         """
-        new = old.some(able)
-        shift = old.start[:-1][able] - new.start[:-1]
+        new = old.some(kept)
+        shift = old.start[:-1][kept] - new.start[:-1]
 
-        def before(which: slice | Ints) -> Ints:
-            if isinstance(which, slice):
-                moved: Ints = np.arange(which.start, which.stop) + new.each(shift, which)
-                return moved
-            return which + shift[new.find(which)]
+        def before(columns: slice | Ints) -> Ints:
+            if isinstance(columns, slice):
+                positions: Ints = np.arange(columns.start, columns.stop) + new.each(shift, columns)
+                return positions
+            return columns + shift[new.find(columns)]
 
         numbers = cast(Ints, Unwritten(new.columns, before))
-        of = np.where(able, np.cumsum(able) - 1, -1)
-        own = of[old.find(np.maximum(self.present, 0))]
-        stays = (self.present >= 0) & (own >= 0)
-        present = np.where(stays, self.present - shift[own] if len(shift) else -1, -1)
+        new_index = np.where(kept, np.cumsum(kept) - 1, -1)
+        segment = new_index[old.find(np.maximum(self.present, 0))]
+        stays = (self.present >= 0) & (segment >= 0)
+        present = np.where(stays, self.present - shift[segment] if len(shift) else -1, -1)
         count = np.bincount(new.job, np.diff(new.start), minlength=self.jobs).astype(np.int64)
         start = np.concatenate([[0], np.cumsum(count)])
         part = replace(self, start=start, present=present, families=())

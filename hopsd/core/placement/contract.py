@@ -66,30 +66,32 @@ def in_one(rules: Rules, size: int) -> bool:
     return rules.per_node in (None, size)
 
 
-def spread(there: LeafServers, size: int, form: Form) -> RackSets:
+def spread(servers: LeafServers, size: int, form: Form) -> RackSets:
     """The shapes that spread ``size`` GPUs over servers."""
-    found = _spread(there, size, form)
-    most = form.max_nodes
-    return found if most is None or found.shapes.servers.shape[1] <= most else NO_SETS
+    sets = _spread(servers, size, form)
+    max_nodes = form.max_nodes
+    return sets if max_nodes is None or sets.shapes.servers.shape[1] <= max_nodes else NO_SETS
 
 
-def could_spread(there: LeafServers, size: int, form: Form) -> bool:
+def could_spread(servers: LeafServers, size: int, form: Form) -> bool:
     """Whether there is any shape of :func:`spread`."""
     rule = form.rack_rule
     if rule is None or form.max_nodes is not None:
-        return bool(len(spread(there, size, form).shapes))
+        return bool(len(spread(servers, size, form).shapes))
     if form.shape is ShapeRule.EVEN:
-        return any_even_sets(there, size, form.per_node, rule)
-    return any_filled_sets(there, size, rule)
+        return any_even_sets(servers, size, form.per_node, rule)
+    return any_filled_sets(servers, size, rule)
 
 
-def _spread(there: LeafServers, size: int, form: Form) -> RackSets:
+def _spread(servers: LeafServers, size: int, form: Form) -> RackSets:
     rule, even = form.rack_rule, form.shape is ShapeRule.EVEN
     if rule is not None:
         return (
-            even_sets(there, size, form.per_node, rule) if even else filled_sets(there, size, rule)
+            even_sets(servers, size, form.per_node, rule)
+            if even
+            else filled_sets(servers, size, rule)
         )
-    neighbours = Neighbours(there.servers, there.idle)
+    neighbours = Neighbours(servers.servers, servers.idle)
     if even:
         return RackSets(neighbours.even(size, form.per_node))
     return RackSets(neighbours.slid(size) if form.slides else neighbours.filled(size))

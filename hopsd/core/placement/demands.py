@@ -31,12 +31,12 @@ class Demands:
     def joined(parts: Iterable[Demands]) -> Demands:
         """The items of all parts, concatenated."""
         parts = list(parts)
-        none = np.zeros(0, dtype=np.int64)
-        lengths = np.concatenate([none, *(np.diff(part.start) for part in parts)])
+        empty = np.zeros(0, dtype=np.int64)
+        lengths = np.concatenate([empty, *(np.diff(part.start) for part in parts)])
         return Demands(
             np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            np.concatenate([none, *(part.row for part in parts)]),
-            np.concatenate([none, *(part.amount for part in parts)]),
+            np.concatenate([empty, *(part.row for part in parts)]),
+            np.concatenate([empty, *(part.amount for part in parts)]),
         )
 
     def entries(self, items: Ints) -> tuple[Ints, Ints]:
@@ -58,6 +58,6 @@ class Demands:
     def total(self, items: Ints, rows: int) -> Ints:
         """How much of every row is taken when each of ``items`` counts once per mention."""
         _, part = self.entries(items)
-        taken = np.zeros(rows, dtype=np.int64)
-        np.add.at(taken, self.row[part], self.amount[part])
-        return taken
+        amounts = np.zeros(rows, dtype=np.int64)
+        np.add.at(amounts, self.row[part], self.amount[part])
+        return amounts

@@ -18,7 +18,7 @@ class Factors:
     def __init__(self, jobs: Sequence[Job], nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
         rows: dict[int, int] = {}
-        known: dict[tuple[float, ...], int] = {(1.0,) * len(names): 0}
+        row_numbers: dict[tuple[float, ...], int] = {(1.0,) * len(names): 0}
         self._row = np.zeros(len(jobs), dtype=np.int64)
         for i, job in enumerate(jobs):
             if not job.server_factor:
@@ -26,10 +26,10 @@ class Factors:
             key = id(job.server_factor)
             if key not in rows:
                 factor = job.server_factor.get
-                own = tuple(factor(name, 1.0) for name in names)
-                rows[key] = known.setdefault(own, len(known))
+                factors = tuple(factor(name, 1.0) for name in names)
+                rows[key] = row_numbers.setdefault(factors, len(row_numbers))
             self._row[i] = rows[key]
-        self._matrix = np.array(list(known))
+        self._matrix = np.array(list(row_numbers))
         self._at = {i: job.server_factor_at for i, job in enumerate(jobs) if job.server_factor_at}
         self._index = {name: i for i, name in enumerate(names)}
         self._across = {
@@ -37,11 +37,13 @@ class Factors:
         }
         self.leaf = leaf_numbers(nodes)
         kinds: dict[object, int] = {}
-        alike = [
+        uniform = [
             (row, id(self._at.get(i)), self._across[i][0] if i in self._across else None)
             for i, row in enumerate(self._row.tolist())
         ]
-        self._kind = np.array([kinds.setdefault(key, len(kinds)) for key in alike], dtype=np.int64)
+        self._kind = np.array(
+            [kinds.setdefault(key, len(kinds)) for key in uniform], dtype=np.int64
+        )
 
     def of_shapes(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
         """The factor of each job and shape: (jobs, n) from ``servers`` (n, d).
@@ -49,24 +51,24 @@ class Factors:
         The smallest over the shape's servers, and that of the number of its leaves. ``gpus``: the
         size of the shapes. A server's factor for the shape takes precedence over its mean.
         """
-        found = self.slowest(jobs, servers, (gpus, servers.shape[1]))
+        factors = self.slowest(jobs, servers, (gpus, servers.shape[1]))
         if self._across:
-            found *= self.across(jobs, leaves_of(self.leaf, servers))
-        return found
+            factors *= self.across(jobs, leaves_of(self.leaf, servers))
+        return factors
 
     def across(self, jobs: Ints, leaves: Ints) -> Floats:
         """The factor of each job by the number of leaves that it spans: (jobs, n)."""
-        found = np.ones((len(jobs), len(leaves)))
-        counts, which = np.unique(leaves, return_inverse=True)
-        known: dict[object, Floats] = {}
+        leaf_factors = np.ones((len(jobs), len(leaves)))
+        counts, inverse = np.unique(leaves, return_inverse=True)
+        cache: dict[object, Floats] = {}
         for row, number in enumerate(jobs.tolist()) if self._across else ():
             if number in self._across:
                 table, job = self._across[number]
-                if table not in known:
+                if table not in cache:
                     factors = np.array([across_leaves(job, n) for n in counts.tolist()])
-                    known[table] = factors[which.ravel()]
-                found[row] = known[table]
-        return found
+                    cache[table] = factors[inverse.ravel()]
+                leaf_factors[row] = cache[table]
+        return leaf_factors
 
     def slowest(self, jobs: Ints, servers: Ints, shape: Shape) -> Floats:
         """The smallest factor of each of some sets of servers, for jobs of this ``shape``."""

@@ -16,7 +16,7 @@ def as_filled(program: Program, choice: Ints) -> Ints:
     """
     columns, filled = program.configurations, choice.copy()
     sizes = columns.shapes.sizes()
-    left = program.capacity - program.taken(choice)
+    remaining = program.capacity - program.taken(choice)
     uneven = []
     for job in np.flatnonzero((choice >= 0) & (choice != columns.present)).tolist():
         parts = columns.shapes.parts(int(columns.shape[choice[job]]))
@@ -24,13 +24,13 @@ def as_filled(program: Program, choice: Ints) -> Ints:
             uneven.append((parts[0][0], job))
     # In node order: what a job no longer takes of its last server may be another's first.
     for server, job in sorted(uneven):
-        if left[server] <= 0:
+        if remaining[server] <= 0:
             continue
-        idle = left + program.taken(filled[job : job + 1])
+        idle = remaining + program.taken(filled[job : job + 1])
         for column in _fullest_first(program, sizes, job, int(filled[job])):
             residual = idle - program.taken(np.array([column]))
             if np.all(residual >= 0):
-                filled[job], left = column, residual
+                filled[job], remaining = column, residual
                 break
     return filled
 
@@ -42,13 +42,13 @@ def _fullest_first(program: Program, sizes: Ints, job: int, column: int) -> list
     columns, shapes = program.configurations, program.configurations.shapes
     first, last = columns.start[job : job + 2].tolist()
     of_job = columns.shape[first:last]
-    own = columns.shape[column]
+    shape = columns.shape[column]
     begin, end = shapes.start[of_job], shapes.start[of_job + 1]
-    at, until = shapes.start[own + np.arange(2)]
-    same = (sizes[of_job] == sizes[own]) & (end - begin == until - at)
-    same &= shapes.server[begin] == shapes.server[at]
-    same &= shapes.server[end - 1] == shapes.server[until - 1]
-    found = np.flatnonzero(same)
-    order = np.argsort(-shapes.gpus[begin[found]], kind="stable")
-    best: list[int] = (first + found[order]).tolist()
+    item_begin, item_end = shapes.start[shape + np.arange(2)]
+    matches = (sizes[of_job] == sizes[shape]) & (end - begin == item_end - item_begin)
+    matches &= shapes.server[begin] == shapes.server[item_begin]
+    matches &= shapes.server[end - 1] == shapes.server[item_end - 1]
+    candidates = np.flatnonzero(matches)
+    order = np.argsort(-shapes.gpus[begin[candidates]], kind="stable")
+    best: list[int] = (first + candidates[order]).tolist()
     return best

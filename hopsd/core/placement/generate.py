@@ -89,7 +89,7 @@ def generate(
         levels = Levels.of([nodes[i] for i in servers]) if consolidated else NO_LEVELS
         spreaders = _may_spread(jobs, gpu_type, largest, sensitivity, sigma)
         for job_class in range(len(classes.rules)):
-            found = _blocks_of_type(
+            type_blocks = _blocks_of_type(
                 jobs,
                 gpu_type,
                 servers,
@@ -101,7 +101,7 @@ def generate(
                 slid_above[gpu_type],
                 sets,
             )
-            blocks |= {key: block for key, block in found if len(block.jobs) and len(block.shapes)}
+            blocks |= {key: block for key, block in type_blocks if len(block.jobs) and len(block.shapes)}
     factors = Factors(jobs, nodes)
     presents = _presents(jobs, available, classes, slid_above) if keep_present else []
     filled = _fill(jobs, blocks, factors, presents, pool, classes, rows)
@@ -121,21 +121,21 @@ class _JobClasses:
         self.rules: list[Rules] = []
         self.allowed: list[Bools] = []
         self.usable: list[Ints] = []
-        known: dict[object, int] = {}
+        numbers: dict[object, int] = {}
         by_rules: dict[Rules, int] = {}
-        of = []
+        class_of = []
         for job in jobs:
             if job.rules not in by_rules:
-                allowed, usable = available.allowed(job.rules), available.usable_gpus(job.rules)
-                key = allowed.tobytes(), usable.tobytes(), rows.key(job.rules)
-                job_class = known.setdefault(key, len(self.rules))
+                access, usable = available.allowed(job.rules), available.usable_gpus(job.rules)
+                key = access.tobytes(), usable.tobytes(), rows.key(job.rules)
+                job_class = numbers.setdefault(key, len(self.rules))
                 if job_class == len(self.rules):
                     self.rules.append(job.rules)
-                    self.allowed.append(allowed)
+                    self.allowed.append(access)
                     self.usable.append(usable)
                 by_rules[job.rules] = job_class
-            of.append(by_rules[job.rules])
-        self.of = np.array(of, dtype=np.int64)
+            class_of.append(by_rules[job.rules])
+        self.of = np.array(class_of, dtype=np.int64)
 
     def alike(self, servers: Ints, available: AvailableResources) -> bool:
         """Whether all that may use any of ``servers`` may use all idle GPUs of each.
@@ -145,9 +145,9 @@ class _JobClasses:
         """
         idle = available.gpus[servers]
         return all(
-            allowed[servers].all() and np.array_equal(usable[servers], idle)
-            for allowed, usable in zip(self.allowed, self.usable, strict=True)
-            if allowed[servers].any()
+            access[servers].all() and np.array_equal(usable[servers], idle)
+            for access, usable in zip(self.allowed, self.usable, strict=True)
+            if access[servers].any()
         )
 
 
@@ -203,40 +203,40 @@ def _blocks_of_type(
                 if jobs[i].rules.enough(gpu_type, size):
                     takers.setdefault(size, []).append(i)
     open_to_it = servers[classes.allowed[job_class][servers]]
-    there = LeafServers(
+    leaf_servers = LeafServers(
         open_to_it,
         classes.usable[job_class][open_to_it],
         leaves[open_to_it],
         levels.at(classes.allowed[job_class][servers]),
     )
-    neighbours = Neighbours(there.servers, there.idle)
-    for size, able in sorted(takers.items()):
-        one = [i for i in able if in_one(jobs[i].rules, size)]
-        rates = [per_gpu(jobs[i].throughput[gpu_type], size, 1) for i in one]
-        block = _block(one, rates, neighbours.in_one(size))
-        if any(jobs[i].rules.rack_bound for i in one):
-            block = replace(block, there=there)
+    neighbours = Neighbours(leaf_servers.servers, leaf_servers.idle)
+    for size, members in sorted(takers.items()):
+        single = [i for i in members if in_one(jobs[i].rules, size)]
+        rates = [per_gpu(jobs[i].throughput[gpu_type], size, 1) for i in single]
+        block = _block(single, rates, neighbours.in_one(size))
+        if any(jobs[i].rules.rack_bound for i in single):
+            block = replace(block, there=leaf_servers)
         yield (job_class, gpu_type, size, 1, ONE), block
         forms: dict[Form, list[int]] = {}
-        for i in able:
+        for i in members:
             if i in spreaders:
                 form = form_of(jobs[i].rules, slides=_slides(jobs[i], slid_above))
                 forms.setdefault(form, []).append(i)
         for form, several in forms.items():
-            found = spread(there, size, form)
-            count = found.shapes.servers.shape[1]
+            rack_sets = spread(leaf_servers, size, form)
+            count = rack_sets.shapes.servers.shape[1]
             key = job_class, gpu_type, size, count, form
-            shapes = found.shapes if key not in sets else union(found.shapes, sets[key])
+            shapes = rack_sets.shapes if key not in sets else union(rack_sets.shapes, sets[key])
             rates = [per_gpu(jobs[i].throughput[gpu_type], size, count) for i in several]
             block = _block(several, rates, shapes)
             if form.rack_rule is not None:
-                block = replace(block, there=there, complete=found.complete)
+                block = replace(block, there=leaf_servers, complete=rack_sets.complete)
             yield key, block
 
 
-def _slides(job: Job, above: float) -> bool:
+def _slides(job: Job, threshold: float) -> bool:
     """Whether it may leave GPUs of its first server; an exclusive one leaves them to nobody."""
-    return min(job.reqs) > above and not job.rules.exclusive and not job.rules.rack_bound
+    return min(job.reqs) > threshold and not job.rules.exclusive and not job.rules.rack_bound
 
 
 def _block(jobs: list[int], rates: list[float], shapes: ShapesOfSize) -> _Block:
@@ -266,7 +266,7 @@ def _presents(
     index = {node.name: i for i, node in enumerate(nodes)}
     types = {node.name: node.gpu_type for node in nodes}
     leaves = {node.name: node.leaf for node in nodes}
-    found = []
+    presents = []
     for i, job in enumerate(jobs):
         parts = sorted((index.get(name, -1), gpus) for name, gpus in job.running)
         if not parts or any(t < 0 or gpus > idle[t] for t, gpus in parts):
@@ -278,8 +278,8 @@ def _presents(
             form = ONE if len(parts) == 1 else form_of(job.rules, slides=slides)
             key = int(classes.of[i]), gpu_type, job.running.gpus, len(parts), form
             shape = ShapesOfSize(*(np.array([column]) for column in zip(*parts, strict=True)))
-            found.append(_Present(i, key, shape, throughput, job.rules))
-    return found
+            presents.append(_Present(i, key, shape, throughput, job.rules))
+    return presents
 
 
 def _fill(
@@ -294,8 +294,8 @@ def _fill(
     columns_of = np.zeros(len(jobs), dtype=np.int64)
     for block in blocks.values():
         columns_of[block.jobs] += len(block.shapes)
-    found = [_find(present, blocks.get(present.key)) for present in presents]
-    for present, place in zip(presents, found, strict=True):
+    places = [_find(present, blocks.get(present.key)) for present in presents]
+    for present, place in zip(presents, places, strict=True):
         columns_of[present.job] += place is None
     start = np.concatenate([[0], np.cumsum(columns_of)])
     sets = sum(factors.kinds_of(block.jobs) for block in blocks.values())
@@ -311,15 +311,15 @@ def _fill(
         demands.append(rows.demands(block.shapes, classes.rules[key[0]]))
     present_column = np.full(len(jobs), -1, dtype=np.int64)
     own_shapes: list[ShapesOfSize] = []
-    for present, place in zip(presents, found, strict=True):
+    for present, place in zip(presents, places, strict=True):
         if place is None:
-            at = int(cursor[present.job])
-            lines.add_one(at, present, first_shape + len(own_shapes))
+            column = int(cursor[present.job])
+            lines.add_one(column, present, first_shape + len(own_shapes))
             own_shapes.append(present.shape)
             demands.append(rows.demands(present.shape, present.rules))
         else:
-            at = first_column[present.key][place[0]] + place[1]
-        present_column[present.job] = at
+            column = first_column[present.key][place[0]] + place[1]
+        present_column[present.job] = column
     return lines.configurations(
         Configurations(
             start,
@@ -346,7 +346,7 @@ def _family(
     jobs: Sequence[Job],
     key: _Key,
     block: _Block,
-    there: LeafServers,
+    leaf_servers: LeafServers,
     first: Ints,
     factors: Factors,
     rows: ServerRows,
@@ -356,24 +356,26 @@ def _family(
     rules, even = classes.rules[job_class], count == 1 or form.shape is ShapeRule.EVEN
     bound = np.array([jobs[i].rules.rack_bound for i in block.jobs.tolist()])
     first, members = first[bound], block.jobs[bound]
-    able = there.with_at_least(size // count if even else 1)
-    gives = np.full(len(able.servers), size // count) if even else able.idle
+    eligible = leaf_servers.with_at_least(size // count if even else 1)
+    gives = np.full(len(eligible.servers), size // count) if even else eligible.idle
     rule = form.rack_rule or RackRule()
     spans, first_on = np.unique(leaves_of(factors.leaf, block.shapes.servers), return_index=True)
-    leaves = np.arange(1, rule.leaves(count, len(able.by_leaf())) + 1)
+    leaves = np.arange(1, rule.leaves(count, len(eligible.by_leaf())) + 1)
     example = first_on[np.abs(leaves[:, None] - spans).argmin(axis=1)]
-    across = factors.across(members, leaves)
-    on_server = factors.slowest(members, able.servers[:, None], (size, count))
+    leaf_factors = factors.across(members, leaves)
+    on_server = factors.slowest(members, eligible.servers[:, None], (size, count))
     examples = block.shapes.servers[example]
     listed = factors.slowest(members, examples, (size, count))
     listed *= factors.across(members, leaves_of(factors.leaf, examples))
     slowest, parts = np.full(len(members), inf), None
     if even:
-        for at, servers in enumerate(can_span(rule, count, able, leaves).T):
-            least = on_server[:, servers].min(axis=1, initial=inf) * across[:, at]
-            slowest = np.minimum(slowest, block.per_gpu[bound] * least * size)
+        for position, servers in enumerate(can_span(rule, count, eligible, leaves).T):
+            minimum = on_server[:, servers].min(axis=1, initial=inf) * leaf_factors[:, position]
+            slowest = np.minimum(slowest, block.per_gpu[bound] * minimum * size)
     else:
-        several = ShapesOfSize(np.repeat(able.servers, gives)[:, None], ramp(gives)[:, None] + 1)
+        several = ShapesOfSize(
+            np.repeat(eligible.servers, gives)[:, None], ramp(gives)[:, None] + 1
+        )
         parts = rows.demands(several, rules)
     return RackFamily(
         key,
@@ -385,9 +387,9 @@ def _family(
         block.shapes,
         leaves,
         example,
-        on_server.max(axis=1)[:, None] * across / listed,
-        able,
-        rows.demands(ShapesOfSize(able.servers[:, None], gives[:, None]), rules),
+        on_server.max(axis=1)[:, None] * leaf_factors / listed,
+        eligible,
+        rows.demands(ShapesOfSize(eligible.servers[:, None], gives[:, None]), rules),
         parts,
         block.complete,
         slowest,
@@ -402,18 +404,18 @@ class _Written:
 
     def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
         """The columns of a block's jobs, from ``first`` (jobs,) on."""
-        at = first[:, None] + np.arange(len(block.shapes))
-        self._shape[at] = shape + np.arange(len(block.shapes))
+        columns = first[:, None] + np.arange(len(block.shapes))
+        self._shape[columns] = shape + np.arange(len(block.shapes))
         slowest = factors.of_shapes(block.jobs, block.shapes.servers, size)
-        self._throughput[at] = block.per_gpu[:, None] * slowest * size
+        self._throughput[columns] = block.per_gpu[:, None] * slowest * size
 
-    def add_one(self, at: int, present: _Present, shape: int) -> None:
-        """The column ``at`` of a job that can only stay there."""
-        self._shape[at], self._throughput[at] = shape, present.throughput
+    def add_one(self, column: int, present: _Present, shape: int) -> None:
+        """The column ``column`` of a job that can only stay there."""
+        self._shape[column], self._throughput[column] = shape, present.throughput
 
-    def configurations(self, rest: Configurations) -> Configurations:
+    def configurations(self, remaining: Configurations) -> Configurations:
         """The configurations, beside what does not depend on how columns are kept."""
-        return replace(rest, shape=self._shape, throughput=self._throughput)
+        return replace(remaining, shape=self._shape, throughput=self._throughput)
 
 
 class _Segments:
@@ -427,36 +429,36 @@ class _Segments:
     def add(self, first: Ints, block: _Block, shape: int, size: int, factors: Factors) -> None:
         """The columns of a block's jobs, from ``first`` (jobs,) on."""
         slowest, row = factors.by_kind(block.jobs, block.shapes.servers, size)
-        count, each = len(block.shapes), np.ones(len(first), dtype=np.int64)
-        at, sizes = self._at + count * row, np.full(len(first), float(size))
-        self._parts.append((first, block.jobs, shape * each, block.per_gpu, at, sizes))
+        count, ones_per_row = len(block.shapes), np.ones(len(first), dtype=np.int64)
+        columns, sizes = self._at + count * row, np.full(len(first), float(size))
+        self._parts.append((first, block.jobs, shape * ones_per_row, block.per_gpu, columns, sizes))
         self._slowness.append(slowest.ravel())
         self._at += slowest.size
 
-    def add_one(self, at: int, present: _Present, shape: int) -> None:
-        """The column ``at`` of a job that can only stay there."""
-        one = np.ones(1, dtype=np.int64)
+    def add_one(self, column: int, present: _Present, shape: int) -> None:
+        """The column ``column`` of a job that can only stay there."""
+        unit = np.ones(1, dtype=np.int64)
         throughput = np.array([present.throughput])
-        own = at * one, present.job * one, shape * one, throughput, 0 * one, np.ones(1)
-        self._parts.append(own)
+        row = column * unit, present.job * unit, shape * unit, throughput, 0 * unit, np.ones(1)
+        self._parts.append(row)
 
-    def configurations(self, rest: Configurations) -> Configurations:
+    def configurations(self, remaining: Configurations) -> Configurations:
         """The configurations, beside what does not depend on how columns are kept."""
-        first, job, item, per_gpu, at, size = (
+        first, job, item, per_gpu, position, size = (
             np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)
         )
         order = np.argsort(first)
-        start = np.append(first[order], rest.start[-1])
+        start = np.append(first[order], remaining.start[-1])
         segments = Segments.of(
             start,
             job[order],
             item[order],
             per_gpu[order],
-            at[order],
+            position[order],
             size[order],
             np.concatenate(self._slowness),
         )
-        return rest.with_segments(segments)
+        return remaining.with_segments(segments)
 
 
 def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
@@ -466,8 +468,10 @@ def _find(present: _Present, block: _Block | None) -> tuple[int, int] | None:
     row = int(np.searchsorted(block.jobs, present.job))
     if row == len(block.jobs) or block.jobs[row] != present.job:
         return None
-    shapes, own = block.shapes, present.shape
-    begin, end = np.searchsorted(shapes.servers[:, 0], own.servers[0, 0] + np.arange(2)).tolist()
-    same = np.all(shapes.servers[begin:end] == own.servers, axis=1)
-    same &= np.all(shapes.gpus[begin:end] == own.gpus, axis=1)
-    return (row, begin + int(same.argmax())) if same.any() else None
+    shapes, present_shape = block.shapes, present.shape
+    begin, end = np.searchsorted(
+        shapes.servers[:, 0], present_shape.servers[0, 0] + np.arange(2)
+    ).tolist()
+    matches = np.all(shapes.servers[begin:end] == present_shape.servers, axis=1)
+    matches &= np.all(shapes.gpus[begin:end] == present_shape.gpus, axis=1)
+    return (row, begin + int(matches.argmax())) if matches.any() else None

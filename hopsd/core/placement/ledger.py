@@ -64,8 +64,8 @@ class Ledger:
                 return False
             if i in self._closed or (rules.exclusive and i in self._used):
                 return False
-        places, taken = self._taken(job, allocation)
-        if np.any(taken > self._left[:, places]):
+        places, amounts = self._taken(job, allocation)
+        if np.any(amounts > self._left[:, places]):
             return False
         return all(
             allowance.leaves(gpus + allowance.limit.taken(job.id, allocation.gpus), count + 1)
@@ -77,14 +77,14 @@ class Ledger:
         if not rules.consolidate_segments:
             return NO_LEVELS
         kind = self._type[self._at[allocation.nodes[0]]]
-        alike = [node for node in self._nodes if node.gpu_type == kind]
-        at = {node.name: i for i, node in enumerate(alike)}
-        return Levels.of(alike).at(np.array([at[name] for name in allocation.nodes]))
+        type_nodes = [node for node in self._nodes if node.gpu_type == kind]
+        positions = {node.name: i for i, node in enumerate(type_nodes)}
+        return Levels.of(type_nodes).at(np.array([positions[name] for name in allocation.nodes]))
 
     def take(self, job: Job, allocation: Allocation) -> None:
         """Record the job's allocation as taken."""
-        places, taken = self._taken(job, allocation)
-        self._left[:, places] -= taken
+        places, amounts = self._taken(job, allocation)
+        self._left[:, places] -= amounts
         self._used.update(places)
         if job.rules.exclusive:
             self._closed.update(places)
@@ -97,9 +97,9 @@ class Ledger:
         """The resources that are left."""
         count = len(self._available.nodes)
         used = np.array([i in self._used for i in range(count)], dtype=np.bool_)
-        closed = np.array([i in self._closed for i in range(count)], dtype=np.bool_)
+        is_closed = np.array([i in self._closed for i in range(count)], dtype=np.bool_)
         gpus, cores, memory = self._left.copy()
-        alone, shut = self._available.alone & ~used, self._available.closed | closed
+        alone, shut = self._available.alone & ~used, self._available.closed | is_closed
         return AvailableResources(self._available.nodes, gpus, cores, memory, alone, shut)
 
     def _taken(self, job: Job, allocation: Allocation) -> tuple[list[int], np.ndarray]:
@@ -109,20 +109,20 @@ class Ledger:
         """
         places = [self._at[name] for name in allocation.nodes]
         gpus = np.array([count for _, count in allocation], dtype=np.int64)
-        taken = np.stack([gpus, cores_of(job.rules, gpus), memory_of(job.rules, gpus)])
+        amounts = np.stack([gpus, cores_of(job.rules, gpus), memory_of(job.rules, gpus)])
         if allocation == job.running:
-            there = np.stack([self._available.cores[places], self._available.memory[places]])
-            taken[1:] = np.minimum(taken[1:], there)
-        return places, taken
+            available = np.stack([self._available.cores[places], self._available.memory[places]])
+            amounts[1:] = np.minimum(amounts[1:], available)
+        return places, amounts
 
 
 def grant_in_order(
-    ledger: Ledger, wanted: Iterable[tuple[Job, Allocation]]
+    ledger: Ledger, requests: Iterable[tuple[Job, Allocation]]
 ) -> dict[JobId, Allocation]:
     """Those of the wanted placements that are allowed, each given the ones granted before it."""
-    kept: dict[JobId, Allocation] = {}
-    for job, allocation in wanted:
-        if job.id not in kept and allocation and ledger.may(job, allocation):
+    grants: dict[JobId, Allocation] = {}
+    for job, allocation in requests:
+        if job.id not in grants and allocation and ledger.may(job, allocation):
             ledger.take(job, allocation)
-            kept[job.id] = allocation
-    return kept
+            grants[job.id] = allocation
+    return grants

@@ -54,12 +54,12 @@ def _rows_that_bind(
     first, largest = len(columns.capacity), _largest(columns) if allowances else ()
     for allowance in allowances:
         members = [i for i, job in enumerate(jobs) if job.id in allowance.limit.jobs and largest[i]]
-        taken = allowance.limit.taken
+        amount_of = allowance.limit.taken
         if allowance.gpus is not None and allowance.gpus < sum(
-            taken(jobs[i].id, int(largest[i])) for i in members
+            amount_of(jobs[i].id, int(largest[i])) for i in members
         ):
             for i in members:
-                rows.of_gpus[i].append((first + len(rows.capacity), taken(jobs[i].id, 1)))
+                rows.of_gpus[i].append((first + len(rows.capacity), amount_of(jobs[i].id, 1)))
             rows.capacity.append(allowance.gpus)
         if allowance.count is not None and allowance.count < len(members):
             for i in members:
@@ -81,16 +81,16 @@ def _shares(columns: Configurations, rows: _Rows) -> tuple[npt.NDArray[np.int32]
     for i, (first, end) in enumerate(pairwise(start.tolist())):
         if not rows.of_gpus[i] and not rows.of_count[i]:
             continue
-        own, which = np.unique(sizes[first:end], return_inverse=True)
+        distinct, inverse = np.unique(sizes[first:end], return_inverse=True)
         numbers = []
-        for size in own.tolist():
-            entry = [(row, size * each) for row, each in rows.of_gpus[i]]
+        for size in distinct.tolist():
+            entry = [(row, size * per_gpu) for row, per_gpu in rows.of_gpus[i]]
             entry += [(row, 1) for row in rows.of_count[i]]
             item = items.setdefault(tuple(entry), first_item + len(entries))
             if item == first_item + len(entries):
                 entries.append(entry)
             numbers.append(item)
-        share[first:end] = np.array(numbers, dtype=np.int32)[which.ravel()]
+        share[first:end] = np.array(numbers, dtype=np.int32)[inverse.ravel()]
     flat = [entry for item in entries for entry in item]
     shares = Demands(
         np.concatenate([[0], np.cumsum([len(item) for item in entries])]).astype(np.int64),
@@ -104,10 +104,10 @@ def _sizes(columns: Configurations) -> tuple[Ints, Ints]:
     """The GPUs of columns, or of segments of them, by job: those of job ``i`` are
     ``start[i]:start[i + 1]``.
     """
-    sizes, own = columns.shapes.sizes(), columns.segments
-    if own is None:
+    sizes, segments = columns.shapes.sizes(), columns.segments
+    if segments is None:
         return columns.start, sizes[columns.shape]
-    return np.searchsorted(own.start, columns.start), sizes[own.item]
+    return np.searchsorted(segments.start, columns.start), sizes[segments.item]
 
 
 def _largest(columns: Configurations) -> Ints:

@@ -57,24 +57,24 @@ class Pool:
             return smallest <= self.largest or (bool(table.distributed) and smallest <= self.gpus)
         spreads = may_spread(job, self.gpu_type, self.largest, rho, sigma)
         key = job.rules, job.reqs, spreads
-        held = self._held.get(key)
-        if held is None:
+        answer = self._held.get(key)
+        if answer is None:
             if len(self._held) >= _HELD_MAX:
                 self._held.clear()
-            held = self._held[key] = self._holds(job, spreads=spreads)
-        return held
+            answer = self._held[key] = self._holds(job, spreads=spreads)
+        return answer
 
     def _holds(self, job: Job, *, spreads: bool) -> bool:
-        allowed = self._idle.allowed(job.rules)
-        usable = self._idle.usable_gpus(job.rules)[allowed]
+        access = self._idle.allowed(job.rules)
+        usable = self._idle.usable_gpus(job.rules)[access]
         largest = int(usable.max(initial=0))
         sizes = [size for size in job.reqs if job.rules.enough(self.gpu_type, size)]
         if any(size <= largest and in_one(job.rules, size) for size in sizes):
             return True
-        levels = self._levels.at(allowed) if job.rules.consolidate_segments else NO_LEVELS
-        there = LeafServers(np.arange(len(usable)), usable, self._leaves[allowed], levels)
+        levels = self._levels.at(access) if job.rules.consolidate_segments else NO_LEVELS
+        servers = LeafServers(np.arange(len(usable)), usable, self._leaves[access], levels)
         form = form_of(job.rules)
-        return spreads and any(could_spread(there, size, form) for size in sizes)
+        return spreads and any(could_spread(servers, size, form) for size in sizes)
 
 
 Pools = Mapping[GpuType, Pool]
@@ -106,13 +106,13 @@ def _when_idle(node: Node) -> Node:
 
 @lru_cache(maxsize=4)
 def _pools_of_idle(nodes: tuple[Node, ...]) -> Pools:
-    own: dict[GpuType, list[Node]] = {}
+    by_type: dict[GpuType, list[Node]] = {}
     for node in nodes:
-        own.setdefault(node.gpu_type, []).append(node)
+        by_type.setdefault(node.gpu_type, []).append(node)
     return MappingProxyType(
         {
             t: Pool(t, ns, sum(node.gpus for node in ns), max(node.gpus for node in ns))
-            for t, ns in own.items()
+            for t, ns in by_type.items()
         }
     )
 
@@ -170,8 +170,8 @@ class Able:
 
     def pools(self, job: Job) -> Sequence[Pool]:
         """The pools that could hold the job."""
-        about = "able", self._sigma, job.reqs, job.rules, job.sensitivity
-        return self._remembered.of(job, about, lambda: self._able(job))
+        topic = "able", self._sigma, job.reqs, job.rules, job.sensitivity
+        return self._remembered.of(job, topic, lambda: self._able(job))
 
     def _able(self, job: Job) -> Sequence[Pool]:
         rho = None if job.rules == ANYWHERE else self._rho(job)

@@ -48,9 +48,9 @@ class Program:
 
     def gain_of(self, columns: Ints, job: Ints) -> Floats:
         """The gain of columns of known jobs."""
-        moved = columns != self.configurations.present[job]
+        is_move = columns != self.configurations.present[job]
         gain: Floats = self.base[columns] / self.least[job]
-        gain[moved] *= self.kept[job[moved]]
+        gain[is_move] *= self.kept[job[is_move]]
         return gain
 
     def by_weight(self) -> Ints:
@@ -68,17 +68,21 @@ class Program:
 
     def items(self, columns: Ints) -> Ints:
         """The items of the configurations' demands that ``columns`` take."""
-        own = self.configurations
-        shapes = own.shape[columns].astype(np.int64)
-        return shapes if own.share is None else np.concatenate([shapes, own.share[columns]])
+        configurations = self.configurations
+        shapes = configurations.shape[columns].astype(np.int64)
+        return (
+            shapes
+            if configurations.share is None
+            else np.concatenate([shapes, configurations.share[columns]])
+        )
 
-    def per_column(self, of_items: Floats, which: slice | Ints = ALL) -> Floats:
+    def per_column(self, of_items: Floats, columns: slice | Ints = ALL) -> Floats:
         """The sum of ``of_items`` (items,) over the items of every column, (columns,)."""
-        own = self.configurations
-        found: Floats = own.of_shapes(of_items, which)
-        if own.share is not None:
-            found += of_items[own.share[which]]
-        return found
+        configurations = self.configurations
+        values: Floats = configurations.of_shapes(of_items, columns)
+        if configurations.share is not None:
+            values += of_items[configurations.share[columns]]
+        return values
 
     def most(self) -> Floats:
         """The value of every job's most valuable column, (jobs,); ``-inf`` where it has none."""
@@ -93,16 +97,16 @@ class Program:
             )
         return most
 
-    def profit(self, cost: Floats, which: slice | Ints) -> Floats:
+    def profit(self, cost: Floats, columns: slice | Ints) -> Floats:
         """The value less the ``cost`` (items,) of some columns."""
-        profit: Floats = self.value[which] - self.per_column(cost, which)
+        profit: Floats = self.value[columns] - self.per_column(cost, columns)
         return profit
 
     def gpus_on(self, column: int) -> list[tuple[int, int]]:
         """The servers of a column, and how many GPUs of each it makes unavailable to other jobs."""
-        own = self.configurations
-        taken = own.demands.of(int(own.shape[column]))
-        return [(row, amount) for row, amount in taken if row < len(own.pool)]
+        configurations = self.configurations
+        amounts = configurations.demands.of(int(configurations.shape[column]))
+        return [(row, amount) for row, amount in amounts if row < len(configurations.pool)]
 
     def taken(self, choice: Ints) -> Ints:
         """How much of every row ``choice`` takes."""
@@ -116,36 +120,40 @@ class Program:
 
     def fits(self, capacity: Ints) -> Bools:
         """Which columns fit into ``capacity`` (rows,)."""
-        own, fit = self.configurations, self.configurations.demands.fit(capacity)
-        fits: Bools = own.of_shapes(fit, ALL)
-        return fits if own.share is None else fits & fit[own.share[ALL]]
+        configurations, fit = self.configurations, self.configurations.demands.fit(capacity)
+        fits: Bools = configurations.of_shapes(fit, ALL)
+        return fits if configurations.share is None else fits & fit[configurations.share[ALL]]
 
     def fitting(self, jobs: Bools, capacity: Ints) -> Ints:
         """The columns of some ``jobs`` that fit into ``capacity`` (rows,), sorted."""
-        own = self.configurations.segments
-        if own is None:
+        segments = self.configurations.segments
+        if segments is None:
             of_job = np.repeat(jobs, np.diff(self.configurations.start))
             return np.flatnonzero(self.fits(capacity) & of_job)
         fit = self.configurations.demands.fit(capacity)
-        able = jobs[own.job] if own.share is None else jobs[own.job] & fit[own.share]
-        return own.with_items(able, fit)
+        kept = (
+            jobs[segments.job]
+            if segments.share is None
+            else jobs[segments.job] & fit[segments.share]
+        )
+        return segments.with_items(kept, fit)
 
     def feasible(self, choice: Ints) -> bool:
         """Whether every chosen column belongs to its job and no row is exceeded."""
         start = self.configurations.start
-        chosen = choice >= 0
-        own = (start[:-1] <= choice) & (choice < start[1:])
-        return bool(np.all(own[chosen]) and np.all(self.taken(choice) <= self.capacity))
+        selection = choice >= 0
+        in_range = (start[:-1] <= choice) & (choice < start[1:])
+        return bool(np.all(in_range[selection]) and np.all(self.taken(choice) <= self.capacity))
 
     def scaled_objective(self, choice: Ints) -> float:
         """Eq. 11 divided by ``exp(log_scale)``."""
         return math.fsum(self.value[choice[choice >= 0]])
 
-    def unscaled(self, scaled: float) -> float:
+    def unscaled(self, value: float) -> float:
         """A scaled objective or bound in the units of eq. 11, capped at the largest double."""
-        if self.log_scale == 0.0 or scaled <= 0.0:
-            return scaled
-        exponent = math.log(scaled) + self.log_scale
+        if self.log_scale == 0.0 or value <= 0.0:
+            return value
+        exponent = math.log(value) + self.log_scale
         return math.exp(exponent) if exponent < math.log(sys.float_info.max) else sys.float_info.max
 
 
@@ -154,17 +162,17 @@ def build(
     priorities: Sequence[float],
     lam: float,
     restart_share: Floats,
-    least: Floats | None = None,
+    min_counts: Floats | None = None,
 ) -> Program:
     """The program of all jobs and their configurations, with ``priorities``.
 
     ``restart_share`` (jobs,): the share of a round left after the restart of a job that is moved;
-    1 for a job that does not run or loses nothing. ``least`` (jobs,): the throughput whose gain is
+    1 for a job that does not run or loses nothing. ``min_counts`` (jobs,): the throughput whose gain is
     1, by default the smallest.
     """
     urgency = _urgency(np.array(priorities, dtype=np.float64))
     weight, log_scale = _weights(urgency, lam)
-    least = _smallest(configurations) if least is None else least
+    min_counts = _smallest(configurations) if min_counts is None else min_counts
     program = Program(
         configurations,
         configurations.capacity,
@@ -173,7 +181,7 @@ def build(
         weight,
         log_scale,
         configurations.throughput,
-        least,
+        min_counts,
         restart_share,
         np.empty(0 if configurations.segments else len(configurations)),
     )
@@ -187,16 +195,16 @@ def build(
 
 def _smallest(configurations: Configurations) -> Floats:
     """The smallest throughput of every job, (jobs,); 1 where it has no column."""
-    smallest, own = np.ones(configurations.jobs), configurations.segments
+    smallest, segments = np.ones(configurations.jobs), configurations.segments
     filled = np.diff(configurations.start) > 0
     if not filled.any():
         return smallest
-    if own is None:
+    if segments is None:
         first = configurations.start[:-1][filled]
         smallest[filled] = np.minimum.reduceat(configurations.throughput, first)
     else:
-        least = own.per_gpu * own.extremes()[0] * own.size
-        smallest[filled] = np.minimum.reduceat(least, own.of_job())
+        minima = segments.per_gpu * segments.extremes()[0] * segments.size
+        smallest[filled] = np.minimum.reduceat(minima, segments.of_job())
     for sets in configurations.families:
         if not sets.complete:
             np.minimum.at(smallest, sets.jobs, sets.slowest)
@@ -214,18 +222,18 @@ class SegmentValues:
     stay: Ints
     worth: Floats
 
-    def of(self, which: slice | Ints) -> Floats:
+    def of(self, columns: slice | Ints) -> Floats:
         """The values of some columns."""
-        found, own = self.segments.slowness_of(which)
-        found *= own(self.factor)
-        if isinstance(which, slice):
-            low, high = np.searchsorted(self.stay, [which.start, which.stop])
-            found[self.stay[low:high] - which.start] = self.worth[low:high]
+        values, spread_out = self.segments.slowness_of(columns)
+        values *= spread_out(self.factor)
+        if isinstance(columns, slice):
+            low, high = np.searchsorted(self.stay, [columns.start, columns.stop])
+            values[self.stay[low:high] - columns.start] = self.worth[low:high]
         elif len(self.stay):
-            at = np.minimum(np.searchsorted(self.stay, which), len(self.stay) - 1)
-            same = self.stay[at] == which
-            found[same] = self.worth[at[same]]
-        return found
+            positions = np.minimum(np.searchsorted(self.stay, columns), len(self.stay) - 1)
+            matches = self.stay[positions] == columns
+            values[matches] = self.worth[positions[matches]]
+        return values
 
     def most(self) -> Floats:
         """The largest value of every segment, (segments,)."""
@@ -257,28 +265,37 @@ def segment_values(program: Program) -> SegmentValues | None:
 
 def _unwritten(program: Program) -> Floats:
     """The values of columns that are not written out."""
-    own, present = program.configurations.segments, program.configurations.present
-    if own is None:
+    segments, present = program.configurations.segments, program.configurations.present
+    if segments is None:
         raise ValueError("the columns are written out")
     stay = np.sort(present[present >= 0])
-    factor = own.per_gpu * own.size / program.least[own.job]
-    factor *= program.kept[own.job] * program.weight[own.job]
+    factor = segments.per_gpu * segments.size / program.least[segments.job]
+    factor *= program.kept[segments.job] * program.weight[segments.job]
     jobs = program.configurations.jobs_of(stay)
     worth = program.gain_of(stay, jobs) * program.weight[jobs]
-    values = SegmentValues(own, factor, stay, worth)
-    return cast(Floats, UnwrittenValues(own.columns, values.of, values))
+    values = SegmentValues(segments, factor, stay, worth)
+    return cast(Floats, UnwrittenValues(segments.columns, values.of, values))
 
 
 def program_of_gains(configurations: Configurations, weight: Floats, gain: Floats) -> Program:
     """A program where a column is worth ``gain`` (columns,) times its job's ``weight`` (jobs,),
     both above 0.
     """
-    scaled, log_scale = _weights(weight, 1.0)
-    value = gain * np.repeat(scaled, np.diff(configurations.start))
-    ones = np.ones(configurations.jobs)
+    weights, log_scale = _weights(weight, 1.0)
+    value = gain * np.repeat(weights, np.diff(configurations.start))
+    unit_counts = np.ones(configurations.jobs)
     capacity = configurations.capacity
     return Program(
-        configurations, capacity, weight, 1.0, scaled, log_scale, gain, ones, ones, value
+        configurations,
+        capacity,
+        weight,
+        1.0,
+        weights,
+        log_scale,
+        gain,
+        unit_counts,
+        unit_counts,
+        value,
     )
 
 
@@ -315,11 +332,11 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
 
     Limits cause such columns: their gains count in the means, but no job can have them.
     """
-    own, shapes = program.configurations.segments, len(program.configurations.shapes)
-    if own is not None:
+    segments, shapes = program.configurations.segments, len(program.configurations.shapes)
+    if segments is not None:
         fit = program.configurations.demands.fit(program.capacity)
         if fit[:shapes].all():
-            return _drop_segments(program, own, fit)
+            return _drop_segments(program, segments, fit)
     fits = program.fits(program.capacity)
     if fits.all():
         return program, None
@@ -331,22 +348,22 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
 
 def of_jobs(program: Program, jobs: Bools) -> Program:
     """The program with the columns of some ``jobs`` (jobs,) alone, none of them written out."""
-    own = program.configurations.segments
-    if own is None:
+    segments = program.configurations.segments
+    if segments is None:
         raise ValueError("the columns are written out")
-    return _some_segments(program, own, jobs[own.job])[0]
+    return _some_segments(program, segments, jobs[segments.job])[0]
 
 
-def _drop_segments(program: Program, own: Segments, fit: Bools) -> tuple[Program, Ints | None]:
+def _drop_segments(program: Program, segments: Segments, fit: Bools) -> tuple[Program, Ints | None]:
     """:func:`drop_oversized` by segment, where limits alone are exceeded. ``fit``: of all items."""
-    if own.share is None or fit[own.share].all():
+    if segments.share is None or fit[segments.share].all():
         return program, None
-    return _some_segments(program, own, fit[own.share])
+    return _some_segments(program, segments, fit[segments.share])
 
 
-def _some_segments(program: Program, own: Segments, able: Bools) -> tuple[Program, Ints]:
-    """Only the segments ``able`` of ``own``, and their columns' numbers in the original."""
-    columns, keep = program.configurations.some_segments(own, able)
+def _some_segments(program: Program, segments: Segments, kept: Bools) -> tuple[Program, Ints]:
+    """Only the segments ``kept`` of ``segments``, and their columns' numbers in the original."""
+    columns, keep = program.configurations.some_segments(segments, kept)
     part = replace(program, configurations=columns, base=columns.throughput)
     return replace(part, value=_unwritten(part)), keep
 

@@ -81,10 +81,10 @@ class Levels:
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> Levels:
         """Those of the servers of one GPU type. One with fewer levels is below its top at all."""
-        most = max((len(node.switches) for node in nodes), default=1) - 1
+        depth = max((len(node.switches) for node in nodes), default=1) - 1
         names = [
             [node.switches[:-level] or node.switches[:1] for node in nodes]
-            for level in range(1, most + 1)
+            for level in range(1, depth + 1)
         ]
         switch = [np.unique([*map(repr, row)], return_inverse=True)[1] for row in names]
         return cls(
@@ -103,8 +103,8 @@ class Levels:
         """The switch of each server that ``count`` servers have in common; None: any will do."""
         if not rule.consolidate or not rule.unit(count) or rule.unit(count) == count:
             return None
-        wanted = count // rule.unit(count) * self.leaf if rule.spread else count
-        enough = np.flatnonzero(self.largest >= wanted)
+        min_servers = count // rule.unit(count) * self.leaf if rule.spread else count
+        enough = np.flatnonzero(self.largest >= min_servers)
         return self.switch[enough[0]] if len(enough) else None
 
 
@@ -113,16 +113,16 @@ NO_LEVELS = Levels(np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
 
 def leaves_of(leaf: Ints, servers: Ints) -> Ints:
     """The number of leaves of each set of ``servers`` (n, d): (n,). ``leaf``: of every server."""
-    there = np.sort(leaf[servers], axis=1)
-    count: Ints = 1 + (np.diff(there, axis=1) > 0).sum(axis=1)
+    leaves = np.sort(leaf[servers], axis=1)
+    count: Ints = 1 + (np.diff(leaves, axis=1) > 0).sum(axis=1)
     return count
 
 
-def union(one: ShapesOfSize, other: ShapesOfSize) -> ShapesOfSize:
+def union(left_shapes: ShapesOfSize, right_shapes: ShapesOfSize) -> ShapesOfSize:
     """The shapes of both, each once."""
-    both = np.concatenate([one.servers, other.servers])
-    _, first = np.unique(both, axis=0, return_index=True)
-    return ShapesOfSize(both[first], np.concatenate([one.gpus, other.gpus])[first])
+    servers = np.concatenate([left_shapes.servers, right_shapes.servers])
+    _, first = np.unique(servers, axis=0, return_index=True)
+    return ShapesOfSize(servers[first], np.concatenate([left_shapes.gpus, right_shapes.gpus])[first])
 
 
 def keeps_racks(rules: Rules, leaves: Sequence[str], levels: Levels = NO_LEVELS) -> bool:
@@ -130,16 +130,16 @@ def keeps_racks(rules: Rules, leaves: Sequence[str], levels: Levels = NO_LEVELS)
 
     ``levels``: of the same servers.
     """
-    held = Counter(leaves)
-    if rules.max_switches is not None and len(held) > rules.max_switches:
+    counts = Counter(leaves)
+    if rules.max_switches is not None and len(counts) > rules.max_switches:
         return False
     if rules.segment is None:
         return True
     if len(leaves) < rules.segment:
-        return len(held) == 1
-    if any(count % rules.segment for count in held.values()):
+        return len(counts) == 1
+    if any(count % rules.segment for count in counts.values()):
         return False
-    if rules.spread_segments and any(count > rules.segment for count in held.values()):
+    if rules.spread_segments and any(count > rules.segment for count in counts.values()):
         return False
     regions = levels.regions(rack_rule(rules), len(leaves))
     return regions is None or len(np.unique(regions)) == 1
@@ -167,10 +167,13 @@ class LeafServers:
         """Only those of which the job could take so many."""
         return self.only(self.idle >= gpus)
 
-    def only(self, some: Bools | Ints) -> LeafServers:
+    def only(self, selection: Bools | Ints) -> LeafServers:
         """Some of the servers."""
         return LeafServers(
-            self.servers[some], self.idle[some], self.leaf[some], self.levels.at(some)
+            self.servers[selection],
+            self.idle[selection],
+            self.leaf[selection],
+            self.levels.at(selection),
         )
 
     def regions(self, rule: RackRule, count: int) -> list[Ints]:
@@ -241,99 +244,101 @@ class RackFamily:
 
     def find(self, servers: Ints) -> int:
         """The position of a set of servers among the listed ones, -1 if it is not there."""
-        same = np.flatnonzero((self.listed.servers == servers).all(axis=1))
-        return int(same[0]) if len(same) else -1
+        matches = np.flatnonzero((self.listed.servers == servers).all(axis=1))
+        return int(matches[0]) if len(matches) else -1
 
 
 NO_SETS = RackSets(NO_SHAPES)
 
 
-def even_sets(there: LeafServers, size: int, per_node: int | None, rule: RackRule) -> RackSets:
+def even_sets(servers: LeafServers, size: int, per_node: int | None, rule: RackRule) -> RackSets:
     """Sets of the fewest servers, two or more, that each give the same, ``per_node`` if given."""
-    for able, count in _even(there, size, per_node, rule):
-        positions, complete = _sets(rule, count, able)
+    for eligible, count in _even(servers, size, per_node, rule):
+        positions, complete = _sets(rule, count, eligible)
         gpus = np.full(positions.shape, size // count)
-        return RackSets(_sorted(able.servers[positions], gpus), complete)
+        return RackSets(_sorted(eligible.servers[positions], gpus), complete)
     return NO_SETS
 
 
 def _even(
-    there: LeafServers, size: int, per_node: int | None, rule: RackRule
+    servers: LeafServers, size: int, per_node: int | None, rule: RackRule
 ) -> Iterator[tuple[LeafServers, int]]:
     """The numbers of servers that could give equal counts, and those that have enough."""
     if per_node is None:
-        most = min(size, len(there.servers))
-        counts = [count for count in range(2, most + 1) if size % count == 0]
+        max_servers = min(size, len(servers.servers))
+        counts = [count for count in range(2, max_servers + 1) if size % count == 0]
     else:
         counts = [size // per_node] if 2 * per_node <= size and size % per_node == 0 else []
     for count in counts:
-        able = there.with_at_least(size // count)
-        regions = map(able.only, able.regions(rule, count))
-        if any(_hold(rule, count, [len(one) for one in part.by_leaf()]) for part in regions):
-            yield able, count
+        eligible = servers.with_at_least(size // count)
+        regions = map(eligible.only, eligible.regions(rule, count))
+        if any(_hold(rule, count, [len(leaf) for leaf in part.by_leaf()]) for part in regions):
+            yield eligible, count
 
 
-def filled_sets(there: LeafServers, size: int, rule: RackRule) -> RackSets:
+def filled_sets(servers: LeafServers, size: int, rule: RackRule) -> RackSets:
     """Sets of the fewest servers, two or more: in node order each but the last gives all it has."""
-    for able, count in _filled(there, size, rule):
-        positions, complete = _sets(rule, count, able, uneven=True)
-        gpus = able.idle[positions]
+    for eligible, count in _filled(servers, size, rule):
+        positions, complete = _sets(rule, count, eligible, uneven=True)
+        gpus = eligible.idle[positions]
         before = gpus[:, :-1].sum(axis=1)
         fills = (before < size) & (before + gpus[:, -1] >= size)
         if fills.any():
             gpus[:, -1] = size - before
-            return RackSets(_sorted(able.servers[positions[fills]], gpus[fills]), complete)
+            return RackSets(_sorted(eligible.servers[positions[fills]], gpus[fills]), complete)
         if not complete and rule.segment is None:
             break  # Some set of so few servers is not listed; one of more would not be allowed.
     return NO_SETS
 
 
-def _filled(there: LeafServers, size: int, rule: RackRule) -> Iterator[tuple[LeafServers, int]]:
+def _filled(servers: LeafServers, size: int, rule: RackRule) -> Iterator[tuple[LeafServers, int]]:
     """The numbers of servers that could have ``size`` GPUs together, and those that have any."""
-    able = there.with_at_least(1)
-    least = -(-size // int(able.idle.max(initial=1)))
-    for count in range(max(2, least), min(size, len(able.servers)) + 1):
-        regions = map(able.only, able.regions(rule, count))
+    eligible = servers.with_at_least(1)
+    min_servers = -(-size // int(eligible.idle.max(initial=1)))
+    for count in range(max(2, min_servers), min(size, len(eligible.servers)) + 1):
+        regions = map(eligible.only, eligible.regions(rule, count))
         if any(_could_fill(rule, count, part.by_leaf(), part.idle, size) for part in regions):
-            yield able, count
+            yield eligible, count
 
 
-def any_even_sets(there: LeafServers, size: int, per_node: int | None, rule: RackRule) -> bool:
+def any_even_sets(servers: LeafServers, size: int, per_node: int | None, rule: RackRule) -> bool:
     """Whether there are :func:`even_sets`."""
-    return any(True for _ in _even(there, size, per_node, rule))
+    return any(True for _ in _even(servers, size, per_node, rule))
 
 
-def any_filled_sets(there: LeafServers, size: int, rule: RackRule) -> bool:
+def any_filled_sets(servers: LeafServers, size: int, rule: RackRule) -> bool:
     """Whether there are :func:`filled_sets`."""
     if rule.segment is None:
-        return any(True for _ in _filled(there, size, rule))
-    return bool(len(filled_sets(there, size, rule).shapes))
+        return any(True for _ in _filled(servers, size, rule))
+    return bool(len(filled_sets(servers, size, rule).shapes))
 
 
-def can_span(rule: RackRule, count: int, able: LeafServers, leaves: Ints) -> Bools:
+def can_span(rule: RackRule, count: int, eligible: LeafServers, leaves: Ints) -> Bools:
     """Whether each server can be in an even set on exactly so many leaves: (servers, n)."""
-    found = np.zeros((len(able.servers), len(leaves)), dtype=np.bool_)
-    for region in able.regions(rule, count):
-        found[region] = _can_span(rule, count, able.only(region), leaves)
-    return found
+    spans = np.zeros((len(eligible.servers), len(leaves)), dtype=np.bool_)
+    for region in eligible.regions(rule, count):
+        spans[region] = _can_span(rule, count, eligible.only(region), leaves)
+    return spans
 
 
-def _can_span(rule: RackRule, count: int, able: LeafServers, leaves: Ints) -> Bools:
+def _can_span(rule: RackRule, count: int, eligible: LeafServers, leaves: Ints) -> Bools:
     """:func:`can_span` within one region."""
-    unit, groups = rule.unit(count), able.by_leaf()
+    unit, groups = rule.unit(count), eligible.by_leaf()
     holds = np.array([rule.units(count, len(group)) * unit for group in groups])
     order = np.argsort(-holds, kind="stable")
     rank = np.argsort(order)
-    most = np.append(0, np.cumsum(holds[order]))
-    found = np.zeros((len(able.servers), len(leaves)), dtype=np.bool_)
-    for at, number in enumerate(leaves[leaves <= len(groups)].tolist()):
+    cumulated = np.append(0, np.cumsum(holds[order]))
+    spans = np.zeros((len(eligible.servers), len(leaves)), dtype=np.bool_)
+    for position, number in enumerate(leaves[leaves <= len(groups)].tolist()):
         # The leaf with the largest of the others; it may be one of these.
-        others = np.where(rank >= number - 1, most[number - 1], most[number] - holds)
+        other_leaves = np.where(
+            rank >= number - 1, cumulated[number - 1], cumulated[number] - holds
+        )
         smallest = holds[order[number - 1]]
-        fits = (holds >= unit) & (smallest >= unit) & (holds + others >= count)
+        fits = (holds >= unit) & (smallest >= unit) & (holds + other_leaves >= count)
         for group, yes in zip(groups, (fits & (number * unit <= count)).tolist(), strict=True):
-            found[group, at] = yes
-    return found
+            spans[group, position] = yes
+    return spans
 
 
 def _sorted(servers: Ints, gpus: Ints) -> ShapesOfSize:
@@ -341,13 +346,13 @@ def _sorted(servers: Ints, gpus: Ints) -> ShapesOfSize:
     return ShapesOfSize(servers[order], gpus[order])
 
 
-def _hold(rule: RackRule, count: int, held: Sequence[int]) -> bool:
-    """Whether leaves with ``held`` servers each hold a set of ``count``."""
+def _hold(rule: RackRule, count: int, sizes: Sequence[int]) -> bool:
+    """Whether leaves with ``sizes`` servers each hold a set of ``count``."""
     unit = rule.unit(count)
     if not unit:
         return False
-    groups = sorted((rule.units(count, servers) for servers in held), reverse=True)
-    return sum(groups[: rule.leaves(count, len(held))]) >= count // unit
+    groups = sorted((rule.units(count, servers) for servers in sizes), reverse=True)
+    return sum(groups[: rule.leaves(count, len(sizes))]) >= count // unit
 
 
 def _could_fill(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints, size: int) -> bool:
@@ -369,7 +374,7 @@ def _most(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
     ``by_groups``: what each leaf gives with 1, 2, ... groups, each adding no more than the last.
     """
     if leaves >= min(groups, len(by_groups)):
-        added = np.concatenate([np.diff(own, prepend=0.0) for own in by_groups])
+        added = np.concatenate([np.diff(values, prepend=0.0) for values in by_groups])
         return float(np.sort(added)[::-1][:groups].sum())
     best = np.full((leaves + 1, groups + 1), -inf)
     best[0, 0] = 0.0
@@ -383,52 +388,52 @@ def _most(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
 
 
 def _sets(
-    rule: RackRule, count: int, able: LeafServers, *, uneven: bool = False
+    rule: RackRule, count: int, eligible: LeafServers, *, uneven: bool = False
 ) -> tuple[Ints, bool]:
     """Sets as positions (sets, count), each ascending, and whether they are all."""
-    found, complete = [np.zeros((0, count), dtype=np.int64)], True
-    for region in able.regions(rule, count):
-        part = able.only(region)
+    position_sets, complete = [np.zeros((0, count), dtype=np.int64)], True
+    for region in eligible.regions(rule, count):
+        part = eligible.only(region)
         idle = part.idle.tobytes() if uneven else b""
         sets, all_of_them = _positions(rule, count, part.leaf.tobytes(), idle, SETS_MAX)
-        found.append(region[sets])
+        position_sets.append(region[sets])
         complete = complete and all_of_them
-    return np.concatenate(found), complete
+    return np.concatenate(position_sets), complete
 
 
 @lru_cache(maxsize=128)
 def _positions(
-    rule: RackRule, count: int, leaf: bytes, idle: bytes, most: int
+    rule: RackRule, count: int, leaf: bytes, idle: bytes, limit: int
 ) -> tuple[Ints, bool]:
-    """:func:`_sets` on the leaves of servers, ``most`` of them. Kept: plans ask for them twice, and
+    """:func:`_sets` on the leaves of servers, ``limit`` of them. Kept: plans ask for them twice, and
     the next round again.
     """
-    there = np.frombuffer(leaf, dtype=np.int64)
-    groups = LeafServers(there, there, there).by_leaf()
-    if _number(rule, count, [len(group) for group in groups], most) <= most:
-        found = np.array(list(_every(rule, count, groups)), dtype=np.int32).reshape(-1, count)
-        return np.sort(found, axis=1), True
+    leaves = np.frombuffer(leaf, dtype=np.int64)
+    groups = LeafServers(leaves, leaves, leaves).by_leaf()
+    if _number(rule, count, [len(group) for group in groups], limit) <= limit:
+        positions = np.array(list(_every(rule, count, groups)), dtype=np.int32).reshape(-1, count)
+        return np.sort(positions, axis=1), True
     uneven = np.frombuffer(idle, dtype=np.int64) if idle else None
     if uneven is not None:  # The fullest servers first, so that few hold much.
         groups = [group[np.argsort(-uneven[group], kind="stable")] for group in groups]
-    some = list(_some(rule, count, groups, most))
+    tries = list(_some(rule, count, groups, limit))
     if uneven is not None:
-        some.append(_fullest(rule, count, groups, uneven))
-    found = np.array([one for one in some if one], dtype=np.int32).reshape(-1, count)
-    return np.unique(np.sort(found, axis=1), axis=0), False
+        tries.append(_fullest(rule, count, groups, uneven))
+    positions = np.array([choice for choice in tries if choice], dtype=np.int32).reshape(-1, count)
+    return np.unique(np.sort(positions, axis=1), axis=0), False
 
 
-def _number(rule: RackRule, count: int, held: Sequence[int], enough: int) -> float:
+def _number(rule: RackRule, count: int, sizes: Sequence[int], enough: int) -> float:
     """How many sets of ``count`` servers there are; about, where they are more than ``enough``."""
-    unit, leaves = rule.unit(count), rule.leaves(count, len(held))
+    unit, leaves = rule.unit(count), rule.leaves(count, len(sizes))
     groups = count // unit
     ways = np.zeros((leaves + 1, groups + 1))
     ways[0, 0] = 1.0
-    for servers in held:
+    for servers in sizes:
         before = ways.copy()
         for number in range(1, min(groups, rule.units(count, servers)) + 1):
-            chosen = float(min(comb(servers, number * unit), int(_MANY)))
-            ways[1:, number:] += before[:-1, : groups + 1 - number] * chosen
+            combinations = float(min(comb(servers, number * unit), int(_MANY)))
+            ways[1:, number:] += before[:-1, : groups + 1 - number] * combinations
         np.minimum(ways, _MANY, out=ways)
         if ways[1:, groups].sum() > enough:
             break
@@ -436,26 +441,26 @@ def _number(rule: RackRule, count: int, held: Sequence[int], enough: int) -> flo
 
 
 def _every(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[int]]:
-    unit, most = rule.unit(count), rule.leaves(count, len(groups))
+    unit, max_leaves = rule.unit(count), rule.leaves(count, len(groups))
     # What the largest 0, 1, ... of the leaves from each one on hold.
     sizes = [rule.units(count, len(group)) * unit for group in groups]
     hold = [
-        np.append(0, np.cumsum(sorted(sizes[at:], reverse=True)))[: most + 1].tolist()
-        for at in range(len(groups) + 1)
+        np.append(0, np.cumsum(sorted(sizes[start:], reverse=True)))[: max_leaves + 1].tolist()
+        for start in range(len(groups) + 1)
     ]
 
-    def grow(at: int, missing: int, leaves: int) -> Iterator[list[int]]:
+    def grow(group: int, missing: int, leaves: int) -> Iterator[list[int]]:
         if not missing:
             yield []
-        elif missing <= hold[at][min(leaves, len(hold[at]) - 1)]:
-            yield from grow(at + 1, missing, leaves)
-            own = groups[at].tolist()
-            for taken in range(unit, min(missing, sizes[at]) + 1, unit):
-                for rest in grow(at + 1, missing - taken, leaves - 1):
-                    for chosen in combinations(own, taken):
-                        yield [*chosen, *rest]
+        elif missing <= hold[group][min(leaves, len(hold[group]) - 1)]:
+            yield from grow(group + 1, missing, leaves)
+            members = groups[group].tolist()
+            for amount in range(unit, min(missing, sizes[group]) + 1, unit):
+                for tail in grow(group + 1, missing - amount, leaves - 1):
+                    for selection in combinations(members, amount):
+                        yield [*selection, *tail]
 
-    return grow(0, count, most)
+    return grow(0, count, max_leaves)
 
 
 def _some(
@@ -464,28 +469,28 @@ def _some(
     """Servers next to each other in one leaf; and over leaves, from each one on: those that follow,
     and the largest ones.
     """
-    unit, most = rule.unit(count), rule.leaves(count, len(groups))
+    unit, max_leaves = rule.unit(count), rule.leaves(count, len(groups))
     lists = [group.tolist() for group in groups]
-    windows = sum(max(0, len(own) - count + 1) for own in lists)
+    windows = sum(max(0, len(leaf) - count + 1) for leaf in lists)
     step = max(1, -(-windows // max(1, windows_max)))
-    for own in lists:
-        if rule.units(count, len(own)) * unit >= count:
-            for first in range(0, len(own) - count + 1, step):
-                yield own[first : first + count]
-    if most < 2:
+    for leaf in lists:
+        if rule.units(count, len(leaf)) * unit >= count:
+            for first in range(0, len(leaf) - count + 1, step):
+                yield leaf[first : first + count]
+    if max_leaves < 2:
         return
     # One set on each possible number of leaves.
-    for number in range(2, most + 1):
+    for number in range(2, max_leaves + 1):
         wide = _wide(lists, count, rule, number)
         if wide:
             yield wide
-    large = sorted((own for own in lists if len(own) >= unit), key=len, reverse=True)
-    for at, own in enumerate(lists):
-        for others in (lists[at + 1 :] + lists[:at], large):
+    large = sorted((leaf for leaf in lists if len(leaf) >= unit), key=len, reverse=True)
+    for position, leaf in enumerate(lists):
+        for other_leaves in (lists[position + 1 :] + lists[:position], large):
             for ends in (False, True):
-                found = _over(own, others, count, rule, most, ends=ends)
-                if found:
-                    yield found
+                choice = _over(leaf, other_leaves, count, rule, max_leaves, ends=ends)
+                if choice:
+                    yield choice
 
 
 def _fullest(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints) -> list[int]:
@@ -495,12 +500,12 @@ def _fullest(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints) -> 
     best: list[int] = []
     leaves: list[Ints] = []
     for _ in range(rule.leaves(count, len(groups))):
-        tries = [np.concatenate([*leaves, own]) for own in groups]
-        tries = [own[np.argsort(-idle[own], kind="stable")[:count]] for own in tries]
-        at = int(np.argmax([idle[own].sum() for own in tries]))
-        leaves.append(groups[at])
-        best = tries[at].tolist()
-        groups = [*groups[:at], *groups[at + 1 :]]
+        tries = [np.concatenate([*leaves, group]) for group in groups]
+        tries = [group[np.argsort(-idle[group], kind="stable")[:count]] for group in tries]
+        fullest = int(np.argmax([idle[group].sum() for group in tries]))
+        leaves.append(groups[fullest])
+        best = tries[fullest].tolist()
+        groups = [*groups[:fullest], *groups[fullest + 1 :]]
     return best if len(best) == count else []
 
 
@@ -511,32 +516,34 @@ def _wide(lists: Sequence[list[int]], count: int, rule: RackRule, leaves: int) -
     missing = count - unit * leaves
     if missing < 0 or len(largest) < leaves or len(largest[-1]) < unit:
         return None
-    found: list[int] = []
-    for own in largest:
-        more = min(missing, (rule.units(count, len(own)) - 1) * unit)
-        found += own[: unit + more]
-        missing -= more
-    return None if missing else found
+    choice: list[int] = []
+    for leaf in largest:
+        extra = min(missing, (rule.units(count, len(leaf)) - 1) * unit)
+        choice += leaf[: unit + extra]
+        missing -= extra
+    return None if missing else choice
 
 
 def _over(
-    own: list[int],
-    others: Sequence[list[int]],
+    first_leaf: list[int],
+    other_leaves: Sequence[list[int]],
     count: int,
     rule: RackRule,
-    most: int,
+    max_leaves: int,
     *,
     ends: bool,
 ) -> list[int] | None:
     """``count`` servers from a leaf and then others, each giving all that it can."""
     unit = rule.unit(count)
-    found: list[int] = []
+    choice: list[int] = []
     leaves = 0
-    for leaf in chain((own,), (other for other in others if other is not own)):
-        taken = min(count - len(found), rule.units(count, len(leaf)) * unit) // unit * unit
-        if taken:
-            found += leaf[-taken:] if ends else leaf[:taken]
+    for leaf in chain(
+        (first_leaf,), (candidate for candidate in other_leaves if candidate is not first_leaf)
+    ):
+        amount = min(count - len(choice), rule.units(count, len(leaf)) * unit) // unit * unit
+        if amount:
+            choice += leaf[-amount:] if ends else leaf[:amount]
             leaves += 1
-        if len(found) == count or leaves == most:
+        if len(choice) == count or leaves == max_leaves:
             break
-    return found if len(found) == count else None
+    return choice if len(choice) == count else None

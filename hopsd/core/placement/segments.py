@@ -57,13 +57,20 @@ class Segments:
         job: Ints,
         item: Ints,
         per_gpu: Floats,
-        at: Ints,
+        offset: Ints,
         size: Floats,
         slowness: Floats,
     ) -> Segments:
         """Segments with their blocks."""
         return cls(
-            start, job, item, per_gpu, at, size, slowness, _blocks(start, item, at, slowness)
+            start,
+            job,
+            item,
+            per_gpu,
+            offset,
+            size,
+            slowness,
+            _blocks(start, item, offset, slowness),
         )
 
     def __len__(self) -> int:
@@ -76,77 +83,79 @@ class Segments:
 
     def find(self, columns: Ints) -> Ints:
         """The segments of some columns."""
-        found: Ints = np.searchsorted(self.start, columns, side="right") - 1
-        return found
+        segments: Ints = np.searchsorted(self.start, columns, side="right") - 1
+        return segments
 
-    def between(self, which: slice) -> tuple[slice, Ints, Ints]:
+    def between(self, columns: slice) -> tuple[slice, Ints, Ints]:
         """The segments of a slice of columns; where it begins in each, and its columns there."""
-        low = int(np.searchsorted(self.start, which.start, side="right")) - 1
-        high = int(np.searchsorted(self.start, which.stop))
-        own = self.start[low : high + 1]
-        begin = np.maximum(own[:-1], which.start)
-        return slice(low, high), begin - own[:-1], np.minimum(own[1:], which.stop) - begin
+        low = int(np.searchsorted(self.start, columns.start, side="right")) - 1
+        high = int(np.searchsorted(self.start, columns.stop))
+        bounds = self.start[low : high + 1]
+        begin = np.maximum(bounds[:-1], columns.start)
+        return slice(low, high), begin - bounds[:-1], np.minimum(bounds[1:], columns.stop) - begin
 
-    def gather(self, flat: npt.NDArray[Any], first: Ints, which: slice) -> npt.NDArray[Any]:
+    def gather(self, flat: npt.NDArray[Any], first: Ints, columns: slice) -> npt.NDArray[Any]:
         """``flat[first[k] + n]`` for the ``n``-th column of each segment ``k``."""
-        if which.start >= which.stop:
+        if columns.start >= columns.stop:
             return flat[:0].copy()
-        own, begin, count = self.between(which)
-        low = first[own] + begin
+        segments, begin, count = self.between(columns)
+        low = first[segments] + begin
         parts = zip(low.tolist(), (low + count).tolist(), strict=True)
         return np.concatenate([flat[a:b] for a, b in parts])
 
-    def each(self, values: npt.NDArray[Any], which: slice) -> npt.NDArray[Any]:
+    def each(self, values: npt.NDArray[Any], columns: slice) -> npt.NDArray[Any]:
         """``values[k]`` for every column of each segment ``k``."""
-        if which.start >= which.stop:
+        if columns.start >= columns.stop:
             return values[:0].copy()
-        own, _, count = self.between(which)
-        return np.repeat(values[own], count)
+        segments, _, count = self.between(columns)
+        return np.repeat(values[segments], count)
 
-    def shapes_of(self, which: slice | Ints) -> npt.NDArray[np.int32]:
+    def shapes_of(self, selection: slice | Ints) -> npt.NDArray[np.int32]:
         """The shapes of some columns."""
-        if isinstance(which, slice):
-            columns = np.arange(which.start, which.stop)
-            found = columns + self.each(self.item - self.start[:-1], which)
+        if isinstance(selection, slice):
+            columns = np.arange(selection.start, selection.stop)
+            item_shapes = columns + self.each(self.item - self.start[:-1], selection)
         else:
-            own = self.find(which)
-            found = which - self.start[own] + self.item[own]
-        shapes: npt.NDArray[np.int32] = found.astype(np.int32)
+            segments = self.find(selection)
+            item_shapes = selection - self.start[segments] + self.item[segments]
+        shapes: npt.NDArray[np.int32] = item_shapes.astype(np.int32)
         return shapes
 
-    def throughput_of(self, which: slice | Ints) -> Floats:
+    def throughput_of(self, columns: slice | Ints) -> Floats:
         """Samples per second of some columns."""
-        slow, own = self.slowness_of(which)
-        found: Floats = own(self.per_gpu) * slow * own(self.size)
-        return found
+        slow, spread_out = self.slowness_of(columns)
+        throughput: Floats = spread_out(self.per_gpu) * slow * spread_out(self.size)
+        return throughput
 
-    def shares_of(self, which: slice | Ints) -> npt.NDArray[np.int32]:
+    def shares_of(self, columns: slice | Ints) -> npt.NDArray[np.int32]:
         """The items of limits of some columns."""
         if self.share is None:
             raise ValueError("no limit binds any column")
-        if isinstance(which, slice):
-            shares: npt.NDArray[np.int32] = self.each(self.share, which)
+        if isinstance(columns, slice):
+            shares: npt.NDArray[np.int32] = self.each(self.share, columns)
         else:
-            shares = self.share[self.find(which)]
+            shares = self.share[self.find(columns)]
         return shares
 
-    def slowness_of(self, which: slice | Ints) -> tuple[Floats, Callable[[Floats], Floats]]:
+    def slowness_of(self, columns: slice | Ints) -> tuple[Floats, Callable[[Floats], Floats]]:
         """The slowness of some columns, and what gives them their segment's value."""
-        if isinstance(which, slice):
-            part = which
-            return self.gather(self.slowness, self.at, which), lambda v: self.each(v, part)
-        own = self.find(which)
-        return self.slowness[self.at[own] + which - self.start[own]], lambda v: v[own]
+        if isinstance(columns, slice):
+            part = columns
+            return self.gather(self.slowness, self.at, columns), lambda v: self.each(v, part)
+        segments = self.find(columns)
+        return self.slowness[self.at[segments] + columns - self.start[segments]], lambda v: v[
+            segments
+        ]
 
     def extremes(self) -> tuple[Floats, Floats, Floats]:
         """The smallest, the mean and the largest slowness of every segment."""
-        least = self.slowness[self.at]
-        mean, most = least.copy(), least.copy()
+        minima = self.slowness[self.at]
+        mean, maxima = minima.copy(), minima.copy()
         for block in self.blocks:
-            least[block.segments] = block.slowness[-1]
+            minima[block.segments] = block.slowness[-1]
             mean[block.segments] = block.slowness.mean()
-            most[block.segments] = block.slowness[0]
-        return least, mean, most
+            maxima[block.segments] = block.slowness[0]
+        return minima, mean, maxima
 
     def revalued(self, worth: Callable[[Floats, Ints], Floats], power: float) -> Segments:
         """See :meth:`Configurations.revalued`."""
@@ -163,41 +172,41 @@ class Segments:
         """The first segment of every job that has any."""
         return np.flatnonzero(np.append(True, self.job[1:] != self.job[:-1])[: len(self.job)])
 
-    def columns_of(self, own: Ints) -> Ints:
-        """The columns of the segments ``own`` (sorted)."""
-        count = self.start[own + 1] - self.start[own]
-        return np.repeat(self.start[own], count) + ramp(count)
+    def columns_of(self, segments: Ints) -> Ints:
+        """The columns of the segments ``segments`` (sorted)."""
+        count = self.start[segments + 1] - self.start[segments]
+        return np.repeat(self.start[segments], count) + ramp(count)
 
-    def in_parts(self, own: Ints, most: int) -> Iterator[Ints]:
-        """The segments ``own`` in parts of about ``most`` columns."""
-        ends = np.cumsum(self.start[own + 1] - self.start[own])
-        cuts = np.searchsorted(ends, np.arange(most, int(ends[-1]) if len(ends) else 0, most))
-        yield from (part for part in np.split(own, np.unique(cuts)) if len(part))
+    def in_parts(self, segments: Ints, limit: int) -> Iterator[Ints]:
+        """The segments ``segments`` in parts of about ``limit`` columns."""
+        ends = np.cumsum(self.start[segments + 1] - self.start[segments])
+        cuts = np.searchsorted(ends, np.arange(limit, int(ends[-1]) if len(ends) else 0, limit))
+        yield from (part for part in np.split(segments, np.unique(cuts)) if len(part))
 
-    def with_items(self, able: Bools, items: Bools) -> Ints:
-        """The columns of the segments ``able`` that take one of ``items``, sorted."""
+    def with_items(self, kept: Bools, items: Bools) -> Ints:
+        """The columns of the segments ``kept`` that take one of ``items``, sorted."""
         before = np.concatenate([[0], np.cumsum(items)])
-        numbers, own = np.flatnonzero(items), np.flatnonzero(able)
-        item, length = self.item[own], self.start[own + 1] - self.start[own]
+        numbers, segments = np.flatnonzero(items), np.flatnonzero(kept)
+        item, length = self.item[segments], self.start[segments + 1] - self.start[segments]
         count = before[item + length] - before[item]
         place = numbers[np.repeat(before[item], count) + ramp(count)]
-        return place + np.repeat(self.start[own] - item, count)
+        return place + np.repeat(self.start[segments] - item, count)
 
-    def some(self, able: Bools) -> Segments:
-        """Only the segments ``able``; their columns are numbered anew."""
-        lengths = np.diff(self.start)[able]
+    def some(self, kept: Bools) -> Segments:
+        """Only the segments ``kept``; their columns are numbered anew."""
+        lengths = np.diff(self.start)[kept]
         start = np.concatenate([[0], np.cumsum(lengths)])
-        item, at = self.item[able], self.at[able]
+        item, offset = self.item[kept], self.at[kept]
         return Segments(
             start,
-            self.job[able],
+            self.job[kept],
             item,
-            self.per_gpu[able],
-            at,
-            self.size[able],
+            self.per_gpu[kept],
+            offset,
+            self.size[kept],
             self.slowness,
-            _blocks(start, item, at, self.slowness),
-            None if self.share is None else self.share[able],
+            _blocks(start, item, offset, self.slowness),
+            None if self.share is None else self.share[kept],
         )
 
 
@@ -211,11 +220,11 @@ class Unwritten:
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, which: Any) -> Any:
-        if isinstance(which, slice):
-            first, last, _ = which.indices(self.length)
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            first, last, _ = index.indices(self.length)
             return self.of(slice(first, max(first, last)))
-        numbers = np.asarray(which)
+        numbers = np.asarray(index)
         if not numbers.ndim:
             return self.of(numbers.reshape(1) % self.length)[0]
         # As with an array, -1 is the last.
@@ -225,16 +234,16 @@ class Unwritten:
         return np.asarray(self[:], dtype=dtype)
 
 
-def _blocks(start: Ints, item: Ints, at: Ints, slowness: Floats) -> tuple[Block, ...]:
+def _blocks(start: Ints, item: Ints, offset: Ints, slowness: Floats) -> tuple[Block, ...]:
     several = np.flatnonzero(np.diff(start) > 1)
     if not len(several):
         return ()
-    order = several[np.lexsort((several, at[several], item[several]))]
-    changes = (np.diff(item[order]) != 0) | (np.diff(at[order]) != 0)
-    found = []
+    order = several[np.lexsort((several, offset[several], item[several]))]
+    changes = (np.diff(item[order]) != 0) | (np.diff(offset[order]) != 0)
+    blocks = []
     for segments in np.split(order, np.flatnonzero(changes) + 1):
         first = int(segments[0])
-        own = slowness[at[first] : at[first] + start[first + 1] - start[first]]
-        fastest = np.argsort(-own, kind="stable")
-        found.append(Block(segments, int(item[first]), fastest, own[fastest]))
-    return tuple(found)
+        values = slowness[offset[first] : offset[first] + start[first + 1] - start[first]]
+        fastest = np.argsort(-values, kind="stable")
+        blocks.append(Block(segments, int(item[first]), fastest, values[fastest]))
+    return tuple(blocks)

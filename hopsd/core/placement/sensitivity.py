@@ -28,14 +28,14 @@ class Remembered:
         self._known: dict[object, tuple[object, Any]] = {}
         self._before = before._known if before is not None else {}
 
-    def of(self, job: Job, about: object, work: Callable[[], Answer]) -> Answer:
-        """The answer ``about`` the job's tables; ``work`` finds it if nobody asked before."""
-        key = id(job.throughput), about
-        found = self._known.get(key)
-        if found is None:
-            found = self._before.get(key) or (job.throughput, work())
-            self._known[key] = found
-        answer: Answer = found[1]
+    def of(self, job: Job, topic: object, work: Callable[[], Answer]) -> Answer:
+        """The answer ``topic`` the job's tables; ``work`` finds it if nobody asked before."""
+        key = id(job.throughput), topic
+        entry = self._known.get(key)
+        if entry is None:
+            entry = self._before.get(key) or (job.throughput, work())
+            self._known[key] = entry
+        answer: Answer = entry[1]
         return answer
 
 

@@ -19,10 +19,10 @@ class ServerRows:
 
     def __init__(self, available: AvailableResources, jobs: Sequence[Job]) -> None:
         self.available = available
-        count, one = len(available.nodes), np.ones(1, dtype=np.int64)
+        count, unit = len(available.nodes), np.ones(1, dtype=np.int64)
         rules = {job.rules for job in jobs}
-        cores = max((int(cores_of(r, one)[0]) for r in rules), default=0)
-        memory = max((int(memory_of(r, one)[0]) for r in rules), default=0)
+        cores = max((int(cores_of(r, unit)[0]) for r in rules), default=0)
+        memory = max((int(memory_of(r, unit)[0]) for r in rules), default=0)
         idle = np.maximum(available.gpus, 0)
         self._counts = np.arange(int(idle.max(initial=0)) + 1)
         self._known: dict[Rules, tuple[Ints, Ints]] = {}
@@ -53,9 +53,11 @@ class ServerRows:
             row, amount, used = servers, self.available.gpus[servers], np.ones_like(servers, bool)
         else:
             parts = [(servers, gpus)]
-            for own, taken in zip((self.cores, self.memory), self._of_counts(rules), strict=True):
-                if (own[servers] >= 0).any():
-                    parts.append((own[servers], taken[gpus]))
+            for rows, amounts in zip(
+                (self.cores, self.memory), self._of_counts(rules), strict=True
+            ):
+                if (rows[servers] >= 0).any():
+                    parts.append((rows[servers], amounts[gpus]))
             row = np.concatenate([r for r, _ in parts], axis=1)
             used = row >= 0
             amount = np.concatenate([a for _, a in parts], axis=1)

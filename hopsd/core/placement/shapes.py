@@ -78,8 +78,8 @@ class Neighbours:
 
     def in_one(self, size: int) -> ShapesOfSize:
         """Shapes of ``size`` GPUs on one server, for every server that can hold them."""
-        one = self._servers[self._idle >= size]
-        return ShapesOfSize(one[:, None], np.full((len(one), 1), size))
+        servers = self._servers[self._idle >= size]
+        return ShapesOfSize(servers[:, None], np.full((len(servers), 1), size))
 
     def filled(self, size: int) -> ShapesOfSize:
         """Shapes spread over the fewest servers, each but the last giving all its idle GPUs."""
@@ -112,9 +112,9 @@ class Neighbours:
         start = np.flatnonzero((runs.min(1) > 0) & (runs.max(1) < size) & (runs.sum(1) > size))
         runs = runs[start]
         ends = size - runs[:, 1:-1].sum(1)  # more than either end has: no fewer servers hold it
-        least = ends - runs[:, -1]
-        several = runs[:, 0] - least  # all of the first: filled
-        first = np.repeat(least, several) + ramp(several)
+        minimum = ends - runs[:, -1]
+        several = runs[:, 0] - minimum  # all of the first: filled
+        first = np.repeat(minimum, several) + ramp(several)
         gpus = np.repeat(runs, several, axis=0)
         gpus[:, 0], gpus[:, -1] = first, np.repeat(ends, several) - first
         index = np.repeat(start, several)[:, None] + np.arange(count)
@@ -125,17 +125,17 @@ class Neighbours:
     def even(self, size: int, per_node: int | None) -> ShapesOfSize:
         """Shapes over the fewest servers with equal counts, ``per_node`` each if given."""
         if per_node is None:
-            most = min(size, len(self._servers))
-            counts = [count for count in range(2, most + 1) if size % count == 0]
+            max_servers = min(size, len(self._servers))
+            counts = [count for count in range(2, max_servers + 1) if size % count == 0]
         else:
             counts = [size // per_node] if 2 * per_node <= size and size % per_node == 0 else []
         for count in counts:
-            each = size // count
-            enough = np.concatenate([[0], np.cumsum(self._idle >= each)])
+            per_server = size // count
+            enough = np.concatenate([[0], np.cumsum(self._idle >= per_server)])
             start = np.flatnonzero(enough[count:] - enough[:-count] == count)
             if len(start):
                 index = start[:, None] + np.arange(count)
-                return ShapesOfSize(self._servers[index], np.full(index.shape, each))
+                return ShapesOfSize(self._servers[index], np.full(index.shape, per_server))
         return NO_SHAPES
 
 

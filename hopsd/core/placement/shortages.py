@@ -18,9 +18,9 @@ KNOWN_SECONDS = 7 * 86_400.0
 class Shortages:
     """What is known of them at ``now``."""
 
-    def __init__(self, found: Iterable[Shortage], now: float) -> None:
+    def __init__(self, shortages: Iterable[Shortage], now: float) -> None:
         self._of: dict[tuple[UserName, WorkloadName], dict[GpuType, int]] = defaultdict(dict)
-        for shortage in found:
+        for shortage in shortages:
             if now - shortage.at < KNOWN_SECONDS:
                 of_workload = self._of[shortage.user, shortage.workload]
                 of_workload[shortage.gpu_type] = shortage.gpus
@@ -37,8 +37,8 @@ class Shortages:
         short = {t: n for t, n in self._of.get((job.user, workload), {}).items() if t in pools}
         if not short:
             return job, ""
-        least = tuple(sorted((gpu_type, gpus + 1) for gpu_type, gpus in short.items()))
-        avoiding = replace(job, rules=replace(job.rules, min_gpus=least))
+        min_counts = tuple(sorted((gpu_type, gpus + 1) for gpu_type, gpus in short.items()))
+        avoiding = replace(job, rules=replace(job.rules, min_gpus=min_counts))
         if lasting and could_run(job, pools) and not could_run(avoiding, pools):
             return job, (
                 f"it ran out of GPU memory on {_listed(short)}, which leaves it no other GPUs:"
@@ -52,6 +52,6 @@ def _listed(short: dict[GpuType, int]) -> str:
 
 
 def _told(job: Job, gpu_type: GpuType, gpus: int) -> str:
-    more = [count for count in job.reqs if count > gpus]
-    kept = f"only {min(more)} {gpu_type} GPUs or more" if more else f"no {gpu_type} GPUs"
-    return f"it gets {kept}, since it ran out of GPU memory on {gpus}"
+    counts = [count for count in job.reqs if count > gpus]
+    options = f"only {min(counts)} {gpu_type} GPUs or more" if counts else f"no {gpu_type} GPUs"
+    return f"it gets {options}, since it ran out of GPU memory on {gpus}"

@@ -14,30 +14,30 @@ from hopsd.model.plan import Snapshot
 
 
 def with_allocations(
-    snapshot: Snapshot, given: Mapping[JobId, Allocation], without: Collection[JobId] = ()
+    snapshot: Snapshot, allocations: Mapping[JobId, Allocation], removed: Collection[JobId] = ()
 ) -> Snapshot:
-    """The snapshot as if each job of ``given`` ran there, and without the jobs ``without``.
+    """The snapshot as if each job of ``allocations`` ran there, and without the jobs ``removed``.
 
     A node's ``idle`` is negative if competing jobs have to make room.
     """
-    if not given and not without:
+    if not allocations and not removed:
         return snapshot
     gpus: Counter[NodeName] = Counter()
     cores: Counter[NodeName] = Counter()
     memory_mb: dict[NodeName, Fraction] = defaultdict(Fraction)
     jobs = []
     for job in snapshot.jobs:
-        if job.id in given:
-            for sign, allocation in ((-1, job.running), (1, given[job.id])):
+        if job.id in allocations:
+            for sign, allocation in ((-1, job.running), (1, allocations[job.id])):
                 for node, *amounts in _amounts(job, allocation):
                     gpus[node] += sign * int(amounts[0])
                     cores[node] += sign * int(amounts[1])
                     memory_mb[node] += sign * amounts[2]
-            job = replace(job, running=given[job.id])
-        if job.id not in without:
+            job = replace(job, running=allocations[job.id])
+        if job.id not in removed:
             jobs.append(job)
     nodes = tuple(
-        _less(node, gpus[node.name], cores[node.name], memory_mb[node.name])
+        _reduced(node, gpus[node.name], cores[node.name], memory_mb[node.name])
         if gpus[node.name] or cores[node.name] or memory_mb[node.name]
         else node
         for node in snapshot.nodes
@@ -51,7 +51,7 @@ def _amounts(job: Job, allocation: Allocation) -> Iterator[tuple[NodeName, int, 
         yield node, gpus, job.rules.cores(gpus), Fraction(job.rules.memory_mb(gpus))
 
 
-def _less(node: Node, gpus: int, cores: int, memory_mb: Fraction) -> Node:
+def _reduced(node: Node, gpus: int, cores: int, memory_mb: Fraction) -> Node:
     """The node with so much less idle."""
     if node.cores is not None:
         idle = node.cores if node.idle_cores is None else node.idle_cores

@@ -18,14 +18,14 @@ def shortened_minutes(job: JobReading, nodes: Iterable[NodeReading], now: float)
     """The time limit with which a job that allows it (``--time-min``) ends before these nodes are
     reserved; None: its own does.
     """
-    asked, limit = job.asked.time_min_seconds, job.time_limit_seconds
-    reserved = [node.reserved_from for node in nodes if node.reserved_from is not None]
-    if asked is None or not reserved:
+    min_seconds, limit = job.asked.time_min_seconds, job.time_limit_seconds
+    starts = [node.reserved_from for node in nodes if node.reserved_from is not None]
+    if min_seconds is None or not starts:
         return None
-    seconds = min(reserved) - now
+    seconds = min(starts) - now
     if limit is not None and limit <= seconds:
         return None
-    return floor(max(asked, seconds - START_SECONDS) / 60)
+    return floor(max(min_seconds, seconds - START_SECONDS) / 60)
 
 
 class Access:
@@ -53,9 +53,9 @@ class Access:
             return type_nodes
         return self._open_nodes(job, min_gpus, self._least_end(job))
 
-    def _open_nodes(self, job: JobReading, least: int, end: float) -> frozenset[NodeName]:
+    def _open_nodes(self, job: JobReading, min_gpus: int, end: float) -> frozenset[NodeName]:
         """Those for a run that ends at ``end`` (epoch)."""
-        several = least if "," in job.partition else 1
+        several = min_gpus if "," in job.partition else 1
         kind = job.asked.gpu_type
         key = job.partition, job.reservation, bisect_left(self._until, end), kind, several
         if key not in self._known:
@@ -65,8 +65,8 @@ class Access:
                     by_type[node.gpu_type].append(node)
             self._known[key] = frozenset(
                 node.name
-                for found in by_type.values()
-                for node in self._in_one(job, found, several)
+                for type_nodes in by_type.values()
+                for node in self._in_one(job, type_nodes, several)
             )
         return self._known[key]
 
@@ -90,8 +90,8 @@ class Access:
     def _least_end(self, job: JobReading) -> float:
         """The end of a run as short as ``--time-min`` allows, which starts in a while."""
         seconds = job.asked.time_min_seconds
-        whole = self._end(job)
-        return whole if seconds is None else min(whole, self._now + START_SECONDS + seconds)
+        full_end = self._end(job)
+        return full_end if seconds is None else min(full_end, self._now + START_SECONDS + seconds)
 
     def _open(self, job: JobReading, node: NodeReading, end: float) -> bool:
         """Whether the node is open to the job, whose time limit must end before any reservation."""

@@ -41,9 +41,9 @@ class GuardedCommands:
         if refusal := self._breaker.refusal():
             raise SlurmUnavailableError(refusal)
         try:
-            said = self._commands.run(*arguments)
+            output = self._commands.run(*arguments)
         except SlurmUnavailableError as error:
             self._breaker.note_silence(str(error))
             raise
         self._breaker.note_answer()
-        return said
+        return output

@@ -53,14 +53,14 @@ def read_logged(
         SlurmError: sacct is missing, or slurmdbd does not answer.
     """
     # Times with a time zone are not accepted: sacct's own is this process's.
-    period = (datetime.fromtimestamp(at, UTC).astimezone() for at in (since, until))
-    start, end = (f"{at:%Y-%m-%dT%H:%M:%S}" for at in period)
-    said = commands.run(
+    period = (datetime.fromtimestamp(moment, UTC).astimezone() for moment in (since, until))
+    start, end = (f"{moment:%Y-%m-%dT%H:%M:%S}" for moment in period)
+    output = commands.run(
         "sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable2",
         f"--starttime={start}", f"--endtime={end}", f"--format={','.join(_FIELDS)}",
         *([f"--partition={','.join(partitions)}"] if partitions else []),
     )  # fmt: skip
-    return parse_logged(said.splitlines())
+    return parse_logged(output.splitlines())
 
 
 def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
@@ -68,18 +68,18 @@ def parse_logged(lines: Iterable[str]) -> list[LoggedJob]:
 
     A requeued job has a line for each run, each submitted when the one before was over.
     """
-    found: dict[JobId, _Run] = {}
-    done: list[LoggedJob] = []
+    runs: dict[JobId, _Run] = {}
+    logged: list[LoggedJob] = []
     for run in sorted(filter(None, map(_run, lines)), key=lambda run: run.job.since):
-        before = found.pop(run.job.id, None)
+        before = runs.pop(run.job.id, None)
         if before is None:
-            found[run.job.id] = run
+            runs[run.job.id] = run
         elif before.again:
-            found[run.job.id] = run.after(before)
+            runs[run.job.id] = run.after(before)
         else:  # Slurm counts its job ids from the first one again
-            done.append(before.job)
-            found[run.job.id] = run
-    return [*done, *(run.job for run in found.values())]
+            logged.append(before.job)
+            runs[run.job.id] = run
+    return [*logged, *(run.job for run in runs.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,44 +117,46 @@ def _parsed(
     start: str,
     end: str,
     allocated: str,
-    asked: str,
+    requested_tres: str,
     limit: str,
     state: str,
-    told: str,
+    comment: str,
 ) -> _Run | None:
-    gpus = _gpus(allocated if "gres/gpu" in allocated else asked)
+    gpus = _gpus(allocated if "gres/gpu" in allocated else requested_tres)
     if not (_ID.fullmatch(job) and user and bounds.GPUS.holds(gpus)):
         return None
     word = state.partition(" ")[0]  # CANCELLED by 1000
-    submitted, began, ended = _moment(submit), _moment(start), _moment(end)
-    if submitted is None:
+    submit_time, start_time, end_time = _moment(submit), _moment(start), _moment(end)
+    if submit_time is None:
         return None
     # hops holds its jobs: Slurm counts them as eligible only from their release on.
-    ours = MARK in told
-    since = submitted if ours else max(submitted, _moment(eligible) or submitted)
-    ran = began is not None and _gpus(allocated) and (ended is None or ended > began)
-    run = (Stretch(began, ended, gpus),) if ran and began is not None else ()
-    found = LoggedJob(
+    is_hops = MARK in comment
+    since = submit_time if is_hops else max(submit_time, _moment(eligible) or submit_time)
+    ran = (
+        start_time is not None and _gpus(allocated) and (end_time is None or end_time > start_time)
+    )
+    run = (Stretch(start_time, end_time, gpus),) if ran and start_time is not None else ()
+    logged = LoggedJob(
         id=JobId(job),
         user=UserName(user),
         account=account,
-        since=min(since, began) if began is not None and run else since,
+        since=min(since, start_time) if start_time is not None and run else since,
         gpus=gpus,
         runs=run,
         waits=word in ("PENDING", "REQUEUED"),
-        gpu_type=_type(asked),
+        gpu_type=_type(requested_tres),
         time_limit_seconds=int(limit) * 60.0 if limit.isdecimal() else None,
-        ours=ours,
+        ours=is_hops,
     )
-    return _Run(found, word in _AGAIN)
+    return _Run(logged, word in _AGAIN)
 
 
 def _moment(text: str) -> float | None:
     """sacct's local time as epoch seconds; None for ``Unknown`` and ``None``."""
     if text in ("Unknown", "None", ""):
         return None
-    found = datetime.fromisoformat(text).astimezone().timestamp()
-    return found if bounds.EPOCH.holds(found) else None
+    moment = datetime.fromisoformat(text).astimezone().timestamp()
+    return moment if bounds.EPOCH.holds(moment) else None
 
 
 def _gpus(tres: str) -> int:
@@ -169,7 +171,7 @@ def _gpus(tres: str) -> int:
     return every - sum(n for kind, n in typed.items() if is_cpu(kind))
 
 
-def _type(asked: str) -> GpuType:
+def _type(requested_tres: str) -> GpuType:
     """The one GPU type that it asks for, where the accounting keeps that."""
-    types = set(_TYPED.findall(asked))
+    types = set(_TYPED.findall(requested_tres))
     return GpuType(types.pop()) if len(types) == 1 else ANY_TYPE

@@ -37,25 +37,25 @@ def read_past_runs(commands: SlurmCommands, days: int) -> list[JobRecord]:
     Raises:
         SlurmError: sacct is missing, or slurmdbd does not answer.
     """
-    said = commands.run(
+    output = commands.run(
         "sacct", "--allusers", "--allocations", "--noheader", "--parsable2",
         f"--starttime=now-{days}days", "--endtime=now", f"--state={','.join(_STATES)}",
         f"--format={','.join(_FIELDS)}",
     )  # fmt: skip
-    return parse_past_runs(said.splitlines())
+    return parse_past_runs(output.splitlines())
 
 
 def parse_past_runs(lines: Iterable[str]) -> list[JobRecord]:
     """Lines that are no such job, without GPUs or of a job that never ran are left out."""
-    found = []
+    records = []
     for line in lines:
         values = line.split("|", len(_FIELDS) - 1)
         if len(values) == len(_FIELDS):
             with suppress(ValueError, OverflowError):
                 record = _record(*values)
                 if record is not None:
-                    found.append(record)
-    return found
+                    records.append(record)
+    return records
 
 
 def _record(
@@ -69,9 +69,9 @@ def _record(
     state: str,
     name: str,
 ) -> JobRecord | None:
-    seconds, gpus, ended = float(elapsed), _gpus(tres), _moment(end)
-    whole = _ID.fullmatch(job) and user and bounds.DURATION.holds(seconds)
-    if not (whole and gpus and bounds.GPUS.holds(gpus) and seconds > 0.0):
+    seconds, gpus, end_time = float(elapsed), _gpus(tres), _moment(end)
+    complete = _ID.fullmatch(job) and user and bounds.DURATION.holds(seconds)
+    if not (complete and gpus and bounds.GPUS.holds(gpus) and seconds > 0.0):
         return None
     word = state.partition(" ")[0]  # CANCELLED by 1000
     return JobRecord(
@@ -81,11 +81,11 @@ def _record(
         comment="",
         workload=WorkloadName(f"{user}/{name}/"),
         submit=_moment(submit),
-        seen=ended,
+        seen=end_time,
         state=SlurmState.FAILED if word == "OUT_OF_MEMORY" else SlurmState(word),
         run_seconds=seconds,
         attained_gpu_seconds=seconds * gpus,
-        end=ended,
+        end=end_time,
         account=account,
     )
 

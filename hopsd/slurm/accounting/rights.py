@@ -54,9 +54,9 @@ def is_operator(commands: SlurmCommands, user: str) -> bool:
     Raises:
         SlurmError: slurmctld does not answer.
     """
-    said = commands.run("scontrol", "show", "assoc_mgr", f"users={user}", "flags=users", "-o")
-    found = re.search(rf"^UserName={re.escape(user)}\(.*\bAdminLevel=(\S+)", said, re.MULTILINE)
-    return found is not None and found[1] in _LEVELS
+    output = commands.run("scontrol", "show", "assoc_mgr", f"users={user}", "flags=users", "-o")
+    match = re.search(rf"^UserName={re.escape(user)}\(.*\bAdminLevel=(\S+)", output, re.MULTILINE)
+    return match is not None and match[1] in _LEVELS
 
 
 def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:
@@ -67,15 +67,15 @@ def _not_in_lua(conf: Mapping[str, str], uid: int) -> list[str]:
     try:
         text = _COMMENT.sub("", path.read_text())
     except OSError as error:
-        text, why = "", f" ({error.strerror})"
+        text, cause = "", f" ({error.strerror})"
     else:
-        why = ""
-    named = _OPERATORS.search(text)
-    if named is not None and str(uid) in re.findall(r"\d+", named[1]):
+        cause = ""
+    match = _OPERATORS.search(text)
+    if match is not None and str(uid) in re.findall(r"\d+", match[1]):
         return []
     return [
         (
-            f"job_submit.lua refuses uid {uid}: {path} does not name it{why};"
+            f"job_submit.lua refuses uid {uid}: {path} does not name it{cause};"
             f" operators = {{ {uid} }} there, then touch job_submit.lua"
         )
     ]
@@ -92,10 +92,10 @@ def own_missing_rights(commands: SlurmCommands, user: str) -> list[str]:
 def coordinated(commands: SlurmCommands, user: str) -> frozenset[str]:
     """The accounts that ``user`` coordinates; none while slurmdbd does not answer."""
     try:
-        said = commands.run(
+        output = commands.run(
             "sacctmgr", "-nP", "show", "account", "withcoord", "format=account,coord"
         )
     except SlurmError:
         return frozenset()
-    lines = [line.partition("|") for line in said.splitlines()]
+    lines = [line.partition("|") for line in output.splitlines()]
     return frozenset(name for name, _, people in lines if user in people.split(","))

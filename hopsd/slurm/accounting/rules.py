@@ -65,19 +65,19 @@ class SiteRulesReader:
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
         """
-        begun = self._clock()
-        known = {(job.partition, job.qos, job.user, job.account) for job in jobs}
-        due = begun >= self._good_until
-        if due or not known <= self._known:
+        start = self._clock()
+        subjects = {(job.partition, job.qos, job.user, job.account) for job in jobs}
+        expired = start >= self._good_until
+        if expired or not subjects <= self._known:
             try:
                 self._rules = self._ask()
             except SlurmUnavailableError:
                 raise
             except (SlurmError, LookupError, ValueError) as error:
                 log.warning("site rules", problem=f"{type(error).__name__}: {error}")
-            self._known = known if due else known | self._known
+            self._known = subjects if expired else subjects | self._known
             now = self._clock()
-            self._good_until = now + (now - begun) / self._share
+            self._good_until = now + (now - start) / self._share
         return self._rules
 
     def _ask(self) -> SiteRules:
@@ -97,14 +97,16 @@ class SiteRulesReader:
         text = self._commands.run("scontrol", "show", "assoc_mgr", "flags=assoc,qos", "-o")
         associations, qos = read_associations(text), read_qos(text)
         if any(partition.own_qos for partition in partitions):
-            over = self._over_partition()
-            qos = [replace(one, over_partition=one.name in over) for one in qos]
+            over_partition = self._over_partition()
+            qos = [replace(entry, over_partition=entry.name in over_partition) for entry in qos]
         return replace(
             rules,
             limited="limits" in enforced,
             safe="safe" in enforced,
-            associations={(one.account, one.user, one.partition): one for one in associations},
-            qos={one.name: one for one in qos},
+            associations={
+                (entry.account, entry.user, entry.partition): entry for entry in associations
+            },
+            qos={entry.name: entry for entry in qos},
         )
 
     def _over_partition(self) -> set[str]:
@@ -112,20 +114,20 @@ class SiteRulesReader:
         away.
         """
         try:
-            said = self._slurmdbd.run(
+            output = self._slurmdbd.run(
                 "sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,flags"
             )
         except SlurmError:
             return self._over
-        lines = [line.partition("|") for line in said.splitlines()]
+        lines = [line.partition("|") for line in output.splitlines()]
         self._over = {name for name, _, flags in lines if "OverPartQOS" in flags.split(",")}
         return self._over
 
 
 def read_enforced(config: str) -> frozenset[str]:
     """Parse AccountingStorageEnforce; as in Slurm, ``safe`` implies ``limits``."""
-    found = re.search(r"^AccountingStorageEnforce\s*=\s*(\S*)", config, re.MULTILINE)
-    words = set(found[1].lower().split(",")) if found else set()
+    match = re.search(r"^AccountingStorageEnforce\s*=\s*(\S*)", config, re.MULTILINE)
+    words = set(match[1].lower().split(",")) if match else set()
     return frozenset(words | ({"limits"} if words & {"safe", "nosteps", "all"} else set()))
 
 
@@ -138,9 +140,9 @@ def read_partitions(text: str) -> list[Partition]:
             denied_accounts=_only(fields.get("DenyAccounts", "")) or frozenset(),
             qos=_only(fields.get("AllowQos", "ALL")),
             denied_qos=_only(fields.get("DenyQos", "")) or frozenset(),
-            own_qos="" if (own := fields.get("QoS", "N/A")) == "N/A" else own,
+            own_qos="" if (qos_name := fields.get("QoS", "N/A")) == "N/A" else qos_name,
             seconds=_seconds(fields.get("MaxTime", "UNLIMITED")),
-            nodes=int(most) if (most := fields.get("MaxNodes", "")).isdigit() else None,
+            nodes=int(max_nodes) if (max_nodes := fields.get("MaxNodes", "")).isdigit() else None,
             billing=_weights(fields.get("TRESBillingWeights", "")),
             tier=int(tier) if (tier := fields.get("PriorityTier", "")).isdigit() else 1,
             gives_way=fields.get("PreemptMode", "") != "OFF",
@@ -155,25 +157,25 @@ def read_associations(text: str) -> list[Association]:
 
     What a user inherits from its account is listed for both.
     """
-    found = [
+    associations = [
         fields
         for line in text.splitlines()
         if line.startswith("ClusterName=") and "ID" in (fields := dict(_FIELD.findall(line)))
     ]
-    return [_association(fields) for fields in found]
+    return [_association(fields) for fields in associations]
 
 
 def _association(fields: Mapping[str, str]) -> Association:
     user = fields["UserName"].partition("(")[0]
-    above = fields.get("ParentAccount", "").partition("(")[0]
+    parent = fields.get("ParentAccount", "").partition("(")[0]
     return Association(
         account=fields["Account"],
         user=UserName(user),
         partition=fields.get("Partition", ""),
-        parent=fields["Account"] if user else above,
+        parent=fields["Account"] if user else parent,
         group=_group(fields),
         used=_minutes_used(fields),
-        each=_each(fields),
+        each=_per_unit(fields),
         per_node=_tres(fields.get("MaxTRESPN", "")),
         seconds=_minutes(fields.get("MaxWallPJ", "")),
         jobs=_number(fields.get("MaxJobs", "")),
@@ -187,14 +189,14 @@ def read_qos(text: str) -> list[Qos]:
     It lists the limits of users and accounts that have jobs in the QOS, which includes every
     waiting job.
     """
-    found = []
+    qos_list = []
     for line in text.splitlines():
         if not line.startswith("QOS="):
             continue
-        own, _, rest = line.partition(" Account Limits=")
-        accounts, _, users = rest.partition(" User Limits=")
-        fields = dict(_FIELD.findall(own))
-        found.append(
+        qos_fields, _, account_fields = line.partition(" Account Limits=")
+        accounts, _, users = account_fields.partition(" User Limits=")
+        fields = dict(_FIELD.findall(qos_fields))
+        qos_list.append(
             Qos(
                 name=fields["QOS"].rpartition("(")[0],
                 group=_group(fields),
@@ -203,14 +205,14 @@ def read_qos(text: str) -> list[Qos]:
                 per_account=_with_running(
                     _first(accounts), "MaxTRESPA", "MaxJobsPA", "MaxTRESRunMinsPA"
                 ),
-                each=_each(fields),
+                each=_per_unit(fields),
                 per_node=_tres(fields.get("MaxTRESPN", "")),
                 least=_tres(fields.get("MinTRESPJ", "")),
                 seconds=_minutes(fields.get("MaxWallPJ", "")),
                 priority=_number(fields.get("Priority", "")) or 0,
             )
         )
-    return found
+    return qos_list
 
 
 def _first(text: str) -> dict[str, str]:
@@ -221,47 +223,47 @@ def _first(text: str) -> dict[str, str]:
 
 def _bounds(fields: Mapping[str, str], tres: str, jobs: str) -> dict[str, int]:
     bounds = dict(_tres(fields.get(tres, "")))
-    most = _number(fields.get(jobs, ""))
-    return bounds if most is None else bounds | {Kind.JOBS: most}
+    max_jobs = _number(fields.get(jobs, ""))
+    return bounds if max_jobs is None else bounds | {Kind.JOBS: max_jobs}
 
 
 def _with_running(fields: Mapping[str, str], tres: str, jobs: str, minutes: str) -> dict[str, int]:
-    return _bounds(fields, tres, jobs) | _as(_TO_RUN, _tres(fields.get(minutes, "")))
+    return _bounds(fields, tres, jobs) | _renamed_kinds(_TO_RUN, _tres(fields.get(minutes, "")))
 
 
 def _group(fields: Mapping[str, str]) -> dict[str, int]:
     bounds = _with_running(fields, "GrpTRES", "GrpJobs", "GrpTRESRunMins")
-    bounds |= _as(_MINUTES, _tres(fields.get("GrpTRESMins", "")))
+    bounds |= _renamed_kinds(_MINUTES, _tres(fields.get("GrpTRESMins", "")))
     wall = _number(fields.get("GrpWall", ""))
     return bounds if wall is None else bounds | {Kind.WALL_MINUTES: wall}
 
 
 def _minutes_used(fields: Mapping[str, str]) -> dict[str, int]:
-    used = _as(_MINUTES, _used(fields.get("GrpTRESMins", "")))
+    used = _renamed_kinds(_MINUTES, _used(fields.get("GrpTRESMins", "")))
     wall = re.search(r"\((\d+)", fields.get("GrpWall", ""))
     if wall is not None:
         used[Kind.WALL_MINUTES] = int(wall[1])
     return {kind: amount for kind, amount in used.items() if amount}
 
 
-def _each(fields: Mapping[str, str]) -> Bounds:
+def _per_unit(fields: Mapping[str, str]) -> Bounds:
     bounds = dict(_tres(fields.get("MaxTRESPJ", "")))
-    return bounds | _as(_MINUTES, _tres(fields.get("MaxTRESMinsPJ", "")))
+    return bounds | _renamed_kinds(_MINUTES, _tres(fields.get("MaxTRESMinsPJ", "")))
 
 
-def _as(kinds: Mapping[Kind, Kind], bounds: Bounds) -> dict[str, int]:
-    return {kinds[Kind(kind)]: most for kind, most in bounds.items() if kind in kinds}
+def _renamed_kinds(kinds: Mapping[Kind, Kind], bounds: Bounds) -> dict[str, int]:
+    return {kinds[Kind(kind)]: maximum for kind, maximum in bounds.items() if kind in kinds}
 
 
 def _tres(text: str) -> dict[str, int]:
     """The limits in ``cpu=20(4),gres/gpu=N(2)``; N: none."""
-    found = ((kind_of(name), most) for name, most, _ in _TRES.findall(text))
-    return {kind: int(most) for kind, most in found if kind is not None and most != "N"}
+    limits = ((kind_of(name), limit) for name, limit, _ in _TRES.findall(text))
+    return {kind: int(limit) for kind, limit in limits if kind is not None and limit != "N"}
 
 
 def _used(text: str) -> dict[str, int]:
-    found = ((kind_of(name), used) for name, _, used in _TRES.findall(text))
-    return {kind: int(used) for kind, used in found if kind is not None and used}
+    usage = ((kind_of(name), used) for name, _, used in _TRES.findall(text))
+    return {kind: int(used) for kind, used in usage if kind is not None and used}
 
 
 _PER = {"": 1.0, "K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}
@@ -269,14 +271,14 @@ _PER = {"": 1.0, "K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}
 
 def _weights(text: str) -> dict[str, float]:
     """TRESBillingWeights: ``CPU=1.0,Mem=0.25G,GRES/gpu=2.0``; for memory per MB."""
-    found = {}
+    weights = {}
     for item in text.split(","):
         name, _, value = item.partition("=")
         kind = kind_of(name.lower())
         weight = re.fullmatch(r"(\d*\.?\d+)([KMGT]?)", value)
         if kind is not None and weight is not None:
-            found[kind] = float(weight[1]) * (_PER[weight[2]] if kind == Kind.MEMORY else 1.0)
-    return found
+            weights[kind] = float(weight[1]) * (_PER[weight[2]] if kind == Kind.MEMORY else 1.0)
+    return weights
 
 
 def _number(text: str) -> int | None:
@@ -306,8 +308,8 @@ def _only(text: str) -> frozenset[str] | None:
 
 def _seconds(text: str) -> float | None:
     """``1-02:00:00``, ``02:00:00`` and ``30:00``; None: no limit."""
-    days, dash, rest = text.rpartition("-")
-    parts = rest.split(":")
+    days, dash, clock = text.rpartition("-")
+    parts = clock.split(":")
     if not all(part.isdigit() for part in [*parts, *([days] if dash else [])]):
         return None
     seconds = 0

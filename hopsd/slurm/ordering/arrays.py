@@ -34,36 +34,43 @@ def in_turn(
     a task that its user holds or that waits for a dependency delays no other.
     """
     arrays: dict[JobId, list[JobReading]] = defaultdict(list)
-    found = []
+    placeable = []
     for job in jobs:
         if job.array or job.rest is not None:
             arrays[job.array or job.id].append(job)
         else:
-            found.append(job)
+            placeable.append(job)
     for members in arrays.values():
-        found += _of_array(members, capacity, task_of)
-    return found
+        placeable += _of_array(members, capacity, task_of)
+    return placeable
 
 
 def _of_array(
     members: Sequence[JobReading], capacity: Callable[[JobReading], int], task_of: TaskReader
 ) -> list[JobReading]:
     record = next((job for job in members if job.rest is not None), None)
-    own = [job for job in members if job.rest is None]
+    tasks_seen = [job for job in members if job.rest is None]
     limit = members[0].task_limit
     could_run = capacity(members[0])
-    within = min(limit or could_run, could_run)
-    waiting, taken = sorted(filter(_comes_up, own), key=_turn), sum(map(_takes_a_place, own))
+    room = min(limit or could_run, could_run)
+    waiting, occupied = (
+        sorted(filter(_comes_up, tasks_seen), key=_turn),
+        sum(map(_takes_a_place, tasks_seen)),
+    )
     if limit:
-        late = {job.id for job in waiting[max(0, limit - taken) :]}
-        own = [replace(job, throttled=True) if job.id in late else job for job in own]
+        late = {job.id for job in waiting[max(0, limit - occupied) :]}
+        tasks_seen = [replace(job, throttled=True) if job.id in late else job for job in tasks_seen]
     if record is None or record.rest is None:
-        return own
-    count = 0 if record.released else max(0, within - taken - len(waiting))
-    tasks, rest = _choose(record, record.rest, count, task_of)
-    if not rest:
-        return own + tasks
-    return [*own, *tasks, replace(record, rest=rest, throttled=bool(limit) and limit <= could_run)]
+        return tasks_seen
+    count = 0 if record.released else max(0, room - occupied - len(waiting))
+    tasks, remaining = _choose(record, record.rest, count, task_of)
+    if not remaining:
+        return tasks_seen + tasks
+    return [
+        *tasks_seen,
+        *tasks,
+        replace(record, rest=remaining, throttled=bool(limit) and limit <= could_run),
+    ]
 
 
 def _takes_a_place(job: JobReading) -> bool:
@@ -82,19 +89,19 @@ def _turn(job: JobReading) -> tuple[bool, tuple[int, int, int, str]]:
 
 
 def _choose(
-    record: JobReading, rest: Tasks, count: int, task_of: TaskReader
+    record: JobReading, remaining: Tasks, count: int, task_of: TaskReader
 ) -> tuple[list[JobReading], Tasks]:
-    """The next ``count`` tasks of ``rest`` as jobs, and the others."""
+    """The next ``count`` tasks of ``remaining`` as jobs, and the others."""
     if "aftercorr" not in record.waits_for:  # all tasks wait for the same thing
-        first = rest.first(count)
-        return [task_of(record, task) for task in first], rest.without_first(count)
+        first = remaining.first(count)
+        return [task_of(record, task) for task in first], remaining.without_first(count)
     ready = sorted(
-        (task_of(record, task) for task in rest),
+        (task_of(record, task) for task in remaining),
         key=lambda job: (job.stranded, job.dependency),
     )
-    chosen = sorted(ready[:count], key=_turn)
-    left = (job_order(job.id)[2] for job in ready[count:])
-    return chosen, Tasks.from_numbers(left)
+    selection = sorted(ready[:count], key=_turn)
+    others = (job_order(job.id)[2] for job in ready[count:])
+    return selection, Tasks.from_numbers(others)
 
 
 def as_task(record: JobReading, task: int) -> JobReading:

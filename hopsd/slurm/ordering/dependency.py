@@ -67,9 +67,9 @@ class KnownJobs:
                 name = (job.user, job.name)
                 self._first[name] = min(job.turn, self._first.get(name, job.turn))
 
-    def one_before(self, mine: KnownJob) -> bool:
+    def one_before(self, job: KnownJob) -> bool:
         """Whether a job of the same name and user was submitted before and has not ended."""
-        return self._first.get((mine.user, mine.name), mine.turn) < mine.turn
+        return self._first.get((job.user, job.name), job.turn) < job.turn
 
     def named(self, target: str) -> Sequence[KnownJob]:
         """``17``, ``17_*``: a job or a whole array; ``17_4``: a task. Empty: unknown to Slurm."""
@@ -83,40 +83,40 @@ class KnownJobs:
         return [j for j in self._rests.get(array, ()) if task.isdigit() and int(task) in j.rest]
 
 
-def unmet(wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: KnownJobs) -> bool:
+def unmet(dependency: str | Mapping[str, Any] | None, job: KnownJob, jobs: KnownJobs) -> bool:
     """Whether the job must still wait.
 
-    ``wanted`` is Slurm's text, such as ``afterok:17(unfulfilled),singleton(unfulfilled)``, with
+    ``dependency`` is Slurm's text, such as ``afterok:17(unfulfilled),singleton(unfulfilled)``, with
     ``?`` between clauses if any one is enough, or pyslurm's mapping of the same. A job that is
-    not among ``others`` ended long ago: Slurm lifts the dependency. A clause that is not
+    not among ``jobs`` ended long ago: Slurm lifts the dependency. A clause that is not
     understood keeps the job waiting.
     """
-    return _keeps_back(wanted, lambda c: c is None or not _is_met(c, mine, others))
+    return _keeps_back(dependency, lambda c: c is None or not _is_met(c, job, jobs))
 
 
-def stranded(wanted: str | Mapping[str, Any] | None, mine: KnownJob, others: KnownJobs) -> bool:
+def stranded(dependency: str | Mapping[str, Any] | None, job: KnownJob, jobs: KnownJobs) -> bool:
     """Whether the job can never start, because jobs it depends on did not end as required."""
-    return _keeps_back(wanted, lambda c: c is not None and _is_stranded(c, mine, others))
+    return _keeps_back(dependency, lambda c: c is not None and _is_stranded(c, job, jobs))
 
 
-def dependency_text(wanted: str | Mapping[str, Any] | None) -> str:
+def dependency_text(dependency: str | Mapping[str, Any] | None) -> str:
     """The dependency in sbatch's syntax, without the status that Slurm adds."""
-    text = _text(wanted) if isinstance(wanted, Mapping) else wanted or ""
+    text = _text(dependency) if isinstance(dependency, Mapping) else dependency or ""
     return re.sub(r"\(\w*\)", "", text)
 
 
 def _keeps_back(
-    wanted: str | Mapping[str, Any] | None, one_does: Callable[[re.Match[str] | None], bool]
+    dependency: str | Mapping[str, Any] | None, one_does: Callable[[re.Match[str] | None], bool]
 ) -> bool:
-    if not wanted:
+    if not dependency:
         return False
-    text = _text(wanted) if isinstance(wanted, Mapping) else wanted
+    text = _text(dependency) if isinstance(dependency, Mapping) else dependency
     clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split("[,?]", text) if part]
     keeping = [one_does(clause) for clause in clauses]
     return all(keeping) if "?" in text and keeping else any(keeping)
 
 
-def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
+def awaited_jobs(jobs: Iterable[KnownJob]) -> frozenset[str]:
     """Jobs, tasks and arrays (``17``, ``17_4``) whose end decides whether Slurm starts another job
     of their own user: what other users make depend on a job does not change how hops treats it.
 
@@ -125,7 +125,7 @@ def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
     """
     jobs = list(jobs)
     owners = {name: job.user for job in jobs for name in (str(job.array), str(job.id), job.key)}
-    found: set[str] = set()
+    targets: set[str] = set()
     last: dict[tuple[str, str], int] = {}  # of those with "singleton", by user and name
     for job in jobs:
         if not job.wanted or job.state is not SlurmState.PENDING:
@@ -139,13 +139,13 @@ def awaited(jobs: Iterable[KnownJob]) -> frozenset[str]:
             elif target is not None and kind != "after":
                 target = target.removesuffix("_*")
                 if owners.get(target, job.user) == job.user:
-                    found.add(target)
+                    targets.add(target)
     before = {
         job.key
         for job in jobs
         if not job.state.finished and job.turn < last.get((job.user, job.name), 0)
     }
-    return frozenset(found | before)
+    return frozenset(targets | before)
 
 
 def _all_ended(states: Sequence[SlurmState]) -> bool:
@@ -167,40 +167,40 @@ _MET: Mapping[str, Callable[[Sequence[SlurmState]], bool]] = {
 """Conditions on the states of the job, or of all tasks of the array."""
 
 
-def _states(kind: str, target: str, mine: KnownJob, others: KnownJobs) -> list[SlurmState]:
+def _states(kind: str, target: str, own_job: KnownJob, jobs: KnownJobs) -> list[SlurmState]:
     """The states to check; for ``aftercorr`` the task of the same number or, if none, all tasks."""
-    named: Sequence[KnownJob] = ()
-    if kind == "aftercorr" and mine.task is not None:
-        named = others.named(f"{target.partition('_')[0]}_{mine.task}")
-    return [job.state for job in named or others.named(target)]
+    targets: Sequence[KnownJob] = ()
+    if kind == "aftercorr" and own_job.task is not None:
+        targets = jobs.named(f"{target.partition('_')[0]}_{own_job.task}")
+    return [job.state for job in targets or jobs.named(target)]
 
 
-def _is_met(clause: re.Match[str], mine: KnownJob, others: KnownJobs) -> bool:
+def _is_met(clause: re.Match[str], job: KnownJob, jobs: KnownJobs) -> bool:
     kind, target, verdict = clause.groups()
     if kind == "singleton":
-        return not others.one_before(mine)
+        return not jobs.one_before(job)
     if verdict == "failed" or kind not in _MET or target is None:
         return False
-    states = _states(kind, target, mine, others)
+    states = _states(kind, target, job, jobs)
     return not states or _MET[kind](states)
 
 
-def _is_stranded(clause: re.Match[str], mine: KnownJob, others: KnownJobs) -> bool:
+def _is_stranded(clause: re.Match[str], job: KnownJob, jobs: KnownJobs) -> bool:
     kind, target, verdict = clause.groups()
     if verdict == "failed":
         return True
     if kind not in _MET or target is None:
         return False
-    states = _states(kind, target, mine, others)
+    states = _states(kind, target, job, jobs)
     return bool(states) and _all_ended(states) and not _MET[kind](states)
 
 
-def _text(wanted: Mapping[str, Any]) -> str:
+def _text(dependency: Mapping[str, Any]) -> str:
     """pyslurm: ``{"afterok": [17], "singleton": True, "satisfy": "any"}``, unused keys empty."""
     clauses = []
-    for kind, given in wanted.items():
-        if given is True:
+    for kind, targets in dependency.items():
+        if targets is True:
             clauses.append(kind)
-        elif isinstance(given, Iterable) and not isinstance(given, str):
-            clauses += [f"{kind}:{job}" for job in given]
-    return ("?" if wanted.get("satisfy") == "any" else ",").join(clauses)
+        elif isinstance(targets, Iterable) and not isinstance(targets, str):
+            clauses += [f"{kind}:{job}" for job in targets]
+    return ("?" if dependency.get("satisfy") == "any" else ",").join(clauses)

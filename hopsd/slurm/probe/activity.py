@@ -27,7 +27,9 @@ def read_activity(commands: SlurmCommands) -> Activity:
     Raises:
         SlurmError: slurmctld does not answer, or sdiag says something else.
     """
-    found = {name: int(value) for name, value in _COUNTER.findall(commands.run("sdiag"))}
-    if len(found) != 4:
-        raise SlurmError(f"sdiag: counters {', '.join(found) or 'none'}; expected all four of jobs")
-    return Activity(found.pop("submitted"), sum(found.values()))
+    counters = {name: int(value) for name, value in _COUNTER.findall(commands.run("sdiag"))}
+    if len(counters) != 4:
+        raise SlurmError(
+            f"sdiag: counters {', '.join(counters) or 'none'}; expected all four of jobs"
+        )
+    return Activity(counters.pop("submitted"), sum(counters.values()))

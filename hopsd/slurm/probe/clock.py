@@ -49,13 +49,13 @@ class SlurmClock:
         """Compare the machine's clock with slurmctld's; while that does not answer, go on."""
         self._check_at = self._monotonic() + CHECK_SECONDS
         try:
-            found = _SERVER_TIME.search(self._commands.run("sdiag"))
+            match = _SERVER_TIME.search(self._commands.run("sdiag"))
         except SlurmError:
             return
-        if found is None:
+        if match is None:
             return
         wall, ticks = self._wall(), self._monotonic()
-        ahead = wall - (int(found[1]) + 0.5)
+        ahead = wall - (int(match[1]) + 0.5)
         ahead = 0.0 if abs(ahead) <= TOLERANCE_SECONDS else ahead
         self._base = wall - ahead - ticks
         if round(ahead) != round(self._ahead):

@@ -22,22 +22,22 @@ def processor_seconds(commands: Runner, jobs: Iterable[JobId]) -> dict[JobId, fl
 
     ``jobs``: their numbers. Whole seconds, as old as ``JobAcctGatherFrequency``.
     """
-    asked = sorted(jobs)[:MOST_JOBS]
-    if not asked:
+    sample = sorted(jobs)[:MOST_JOBS]
+    if not sample:
         return {}
     try:
-        said = commands.run(
+        output = commands.run(
             *("sstat", "--allsteps", "--noheader", "--parsable2"),
-            *(f"--jobs={','.join(asked)}", "--format=JobID,NTasks,AveCPU"),
+            *(f"--jobs={','.join(sample)}", "--format=JobID,NTasks,AveCPU"),
         )
     except SlurmError:  # a job has just ended, or a node does not answer: the next time
         return {}
     seconds: dict[JobId, float] = defaultdict(float)
-    for line in said.splitlines():
+    for line in output.splitlines():
         step, tasks, average, *_ = [*line.split("|"), "", ""]
-        found = _TIME.fullmatch(average.strip())
-        if found and tasks.isdigit():
-            days, hours, minutes, rest = (int(part or 0) for part in found.groups())
-            total = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+        match = _TIME.fullmatch(average.strip())
+        if match and tasks.isdigit():
+            days, hours, minutes, remainder = (int(part or 0) for part in match.groups())
+            total = ((days * 24 + hours) * 60 + minutes) * 60 + remainder
             seconds[JobId(step.partition(".")[0])] += int(tasks) * total
     return dict(seconds)

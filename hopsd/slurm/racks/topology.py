@@ -54,12 +54,12 @@ class TopologyReader:
         self._config = config
         self._found: dict[str, Topology] = {}
 
-    def of(self, partitions: Iterable[Mapping[str, str]]) -> Topology:
+    def for_partitions(self, partitions: Iterable[Mapping[str, str]]) -> Topology:
         """That of nodes in ``partitions``. Of several, blocks come before switches, since Slurm
         refuses jobs over several of them.
         """
         names = dict.fromkeys(fields.get("Topology", _DEFAULT) for fields in partitions)
-        return joined([self._topology(name) for name in names])
+        return join_topologies([self._topology(name) for name in names])
 
     def several_blocks(self, topology: Topology) -> SeveralBlocks:
         """What named nodes of several blocks Slurm starts a job on."""
@@ -86,18 +86,20 @@ class TopologyReader:
         return read_topology(records(self._commands.run("scontrol", "show", "topology", *words)))
 
 
-def joined(topologies: Sequence[Topology]) -> Topology:
+def join_topologies(topologies: Sequence[Topology]) -> Topology:
     """The switches of each node from the first topology that has it, blocks first."""
-    ordered = sorted(topologies, key=lambda one: not one.blocks)
-    switches = {node: above for one in reversed(ordered) for node, above in one.switches.items()}
+    ordered = sorted(topologies, key=lambda topology: not topology.blocks)
+    switches = {
+        node: path for topology in reversed(ordered) for node, path in topology.switches.items()
+    }
     return Topology(
         switches,
-        any(one.blocks for one in topologies),
-        not topologies or any(one.outside for one in topologies),
+        any(topology.blocks for topology in topologies),
+        not topologies or any(topology.outside for topology in topologies),
     )
 
 
-def within(topology: Topology, nodes: Iterable[NodeReading]) -> list[NodeReading]:
+def nodes_of_topology(topology: Topology, nodes: Iterable[NodeReading]) -> list[NodeReading]:
     """The nodes; those on which Slurm's topology plugin lets no job start are not usable."""
     return [
         node
@@ -109,7 +111,7 @@ def within(topology: Topology, nodes: Iterable[NodeReading]) -> list[NodeReading
 
 def read_topology(records: Iterable[Mapping[str, str]]) -> Topology:
     """What ``scontrol show topology`` tells; nothing where Slurm knows none."""
-    above: dict[NodeName, list[tuple[int, str]]] = defaultdict(list)
+    switches_by_node: dict[NodeName, list[tuple[int, str]]] = defaultdict(list)
     blocks = False
     for fields in records:
         name, level = fields.get("SwitchName"), fields.get("Level", "")
@@ -118,6 +120,8 @@ def read_topology(records: Iterable[Mapping[str, str]]) -> Topology:
             name, level, blocks = block, fields.get("BlockSize", ""), True
         if name and level.isdecimal():
             for node in node_names(fields.get("Nodes", "")):
-                above[node].append((-int(level), name))
-    switches = {node: tuple(name for _, name in sorted(found)) for node, found in above.items()}
+                switches_by_node[node].append((-int(level), name))
+    switches = {
+        node: tuple(name for _, name in sorted(path)) for node, path in switches_by_node.items()
+    }
     return Topology(switches, blocks, outside=not blocks)

@@ -51,30 +51,30 @@ def _gpus(job: Mapping[str, Any]) -> int:
     if summed := tres(job.get("tres_req_str") or "").get(Kind.GPUS, 0):
         return summed
     if holds_gpus(job):
-        return _counted(job.get("gres_detail") or ())
-    times = {"tres_per_job": 1, "tres_per_node": _whole(job, "node_count"),
-             "tres_per_task": _whole(job, "tasks")}  # fmt: skip
-    return max(each * _counted([job.get(key) or ""]) for key, each in times.items())
+        return _gpu_count(job.get("gres_detail") or ())
+    times = {"tres_per_job": 1, "tres_per_node": _integer(job, "node_count"),
+             "tres_per_task": _integer(job, "tasks")}  # fmt: skip
+    return max(count * _gpu_count([job.get(key) or ""]) for key, count in times.items())
 
 
-def _counted(texts: Iterable[str]) -> int:
+def _gpu_count(texts: Iterable[str]) -> int:
     return sum(count for text in texts for _, count, _ in gpus_in(text))
 
 
-def _whole(job: Mapping[str, Any], key: str) -> int:
+def _integer(job: Mapping[str, Any], key: str) -> int:
     return max(1, int(number(job.get(key)) or 1))
 
 
 def _contract(job: Mapping[str, Any], gpus: int) -> str:
     """Its options as the plugin would pass them on."""
-    asked = [
-        found
+    requested = [
+        entry
         for key in ("tres_per_node", "tres_per_job", "tres_per_socket", "tres_per_task")
-        for found in gpus_in(job.get(key) or "")
+        for entry in gpus_in(job.get(key) or "")
     ]
-    types = {kind for kind, *_ in asked} - {UNTYPED}
-    each = _counted([job.get("tres_per_node") or ""])
-    parts = [MARK, f"shape:even|per_node:{each}" if each else "shape:any"]
+    types = {kind for kind, *_ in requested} - {UNTYPED}
+    per_node = _gpu_count([job.get("tres_per_node") or ""])
+    parts = [MARK, f"shape:even|per_node:{per_node}" if per_node else "shape:any"]
     if cores := int(number(job.get("cpus")) or 0):
         parts.append(f"cores:{cores}/{gpus}")
     if len(types) == 1:

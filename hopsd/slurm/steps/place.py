@@ -167,7 +167,7 @@ class Placer:
     def _begin(self) -> None:
         """Forget what belongs to earlier starts: none is under way."""
         self._results: dict[JobId, Result] = {}
-        self._started = 0
+        self._start = 0
         self._targets = {job: queued.step.target for job, queued in self._queue.items()}
         self._progress: float | None = None
         self._looks: dict[JobId, float] = {}
@@ -203,7 +203,7 @@ class Placer:
             self._queue = queued | self._queue
         else:
             self._queue |= queued
-        self._targets |= {job: one.step.target for job, one in queued.items()}
+        self._targets |= {job: entry.step.target for job, entry in queued.items()}
         self._retry = -inf
 
     def cancel(self, job: JobId) -> bool:
@@ -216,9 +216,9 @@ class Placer:
         """
         ticks = self._watch.ticks()
         self._queue |= {
-            job: replace(one, until=max(one.until, ticks + seconds))
-            for job, one in self._queue.items()
-            if not _disjoint(one.step, nodes)
+            job: replace(entry, until=max(entry.until, ticks + seconds))
+            for job, entry in self._queue.items()
+            if not _disjoint(entry.step, nodes)
         }
         self._retry = -inf
         if not self._starting:
@@ -232,55 +232,60 @@ class Placer:
         self._queue, self._deferred, self._starting = {}, {}, {}
         self._begin()
         ticks = self._watch.ticks()
-        for one in transitions:
-            job = one.step.job
-            if one.phase is Phase.STARTING:
+        for transition in transitions:
+            job = transition.step.job
+            if transition.phase is Phase.STARTING:
                 latest = ticks + self._settings.start_timeout_seconds
                 self._starting[job] = _Starting(
-                    one.step, one.released, one.restarts, ticks, latest, ticks - one.seconds
+                    transition.step,
+                    transition.released,
+                    transition.restarts,
+                    ticks,
+                    latest,
+                    ticks - transition.seconds,
                 )
-                self._targets[job] = one.step.target
+                self._targets[job] = transition.step.target
                 self._progress = ticks
-            elif one.phase is Phase.WAITING:
-                vacated = {job: one.vacated} if one.vacated is not None else None
-                self.enqueue([one.step], RELEASING_SECONDS, vacated)
+            elif transition.phase is Phase.WAITING:
+                vacated = {job: transition.vacated} if transition.vacated is not None else None
+                self.enqueue([transition.step], RELEASING_SECONDS, vacated)
             else:
-                self._deferred[job] = one.step
+                self._deferred[job] = transition.step
 
     def transitions(self) -> list[Transition]:
         """What is under way, to be stored."""
         ticks = self._watch.ticks()
         return [
             *(
-                Transition(one.step, Phase.WAITING, ticks - one.since, vacated=one.vacated)
-                for one in self._queue.values()
+                Transition(entry.step, Phase.WAITING, ticks - entry.since, vacated=entry.vacated)
+                for entry in self._queue.values()
             ),
             *(Transition(step, Phase.DEFERRED) for step in self._deferred.values()),
             *(
                 Transition(
-                    one.step,
+                    entry.step,
                     Phase.STARTING,
-                    ticks - one.since,
-                    released=one.released,
-                    restarts=one.restarts,
+                    ticks - entry.since,
+                    released=entry.released,
+                    restarts=entry.restarts,
                 )
-                for one in self._starting.values()
+                for entry in self._starting.values()
             ),
         ]
 
     def release(
-        self, seen: Reading | None, vacating: Collection[NodeName], stop: float
+        self, observed: Reading | None, vacating: Collection[NodeName], stop: float
     ) -> dict[JobId, Result]:
         """Release what can start now, the first ones first; returns the results of what cannot.
 
-        ``seen``: the cluster as just read, if it was. ``vacating``: the nodes that jobs are
+        ``observed``: the cluster as just read, if it was. ``vacating``: the nodes that jobs are
         leaving; what goes there waits for them. No part begins after the tick ``stop``.
         """
         results = self._postponed(vacating)
-        due = seen is not None or self._watch.ticks() >= self._retry
-        if not (self._queue and due and self._has_room):
+        should_release = observed is not None or self._watch.ticks() >= self._retry
+        if not (self._queue and should_release and self._has_room):
             return results
-        reading = seen or self._adapter.read()
+        reading = observed or self._adapter.read()
         jobs = {job.id: job for job in reading.jobs}
         self._overlooked &= jobs.keys()
         results |= self._drop_over(jobs)
@@ -302,11 +307,11 @@ class Placer:
             )
         requests = Requests(reading, self._settings)
         wave = wave[: self._room - len(self._starting)]
-        for at in range(0, len(wave), _RELEASED_AT_ONCE):
+        for first in range(0, len(wave), _RELEASED_AT_ONCE):
             ticks = self._watch.ticks()
-            if at and ticks > stop:
+            if first and ticks > stop:
                 break
-            part = wave[at : at + _RELEASED_AT_ONCE]
+            part = wave[first : first + _RELEASED_AT_ONCE]
             if self._progress is not None:
                 part = [step for step in part if not self._late(self._queue[step.job], ticks)]
             results |= self._release_together(part, jobs, requests, stop)
@@ -317,7 +322,7 @@ class Placer:
     @property
     def _room(self) -> int:
         """How many jobs may be starting at a time."""
-        return max(_AT_ONCE, self._started // 2)
+        return max(_AT_ONCE, self._start // 2)
 
     @property
     def _has_room(self) -> bool:
@@ -342,15 +347,15 @@ class Placer:
 
     def _drop_over(self, jobs: Jobs) -> dict[JobId, Result]:
         """What has ended, or runs already, while it was queued."""
-        over: dict[JobId, Result] = {}
+        results: dict[JobId, Result] = {}
         for job_id, queued in self._queue.items():
             job = jobs.get(job_id)
             if job is None or job.state.finished:
                 state = "Slurm knows no such job any more" if job is None else job.state_text
-                over[job_id] = Result(OutcomeStatus.GONE, error=state)
+                results[job_id] = Result(OutcomeStatus.GONE, error=state)
             elif job.state in _HOLDING and job.allocation == queued.step.target:
-                over[job_id] = Result(OutcomeStatus.DONE, job.allocation, started=job.start)
-        return self._close(over)
+                results[job_id] = Result(OutcomeStatus.DONE, job.allocation, started=job.start)
+        return self._close(results)
 
     def _queued_on(self, nodes: Collection[NodeName]) -> bool:
         return bool(nodes) and any(not _disjoint(q.step, nodes) for q in self._queue.values())
@@ -368,7 +373,7 @@ class Placer:
             self._results[job] = result
             if result.status is OutcomeStatus.DONE:
                 self._overlooked.discard(job)
-                self._started += 1
+                self._start += 1
         return dict(results)
 
     def next_look(self, vacating: Collection[NodeName]) -> float:
@@ -393,16 +398,16 @@ class Placer:
             if queued.vacated is None and _disjoint(queued.step, vacating)
         ]
 
-    def changed(self, jobs: Jobs, soon: float) -> bool:
-        """Whether the jobs are to be read in full. What started can wait until the tick ``soon`` to
-        be read with others, not what is to be held again.
+    def needs_reading(self, jobs: Jobs, deadline: float) -> bool:
+        """Whether to read the jobs in full. Started jobs can wait until the tick ``deadline`` to be
+        read with others; jobs to be held again cannot.
         """
         ticks = self._watch.ticks()
-        over = [job for job, s in self._starting.items() if not s.waits(jobs.get(job), ticks)]
-        begun = [job for job in over if job in jobs and jobs[job].state in _HOLDING]
-        late = ticks >= soon or 2 * len(over) >= len(self._starting)
-        settled = bool(over) and (late or len(begun) < len(over))
-        return settled or self._to_look(self._passed_over(jobs))
+        decided = [job for job, s in self._starting.items() if not s.waits(jobs.get(job), ticks)]
+        started = [job for job in decided if job in jobs and jobs[job].state in _HOLDING]
+        late = ticks >= deadline or 2 * len(decided) >= len(self._starting)
+        is_settled = bool(decided) and (late or len(started) < len(decided))
+        return is_settled or self._to_look(self._passed_over(jobs))
 
     def settle(self, jobs: Jobs, *, defer: bool) -> dict[JobId, Result]:
         """The results of released jobs that have one by ``jobs``, just read; at the time-out, of
@@ -414,20 +419,20 @@ class Placer:
         if not self._starting:
             return {}
         deadline = (self._progress or 0.0) + self._settings.start_timeout_seconds
-        begun = self._watch.ticks()
-        suspects = self._passed_over(jobs) if begun < deadline else {}
-        lost: frozenset[JobId] = frozenset()
+        started_at = self._watch.ticks()
+        suspects = self._passed_over(jobs) if started_at < deadline else {}
+        losers: frozenset[JobId] = frozenset()
         if self._to_look(suspects):
-            lost = self._lost(suspects)
+            losers = self._losers(suspects)
             ticks = self._watch.ticks()
-            rest = max(_CYCLE_SECONDS, _RESTS_PER_READING * (ticks - begun))
-            self._looks |= dict.fromkeys(suspects, ticks + rest)
+            pause = max(_CYCLE_SECONDS, _RESTS_PER_READING * (ticks - started_at))
+            self._looks |= dict.fromkeys(suspects, ticks + pause)
         results = {
             job: self._read_back(start, jobs.get(job))
             for job, start in self._starting.items()
-            if begun >= min(deadline, start.latest)
-            or job in lost
-            or not start.waits(jobs.get(job), begun)
+            if started_at >= min(deadline, start.latest)
+            or job in losers
+            or not start.waits(jobs.get(job), started_at)
         }
         if results:
             self._retry = -inf
@@ -453,7 +458,7 @@ class Placer:
     def _to_look(self, suspects: Iterable[JobId]) -> bool:
         return any(self._watch.ticks() >= self._looks.get(job, 0.0) for job in suspects)
 
-    def _lost(self, starting: Mapping[JobId, _Starting]) -> frozenset[JobId]:
+    def _losers(self, starting: Mapping[JobId, _Starting]) -> frozenset[JobId]:
         """Those whose GPUs another job, such as a plain one, took first and does not leave.
 
         Slurm's reason for them is that of jobs which wait for one that leaves: Resources, Priority.
@@ -475,11 +480,11 @@ class Placer:
         """
         errors: dict[JobId, str] = {}
         unready: dict[JobId, Result] = {}
-        tried: list[Step] = []
+        attempts: list[Step] = []
         for step in steps:
-            if tried and self._watch.ticks() > stop:
+            if attempts and self._watch.ticks() > stop:
                 break
-            tried.append(step)
+            attempts.append(step)
             job = jobs.get(step.job)
             if job is None or job.state is not SlurmState.PENDING:
                 state = "gone" if job is None else job.state_text
@@ -490,27 +495,31 @@ class Placer:
                 continue
             with refusals(errors, step.job):
                 self._prepare(step, job, requests)
-        ready = [step.job for step in tried if step.job not in errors and step.job not in unready]
-        elsewhere = {step.job for step in tried if _goes_elsewhere(step)}
-        back = [job for job in ready if job not in elsewhere]
-        stopped = [self._queue[job].vacated or 0.0 for job in back]
-        stopped += [jobs[job].submit for job in back if jobs[job].restarts]  # the last requeue
-        self._watch.rest_until(max(stopped, default=0.0) + _REST_SECONDS, _REST_SECONDS)
-        at = self._watch.now()
+        ready = [
+            step.job for step in attempts if step.job not in errors and step.job not in unready
+        ]
+        elsewhere = {step.job for step in attempts if _goes_elsewhere(step)}
+        returning = [job for job in ready if job not in elsewhere]
+        stop_times = [self._queue[job].vacated or 0.0 for job in returning]
+        stop_times += [
+            jobs[job].submit for job in returning if jobs[job].restarts
+        ]  # the last requeue
+        self._watch.rest_until(max(stop_times, default=0.0) + _REST_SECONDS, _REST_SECONDS)
+        release_time = self._watch.now()
         self._release(ready, errors)
         ticks = self._watch.ticks()
         patient = ticks + _CYCLE_SECONDS
         latest = ticks + self._settings.start_timeout_seconds + RELEASING_SECONDS
-        for step in tried:
+        for step in attempts:
             if step.job in ready and step.job not in errors:
                 restarts = jobs[step.job].restarts
-                start = _Starting(step, at, restarts, patient, latest, ticks)
+                start = _Starting(step, release_time, restarts, patient, latest, ticks)
                 self._starting[step.job] = start
                 self._requeues.forget(step.job)
                 del self._queue[step.job]
                 self._progress = ticks
-        failed = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
-        return self._close(failed | unready)
+        failures = {job: Result(OutcomeStatus.FAILED, error=e) for job, e in errors.items()}
+        return self._close(failures | unready)
 
     def _prepare(self, step: Step, job: JobReading, requests: Requests) -> None:
         if job.hold is Hold.NONE:
@@ -529,20 +538,20 @@ class Placer:
             self._adapter.release(jobs)
         if not together:
             return
-        seen = self._watch.jobs()
+        by_id = self._watch.jobs()
         for job in jobs:
-            if job in seen and seen[job].hold is Hold.USER:
+            if job in by_id and by_id[job].hold is Hold.USER:
                 errors[job] = HELD_MEANWHILE
-            elif job in seen and seen[job].hold is Hold.HOPS:
+            elif job in by_id and by_id[job].hold is Hold.HOPS:
                 with refusals(errors, job):
                     self._adapter.release([job])
 
     def _read_back(self, start: _Starting, job: JobReading | None) -> Result:
         step = start.step
         if job is None or job.state.finished:
-            ended = "it ended before its allocation was read"
+            end_text = "it ended before its allocation was read"
             return Result(
-                OutcomeStatus.GONE, error=ended if job else "Slurm does not know it any more"
+                OutcomeStatus.GONE, error=end_text if job else "Slurm does not know it any more"
             )
         if job.state in _HOLDING and job.allocation == step.target:
             return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
@@ -554,8 +563,8 @@ class Placer:
             return self._read_back(start, now)
         result = self._not_started(start, job, refused)
         if start.requeued(job):
-            told = "it started, and was requeued before its allocation was read"
-            return replace(result, error=told, started=start.released, ran=step.target)
+            requeue_text = "it started, and was requeued before its allocation was read"
+            return replace(result, error=requeue_text, started=start.released, ran=step.target)
         return replace(result, started=job.start, ran=job.allocation) if job.allocation else result
 
     def _take_back(self, job: JobReading) -> str:
@@ -578,10 +587,10 @@ class Placer:
         if overlooked and not refused and job.id not in self._overlooked:
             self._overlooked.add(job.id)
             return put_off(target, "Slurm has not come to it")
-        given = job.allocation or "nothing"
-        said = f"Slurm gave {given} in place of {target}: {job.state_text}"
+        actual = job.allocation or "nothing"
+        text = f"Slurm gave {actual} in place of {target}: {job.state_text}"
         return Result(
-            OutcomeStatus.FAILED, error=f"{said}; {refused or 'held again'}", reason=job.reason
+            OutcomeStatus.FAILED, error=f"{text}; {refused or 'held again'}", reason=job.reason
         )
 
 
@@ -590,8 +599,8 @@ def _disjoint(step: Step, nodes: Collection[NodeName]) -> bool:
 
 
 def _may_need_others(result: Result) -> bool:
-    held = result.reason.startswith("JobHeld")
-    return result.status is OutcomeStatus.FAILED and not (result.ran or result.actual or held)
+    is_held = result.reason.startswith("JobHeld")
+    return result.status is OutcomeStatus.FAILED and not (result.ran or result.actual or is_held)
 
 
 def _waits(job: JobReading | None, *, patient: bool) -> bool:
@@ -627,7 +636,7 @@ def _goes_elsewhere(step: Step) -> bool:
     return bool(before) and before.isdisjoint(map(host_of, step.target.nodes))
 
 
-def _shown(allocation: Allocation) -> str:
+def _allocation_text(allocation: Allocation) -> str:
     """``n0:2,n4:4``, or ``96:12`` (GPUs and nodes) of a long one."""
     text = ",".join(f"{node}:{gpus}" for node, gpus in allocation)
     return text if len(text) <= SHOWN_CHARACTERS else f"{allocation.gpus}:{len(allocation.nodes)}"
@@ -637,12 +646,12 @@ def _marked(job: JobReading, step: Step, partition: str, minutes: int | None) ->
     """The comment with or without the marks that prolog.sh reads, and with the partitions and the
     time limit that the job asks for, where it is placed with less; None: leave it as it is.
     """
-    ours = PROFILE_MARK, PARTITIONS_MARK, MOVED_MARK, TIME_MARK
-    words = [word for word in job.marks.split() if word.partition("=")[0] not in ours]
+    own_marks = PROFILE_MARK, PARTITIONS_MARK, MOVED_MARK, TIME_MARK
+    words = [word for word in job.marks.split() if word.partition("=")[0] not in own_marks]
     if step.profiling:
         words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)
     if step.kind is StepKind.MOVE and step.current:
-        words.append(f"{MOVED_MARK}={_shown(step.current)}")
+        words.append(f"{MOVED_MARK}={_allocation_text(step.current)}")
     if partition and partition != job.partition:
         words.append(f"{PARTITIONS_MARK}={job.partition}>{partition}")
     limit = round((job.time_limit_seconds or 0.0) / 60)

@@ -23,13 +23,13 @@ class Requests:
     def __init__(self, reading: Reading, settings: ApplySettings) -> None:
         self._reading, self._settings = reading, settings
         self._rules = RulesOnNodes(reading.nodes, settings.cpus_per_gpu)
-        self._at = {node.name: at for at, node in enumerate(reading.nodes)}
+        self._at = {node.name: position for position, node in enumerate(reading.nodes)}
         self._for_any_type = any(node.mixed and not node.by_type for node in reading.nodes)
 
     def _nodes(self, target: Allocation) -> list[NodeReading]:
         """The nodes of ``target`` in the cluster's order."""
-        there = (self._at[name] for name in target.nodes if name in self._at)
-        return [self._reading.nodes[at] for at in sorted(there)]
+        positions = (self._at[name] for name in target.nodes if name in self._at)
+        return [self._reading.nodes[position] for position in sorted(positions)]
 
     def placement(
         self, job: JobReading, target: Allocation, comment: str | None = None
@@ -41,30 +41,34 @@ class Requests:
         memory = self._reading.memory_of(job)
         rules, nodes = self._rules.for_job(job, memory), self._nodes(target)
         cores = exact(rules.cores_per_gpu)
-        asked, share = job.asked, floor(rules.memory_mb_per_gpu)
-        any_type = asked.gpu_type is None
+        options, share = job.asked, floor(rules.memory_mb_per_gpu)
+        any_type = options.gpu_type is None
         if any_type and any(node.mixed for node in nodes):  # Slurm would give GPUs of all its types
-            asked = replace(asked, gpu_type=nodes[0].gpu_type)
-        if asked.exclusive and asked.cores_per_gpu and nodes:  # no other job has a part of these
+            options = replace(options, gpu_type=nodes[0].gpu_type)
+        if (
+            options.exclusive and options.cores_per_gpu and nodes
+        ):  # no other job has a part of these
             shares = (Fraction(n.cores, target.on(n.name)) for n in nodes)
-            cores = min(asked.cores_per_gpu, *shares)
+            cores = min(options.cores_per_gpu, *shares)
         if any(is_cpu(node.gpu_type) for node in nodes):
             cores = Fraction(min(cores_of(node, self._settings.kept_cores) for node in nodes))
-        each: int | None = None
-        if asked.whole_memory and share:
-            whole = all(target.on(node.name) == node.gpus and not node.mixed for node in nodes)
-            each = 0 if whole else share * max(gpus for _, gpus in target)
-        by_gpu = share and each is None and _by_gpu(asked, memory)
+        memory_mb: int | None = None
+        if options.whole_memory and share:
+            whole_nodes = all(
+                target.on(node.name) == node.gpus and not node.mixed for node in nodes
+            )
+            memory_mb = 0 if whole_nodes else share * max(gpus for _, gpus in target)
+        by_gpu = share and memory_mb is None and _by_gpu(options, memory)
         return Placement(
             job=job.id,
             allocation=target,
             cores_per_gpu=cores,
             comment=comment,
             reset=job.per_job_gpus or (any_type and self._for_any_type),
-            asked=asked,
+            asked=options,
             memory_mb_per_gpu=share if by_gpu else None,
-            memory_mb_per_node=each,
-            memory_mb_per_core=_memory_per_core(asked, cores),
+            memory_mb_per_node=memory_mb,
+            memory_mb_per_core=_memory_per_core(options, cores),
         )
 
     def time_limit(self, job: JobReading, target: Allocation) -> int | None:
@@ -74,33 +78,35 @@ class Requests:
             minutes = round((job.time_limit_seconds or 0.0) / 60)
         return minutes
 
-    def partitions(self, job: JobReading, target: Allocation, counted: str = "") -> str:
+    def partitions(self, job: JobReading, target: Allocation, allowed_partitions: str = "") -> str:
         """The job's partitions that hold all nodes of ``target``, of them those where the plan has
-        it ``counted``; "" where it names but one.
+        it ``allowed_partitions``; "" where it names but one.
 
         Slurm tries one partition after the other, and gives up on the named nodes for the whole
         cycle where the first lacks them or a limit of it is reached (22.05, job_scheduler.c): the
         job would not start, nor any other there.
         """
-        asked = job.partition.split(",")
-        if len(asked) == 1:
+        requested = job.partition.split(",")
+        if len(requested) == 1:
             return ""
-        asked = [name for name in asked if name in counted.split(",")] or asked
+        requested = [
+            name for name in requested if name in allowed_partitions.split(",")
+        ] or requested
         nodes = self._nodes(target)
-        hold = [name for name in asked if all(name in node.partitions for node in nodes)]
-        return ",".join(hold or asked)
+        hold = [name for name in requested if all(name in node.partitions for node in nodes)]
+        return ",".join(hold or requested)
 
 
-def _memory_per_core(asked: Asked, cores: Fraction) -> int | None:
+def _memory_per_core(options: Asked, cores: Fraction) -> int | None:
     """Megabytes for each of ``cores`` per GPU that come to what ``--mem-per-cpu`` asks for."""
-    if asked.memory_mb_per_core is None or asked.cores_per_gpu is None:
+    if options.memory_mb_per_core is None or options.cores_per_gpu is None:
         return None
-    return ceil(asked.memory_mb_per_core * max(Fraction(1), asked.cores_per_gpu / cores))
+    return ceil(options.memory_mb_per_core * max(Fraction(1), options.cores_per_gpu / cores))
 
 
-def _by_gpu(asked: Asked, site: SiteMemory) -> bool:
+def _by_gpu(options: Asked, site: SiteMemory) -> bool:
     """Whether to ask for memory per GPU. Unless the site sets another default, Slurm would give a
     job that asks for none all memory of its nodes.
     """
     unset = site.mb_per_gpu is None and site.mb_per_cpu is None and site.mb_per_node is None
-    return asked.memory_mb_per_gpu is not None or (asked.default_memory and unset)
+    return options.memory_mb_per_gpu is not None or (options.default_memory and unset)

@@ -29,9 +29,9 @@ class Requeues:
         self._own: set[JobId] = set()
         self._resumed = False
 
-    def resume(self, own: Collection[JobId]) -> None:
-        """Take the requeues of ``own`` for hops'; before the first call, all of them."""
-        self._own |= set(own)
+    def resume(self, jobs: Collection[JobId]) -> None:
+        """Take the requeues of ``jobs`` for hops'; before the first call, all of them."""
+        self._own |= set(jobs)
         self._resumed = True
 
     def ask(self, job: JobId, *, ended: bool = False) -> None:
@@ -55,22 +55,22 @@ class Requeues:
 
     def settle(self, jobs: Iterable[JobReading]) -> tuple[JobReading, ...]:
         """``jobs``, all that Slurm knows, with the holds of those that a person requeued."""
-        settled = tuple(map(self.settle_one, jobs))
-        self._own &= {job.id for job in settled if not job.state.finished}
-        return settled
+        results = tuple(map(self.settle_one, jobs))
+        self._own &= {job.id for job in results if not job.state.finished}
+        return results
 
     def settle_one(self, job: JobReading) -> JobReading:
         """Clear the time from a job that hops requeued, and mark one that a person did."""
         if not job.requeued_held or not self._resumed:
             return job
-        own = job.id in self._own or is_profile(job.marks)  # a profile run ends so by itself
+        is_own = job.id in self._own or is_profile(job.marks)  # a profile run ends so by itself
         errors: dict[JobId, str] = {}
         with refusals(errors, job.id):
-            self._adapter.hold(job.id, 0.0 if own else USER_HOLD_BEGIN)
+            self._adapter.hold(job.id, 0.0 if is_own else USER_HOLD_BEGIN)
         if errors:  # tried again at the next look
             log.warning("hold", job=job.id, problem=errors[job.id])
-        elif own:
+        elif is_own:
             self._own.discard(job.id)
         else:
             log.info("held", job=job.id, did="its owner or an operator requeued and holds it")
-        return job if own else replace(job, hold=Hold.USER)
+        return job if is_own else replace(job, hold=Hold.USER)

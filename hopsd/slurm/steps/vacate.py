@@ -89,8 +89,8 @@ def next_action(
     if job is None:
         return Action.ENDED
     if job.state in _ON_NODES:
-        begun = leaving.grace_end if leaving.requeued is None else leaving.requeued
-        late = ticks >= begun + settings.stop_timeout_seconds
+        start = leaving.grace_end if leaving.requeued is None else leaving.requeued
+        late = ticks >= start + settings.stop_timeout_seconds
         completing = job.state is SlurmState.COMPLETING
         if leaving.requeued is None and not completing:
             return Action.REQUEUE if ticks >= leaving.grace_end else Action.WAIT
@@ -211,28 +211,38 @@ class Vacating:
         """Take up what another process, or an interrupted tick, had under way."""
         self._leaving, self._nodes = {}, {}
         ticks = self._watch.ticks()
-        for one in transitions:
-            grace_end = ticks + max(0.0, one.grace - one.seconds)
-            leaving = Leaving(one.step, ticks - one.seconds, grace_end, one.signal, one.signalled)
-            if one.phase is Phase.LEAVING and not one.signal and (job := jobs.get(one.step.job)):
-                leaving = self._leaving_after_save(one.step, job, ticks)
-            if one.phase is Phase.STOPPING:
+        for transition in transitions:
+            grace_end = ticks + max(0.0, transition.grace - transition.seconds)
+            leaving = Leaving(
+                transition.step,
+                ticks - transition.seconds,
+                grace_end,
+                transition.signal,
+                transition.signalled,
+            )
+            if (
+                transition.phase is Phase.LEAVING
+                and not transition.signal
+                and (job := jobs.get(transition.step.job))
+            ):
+                leaving = self._leaving_after_save(transition.step, job, ticks)
+            if transition.phase is Phase.STOPPING:
                 leaving = replace(leaving, since=ticks, requeued=ticks)
-            self._add(leaving, jobs.get(one.step.job))
+            self._add(leaving, jobs.get(transition.step.job))
 
     def transitions(self) -> list[Transition]:
         """What is under way, to be stored."""
         ticks = self._watch.ticks()
         return [
             Transition(
-                one.step,
-                Phase.LEAVING if one.requeued is None else Phase.STOPPING,
-                ticks - one.since,
-                signal=one.signal,
-                signalled=one.signalled,
-                grace=one.grace_end - one.since if one.requeued is None else 0.0,
+                leaving.step,
+                Phase.LEAVING if leaving.requeued is None else Phase.STOPPING,
+                ticks - leaving.since,
+                signal=leaving.signal,
+                signalled=leaving.signalled,
+                grace=leaving.grace_end - leaving.since if leaving.requeued is None else 0.0,
             )
-            for one in self._leaving.values()
+            for leaving in self._leaving.values()
         ]
 
     def _add(self, leaving: Leaving, job: JobReading | None) -> None:
@@ -245,41 +255,45 @@ class Vacating:
         """The tick at which something is to be done even if no job changes."""
         timeout, ticks = self._settings.stop_timeout_seconds, self._watch.ticks()
 
-        def look(one: Leaving) -> float:
-            if one.refusal:
+        def look(leaving: Leaving) -> float:
+            if leaving.refusal:
                 return ticks
-            if one.requeued is None and one.save is not None:
-                return min(self._looked + SAVE_LOOK_SECONDS, one.grace_end)
-            if one.requeued is None and self._looked < one.grace_end:
-                return one.grace_end
-            return (one.grace_end if one.requeued is None else one.requeued) + timeout
+            if leaving.requeued is None and leaving.save is not None:
+                return min(self._looked + SAVE_LOOK_SECONDS, leaving.grace_end)
+            if leaving.requeued is None and self._looked < leaving.grace_end:
+                return leaving.grace_end
+            return (leaving.grace_end if leaving.requeued is None else leaving.requeued) + timeout
 
         return min(map(look, self._leaving.values()), default=inf)
 
-    def changed(self, jobs: Jobs, soon: float) -> bool:
+    def needs_reading(self, jobs: Jobs, deadline: float) -> bool:
         """Whether the jobs are to be read in full: some are off their nodes. After the tick
-        ``soon`` one is enough, before it half of them.
+        ``deadline`` one is enough, before it half of them.
         """
-        off = [job for job in self._leaving if job not in jobs or jobs[job].state not in _ON_NODES]
-        return bool(off) and (self._watch.ticks() >= soon or 2 * len(off) >= len(self._leaving))
+        departed = [
+            job for job in self._leaving if job not in jobs or jobs[job].state not in _ON_NODES
+        ]
+        return bool(departed) and (
+            self._watch.ticks() >= deadline or 2 * len(departed) >= len(self._leaving)
+        )
 
     def carry_on(self, jobs: Jobs) -> Departures:
         """Do what is due by ``jobs``, just read."""
         ticks = self._looked = self._watch.ticks()
         vacated: dict[JobId, Step] = {}
         results: dict[JobId, Result] = {}
-        for job_id, one in list(self._leaving.items()):
-            job, leaving = jobs.get(job_id), one
+        for job_id, entry in list(self._leaving.items()):
+            job, leaving = jobs.get(job_id), entry
             running = job is not None and job.state is SlurmState.RUNNING
-            if job is not None and running and one.save is not None and one.requeued is None:
-                leaving = self._leaving[job_id] = self._waiting(one, self._saves(job), ticks)
+            if job is not None and running and entry.save is not None and entry.requeued is None:
+                leaving = self._leaving[job_id] = self._waiting(entry, self._saves(job), ticks)
             action = next_action(leaving, job, ticks, self._settings)
             if action in (Action.REQUEUE, Action.REQUEUE_ENDED):
                 self._requeue(leaving, ended=action is Action.REQUEUE_ENDED)
             elif action is Action.VACATED:
                 vacated[job_id] = leaving.step
             elif action is Action.ENDED:
-                results[job_id] = _ended(leaving, job)
+                results[job_id] = _end_result(leaving, job)
             elif action is Action.GIVE_UP and job is not None:
                 results[job_id] = _not_left(leaving, job)
                 self.let_go_on([job])
@@ -299,7 +313,7 @@ class Vacating:
         )
 
 
-def _ended(leaving: Leaving, job: JobReading | None) -> Result:
+def _end_result(leaving: Leaving, job: JobReading | None) -> Result:
     """A job that is over: by itself, or in the grace of our signal, which its user is to know."""
     if job is None:
         return Result(OutcomeStatus.GONE, error="Slurm knows no such job any more")
@@ -312,10 +326,10 @@ def _ended(leaving: Leaving, job: JobReading | None) -> Result:
 def signal_end_text(name: str, signalled: float, job: JobReading) -> str:
     """How a job ended in the grace of hops' signal, for its user."""
     seconds = max(0.0, job.end - signalled)
-    how = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
+    cause = f"signal {job.exit_signal}" if job.exit_signal else f"exit code {job.exit_code}"
     return (
-        f"hops sent {name} at {clock(signalled)}; the script ended {seconds:.0f} s later with {how}"
-        f" ({job.state_text or job.state})"
+        f"hops sent {name} at {clock(signalled)}; the script ended {seconds:.0f} s later with"
+        f" {cause} ({job.state_text or job.state})"
     )
 
 
@@ -345,16 +359,20 @@ def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
     it: Slurm would call the job completed or failed before it could be requeued,
     mail its user, and start or strand the jobs that depend on it. None: no signal is safe.
     """
-    asked = job.asked
+    options = job.asked
     name, scope, seconds = settings.checkpoint_signal, settings.signal_scope, settings.grace_seconds
-    if asked.signal:
-        name, scope = asked.signal, SignalScope.BATCH
-        if asked.signal_steps:
+    if options.signal:
+        name, scope = options.signal, SignalScope.BATCH
+        if options.signal_steps:
             scope = SignalScope.STEPS
-        if asked.signal_seconds is not None:
-            seconds = asked.signal_seconds
+        if options.signal_seconds is not None:
+            seconds = options.signal_seconds
         seconds = min(seconds, settings.longest_grace_seconds)
-    if scope is not SignalScope.STEPS and asked.survived is not None and name not in asked.survived:
+    if (
+        scope is not SignalScope.STEPS
+        and options.survived is not None
+        and name not in options.survived
+    ):
         if scope is SignalScope.BATCH:
             return None
         scope = SignalScope.STEPS

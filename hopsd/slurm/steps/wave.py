@@ -39,7 +39,7 @@ def startable_together(
     Uneven shapes depend on what is free on their nodes at that moment: while one starts, no other
     job starts on its nodes.
     """
-    remaining, place = dict(free), {node: at for at, node in enumerate(free)}
+    remaining, place = dict(free), {node: position for position, node in enumerate(free)}
     for target in starting:
         for node, gpus in target:
             remaining[node] = remaining.get(node, 0) - gpus
@@ -88,26 +88,28 @@ def unstartable(
         return {step.job: put_off(step.target) for step in waiting}
     missing = [job for job, result in results.items() if result.status is not OutcomeStatus.DONE]
     nodes = {node for job in missing for node in targets[job].nodes}
-    failed = {step.job: step for step in waiting}
+    remaining_steps = {step.job: step for step in waiting}
     postponements: dict[JobId, Result] = {}
     while postponed := [
         step
-        for step in failed.values()
+        for step in remaining_steps.values()
         if fits(free, step.target) and not nodes.isdisjoint(step.target.nodes)
     ]:
         for step in postponed:
-            del failed[step.job]
+            del remaining_steps[step.job]
             nodes.update(step.target.nodes)
             postponements[step.job] = put_off(step.target, "other jobs on its nodes did not start")
-    return postponements | {job: _no_room(step, free) for job, step in failed.items()}
+    return postponements | {job: _no_room(step, free) for job, step in remaining_steps.items()}
 
 
 def _no_room(step: Step, free: Mapping[NodeName, int]) -> Result:
-    there = ", ".join(f"{node}:{free.get(node, 0)}" for node in step.target.nodes)
-    why = "not free" if not fits(free, step.target) else "not what Slurm gives of what is free"
-    return Result(OutcomeStatus.FAILED, error=f"{step.target} is {why} ({{{there}}}); still held")
+    idle_text = ", ".join(f"{node}:{free.get(node, 0)}" for node in step.target.nodes)
+    cause = "not free" if not fits(free, step.target) else "not what Slurm gives of what is free"
+    return Result(
+        OutcomeStatus.FAILED, error=f"{step.target} is {cause} ({{{idle_text}}}); still held"
+    )
 
 
-def put_off(target: Allocation, why: str = "Slurm is busy starting other jobs") -> Result:
-    error = f"its start on {target} is postponed until the next plan: {why}"
+def put_off(target: Allocation, cause: str = "Slurm is busy starting other jobs") -> Result:
+    error = f"its start on {target} is postponed until the next plan: {cause}"
     return Result(OutcomeStatus.PUT_OFF, error=error)

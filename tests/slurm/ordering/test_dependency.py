@@ -12,7 +12,7 @@ from hopsd.model.reading import SlurmState
 from hopsd.slurm.ordering.dependency import (
     KnownJob,
     KnownJobs,
-    awaited,
+    awaited_jobs,
     dependency_text,
     stranded,
     unmet,
@@ -146,15 +146,15 @@ def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
 )
 def test_whose_end_slurm_waits_for(wanted: str | None, found: set[str]) -> None:
     waiting = KnownJob(9, "alice", "a", SlurmState.PENDING, wanted)
-    assert awaited([*OTHERS, waiting]) == found
-    assert awaited([replace(waiting, state=SlurmState.RUNNING)]) == set()
+    assert awaited_jobs([*OTHERS, waiting]) == found
+    assert awaited_jobs([replace(waiting, state=SlurmState.RUNNING)]) == set()
 
 
 def test_what_another_user_makes_depend_on_a_job_does_not_await_it() -> None:
     """Anybody could turn another's profile runs off."""
     stranger = KnownJob(9, "mallory", "a", SlurmState.PENDING, "afterok:1(unfulfilled)")
-    assert awaited([*OTHERS, stranger]) == set()
-    assert awaited([*OTHERS, replace(stranger, user=OTHERS[0].user)]) == {str(OTHERS[0].id)}
+    assert awaited_jobs([*OTHERS, stranger]) == set()
+    assert awaited_jobs([*OTHERS, replace(stranger, user=OTHERS[0].user)]) == {str(OTHERS[0].id)}
 
 
 @pytest.mark.parametrize(
@@ -191,4 +191,4 @@ def test_ten_thousand_jobs_of_one_user_take_no_time_by_the_square() -> None:
     known = KnownJobs(jobs)
     waiting = [job.id for job in jobs if unmet(job.wanted, job, known)]
     assert waiting == [job.id for job in (*several[1:], *later)]
-    assert awaited(jobs) == {"20000", *(job.key for job in several[:-1])}
+    assert awaited_jobs(jobs) == {"20000", *(job.key for job in several[:-1])}

@@ -11,7 +11,13 @@ from hopsd.errors import SlurmUnavailableError
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import NodeReading, SeveralBlocks
 from hopsd.slurm.parse import records
-from hopsd.slurm.racks.topology import Topology, TopologyReader, joined, read_topology, within
+from hopsd.slurm.racks.topology import (
+    Topology,
+    TopologyReader,
+    join_topologies,
+    nodes_of_topology,
+    read_topology,
+)
 
 TREE = """\
 SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-1]
@@ -76,7 +82,10 @@ def test_slurm_is_asked_once_where_it_may_know_a_topology(
     told = Told(default=NONE)
     topologies = reader(told, release, plugin)
     for _ in range(2):
-        assert topologies.of([{"PartitionName": "main"}, {"PartitionName": "x"}]) == Topology()
+        assert (
+            topologies.for_partitions([{"PartitionName": "main"}, {"PartitionName": "x"}])
+            == Topology()
+        )
     assert told.asked == asked
 
 
@@ -90,9 +99,9 @@ def test_a_slurmctld_that_did_not_answer_is_asked_again() -> None:
     silent = Silent()
     topologies = reader(silent, (25, 5))
     with pytest.raises(SlurmUnavailableError):
-        topologies.of([{}])
+        topologies.for_partitions([{}])
     with pytest.raises(SlurmUnavailableError):
-        topologies.of([{}])
+        topologies.for_partitions([{}])
 
 
 def test_each_partition_has_its_own_topology() -> None:
@@ -100,9 +109,9 @@ def test_each_partition_has_its_own_topology() -> None:
     topologies = reader(told, (26, 5))
     main, fabric = {"PartitionName": "main"}, {"PartitionName": "f", "Topology": "fabric"}
     blocks = {"PartitionName": "b", "Topology": "blocks"}
-    assert topologies.of([main]).switches == {}
-    assert topologies.of([main, fabric]).switches["n2"] == ("core", "s1")
-    both = topologies.of([fabric, blocks])
+    assert topologies.for_partitions([main]).switches == {}
+    assert topologies.for_partitions([main, fabric]).switches["n2"] == ("core", "s1")
+    both = topologies.for_partitions([fabric, blocks])
     assert both.switches["n2"] == ("b[0-1]", "b1")
     assert both.blocks
     assert told.asked == ["default", "fabric", "blocks"]
@@ -122,7 +131,7 @@ def test_what_slurm_starts_over_several_blocks(
     release: tuple[int, int], text: str, expected: SeveralBlocks
 ) -> None:
     topologies = reader(Told(default=text), release, "topology/block")
-    assert topologies.several_blocks(topologies.of([{}])) is expected
+    assert topologies.several_blocks(topologies.for_partitions([{}])) is expected
 
 
 @pytest.mark.parametrize(
@@ -138,5 +147,7 @@ def test_nodes_outside_of_blocks_are_not_usable(
     topologies: list[str], usable: Mapping[str, bool]
 ) -> None:
     nodes = [NodeReading(NodeName(name), GpuType("a100"), 4, 8) for name in usable]
-    seen = within(joined([read_topology(records(text)) for text in topologies]), nodes)
+    seen = nodes_of_topology(
+        join_topologies([read_topology(records(text)) for text in topologies]), nodes
+    )
     assert {node.name: node.usable for node in seen} == usable
