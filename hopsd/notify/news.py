@@ -67,9 +67,9 @@ class Comparison:
             kind = FAILED if record.state in _FAILURES else DONE
             if record.end is None or record.state not in (*_FAILURES, SlurmState.COMPLETED):
                 continue  # its user, or an operator, cancelled it, and knows
-            how = "is done" if kind == DONE else f"failed ({record.state.value})"
-            ran, waited = duration(record.run_seconds), duration(record.wait_seconds)
-            text = f"{record.name} {how}: it ran {ran} and waited {waited}"
+            verb = "is done" if kind == DONE else f"failed ({record.state.value})"
+            ran, wait_text = duration(record.run_seconds), duration(record.wait_seconds)
+            text = f"{record.name} {verb}: it ran {ran} and waited {wait_text}"
             yield News(kind, job, record.user, text)
 
     def _is_stuck(self, row: Document) -> bool:
@@ -87,6 +87,6 @@ def _fewer(
 
 
 def _stuck(row: Document) -> News:
-    waited = duration(row["wait_seconds"])
-    text = f"{row['name']} has waited {waited}: {row['reason']}"
+    wait_text = duration(row["wait_seconds"])
+    text = f"{row['name']} has waited {wait_text}: {row['reason']}"
     return News(STUCK, row["id"], row["user"], text)

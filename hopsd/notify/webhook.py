@@ -42,8 +42,8 @@ def matrix(lines: Sequence[str]) -> dict[str, str]:
 def lines_of(news: Sequence[News]) -> list[str]:
     """A line each, without control characters."""
     lines = [f"job {item.job} of {item.user}: {item.text}" for item in news[:SHOWN]]
-    more = [f"and {len(news) - SHOWN} more"] if len(news) > SHOWN else []
-    return ["".join(c if c.isprintable() else " " for c in line) for line in (*lines, *more)]
+    suffix = [f"and {len(news) - SHOWN} more"] if len(news) > SHOWN else []
+    return ["".join(c if c.isprintable() else " " for c in line) for line in (*lines, *suffix)]
 
 
 class Webhook:

@@ -71,7 +71,7 @@ def idle_after(snapshot: Snapshot, plan: Plan) -> Mapping[NodeName, int]:
 def _groups(job: Job, largest: int) -> set[tuple[int, int]]:
     """Groups of nodes of one leaf for each GPU count: how many nodes, GPUs on each."""
     rules = job.rules
-    found = set()
+    groups = set()
     for size in rules.counts(job.reqs):
         each = rules.per_node or min(size, largest)
         count = ceil(size / each)
@@ -79,7 +79,7 @@ def _groups(job: Job, largest: int) -> set[tuple[int, int]]:
         if segment is not None and count % segment and count > segment:
             continue
         if segment is None:
-            found.add((ceil(count / (rules.max_switches or count)), ceil(size / count)))
+            groups.add((ceil(count / (rules.max_switches or count)), ceil(size / count)))
         else:
-            found.add((min(count, segment), ceil(size / count)))
-    return found
+            groups.add((min(count, segment), ceil(size / count)))
+    return groups

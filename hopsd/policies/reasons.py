@@ -118,26 +118,26 @@ def _named(jobs: Sequence[JobId]) -> str:
 
 def nothing_fits(job: Job, idle: Sequence[tuple[Node, int]]) -> Reason:
     """The job has no configuration on what is ``idle`` on each node."""
-    allowed = [(node, count) for node, count in idle if _may_use(job, node)]
-    kinds = [_device(node) for node, _ in allowed]
+    accessible = [(node, count) for node, count in idle if _may_use(job, node)]
+    kinds = [_device(node) for node, _ in accessible]
     devices = " or ".join(sorted({*kinds}, reverse=True)) or "GPUs"
-    free = [count for _, count in allowed]
+    free = [count for _, count in accessible]
     text = (
         f"no placement of {sizes(job)} {devices} for it: {sum(free)} are idle on nodes that it may"
         f" use, at most {max(free, default=0)} on one node"
     )
-    others = Counter({"GPUs": 0, "CPUs": 0})
+    counts = Counter({"GPUs": 0, "CPUs": 0})
     for node, count in idle:
         if not _may_use(job, node):
-            others[_device(node)] += count
-    more = " and ".join(f"{count} {device}" for device, count in others.items() if count)
+            counts[_device(node)] += count
+    more = " and ".join(f"{count} {device}" for device, count in counts.items() if count)
     text += f"; {more} are idle on nodes that it may not use" if more else ""
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
 def _may_use(job: Job, node: Node) -> bool:
-    allowed = job.rules.nodes
-    return node.gpu_type in job.throughput and (allowed is None or node.name in allowed)
+    nodes = job.rules.nodes
+    return node.gpu_type in job.throughput and (nodes is None or node.name in nodes)
 
 
 def _device(node: Node) -> str:

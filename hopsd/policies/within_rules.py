@@ -44,24 +44,26 @@ def kept_within(plan: Plan, snapshot: Snapshot) -> Plan:
     first = snapshot.round.first
     jobs = {job.id: job for job in snapshot.jobs}
     pinned = {j for j in plan.placements if jobs[j].running and not competes(jobs[j], first=first)}
-    given = {j: a for j, a in plan.placements.items() if j not in pinned}
+    requests = {j: a for j, a in plan.placements.items() if j not in pinned}
     rank = {job: i for i, job in enumerate((*plan.window, *plan.adjusted))}
-    order = sorted(given, key=lambda j: (given[j] != jobs[j].running, rank.get(j, len(rank)), j))
+    order = sorted(
+        requests, key=lambda j: (requests[j] != jobs[j].running, rank.get(j, len(rank)), j)
+    )
     ledger = ledger_of(snapshot)
-    granted = grant_in_order(ledger, ((jobs[job], given[job]) for job in order))
-    if len(granted) == len(given):
+    grants = grant_in_order(ledger, ((jobs[job], requests[job]) for job in order))
+    if len(grants) == len(requests):
         return plan
     for job in order:
-        if job not in granted and (
-            alternative := _elsewhere(jobs[job], given[job], ledger, snapshot)
+        if job not in grants and (
+            alternative := _elsewhere(jobs[job], requests[job], ledger, snapshot)
         ):
             ledger.take(jobs[job], alternative)
-            granted[job] = alternative
+            grants[job] = alternative
     placements = {
-        j: granted.get(j, a) for j, a in plan.placements.items() if j in granted or j in pinned
+        j: grants.get(j, a) for j, a in plan.placements.items() if j in grants or j in pinned
     }
-    reasons = {j: _BROKEN for j in given if j not in granted}
-    idle = sum(a.gpus - (granted[j].gpus if j in granted else 0) for j, a in given.items())
+    reasons = {j: _BROKEN for j in requests if j not in grants}
+    idle = sum(a.gpus - (grants[j].gpus if j in grants else 0) for j, a in requests.items())
     return replace(
         plan,
         placements=placements,

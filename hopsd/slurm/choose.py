@@ -135,7 +135,8 @@ def _pyslurm(
     made_for = tuple(module.slurm_api_version()[:2])
     if made_for != release:
         raise SlurmError(
-            f"pyslurm is made for Slurm {_version_text(made_for)}; accepted is {_version_text(release)}"
+            f"pyslurm was built for Slurm {_version_text(made_for)}: install the one for"
+            f" {_version_text(release)}"
         )
     return PyslurmAdapter(
         commands, partitions=config.partitions, clock=clock, shadow=_shadow(config)

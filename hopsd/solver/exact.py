@@ -47,8 +47,8 @@ def solve_exactly(program: Program) -> Ints | None:
 
 def _alone(program: Program) -> int | None:
     """The only job with columns, if one has all."""
-    able = np.flatnonzero(np.diff(program.configurations.start))
-    return int(able[0]) if len(able) == 1 else None
+    jobs = np.flatnonzero(np.diff(program.configurations.start))
+    return int(jobs[0]) if len(jobs) == 1 else None
 
 
 def _of_one_job(program: Program, job: int) -> Ints:
@@ -57,16 +57,16 @@ def _of_one_job(program: Program, job: int) -> Ints:
     """
     configurations = program.configurations
     choice = np.full(configurations.jobs, -1, dtype=np.int64)
-    own = slice(int(configurations.start[job]), int(configurations.start[job + 1]))
-    columns = own.start + np.flatnonzero(program.fits(program.capacity)[own])
+    job_columns = slice(int(configurations.start[job]), int(configurations.start[job + 1]))
+    columns = job_columns.start + np.flatnonzero(program.fits(program.capacity)[job_columns])
     if len(columns):
-        gains, which = np.unique(program.gain(columns), return_inverse=True)
+        gains, inverse = np.unique(program.gain(columns), return_inverse=True)
         first = len(gains) - 1
         while first and _rounded(gains[first - 1]) == _rounded(gains[-1]):
             first -= 1
-        best = columns[which.ravel() >= first]
-        taken = np.append(0, np.cumsum(configurations.demands.amount))
-        of_item = np.diff(taken[configurations.demands.start])
+        best = columns[inverse.ravel() >= first]
+        cumulated = np.append(0, np.cumsum(configurations.demands.amount))
+        of_item = np.diff(cumulated[configurations.demands.start])
         choice[job] = best[np.argmax(of_item[program.items(best)].reshape(-1, len(best)).sum(0))]
     return choice
 
@@ -85,19 +85,22 @@ def _least_steps(program: Program) -> int:
 
 def _columns(program: Program) -> list[list[_Column]]:
     configurations = program.configurations
-    whole = _whole_values(program)
+    whole_values = _whole_values(program)
     return [
-        [(whole[column], column, _parts(configurations, column)) for column in range(first, last)]
+        [
+            (whole_values[column], column, _parts(configurations, column))
+            for column in range(first, last)
+        ]
         for first, last in pairwise(configurations.start.tolist())
     ]
 
 
 def _parts(configurations: Configurations, column: int) -> tuple[tuple[int, int], ...]:
     """``(row, amount)`` of all that a column takes."""
-    taken = configurations.demands.of(int(configurations.shape[column]))
+    amounts = configurations.demands.of(int(configurations.shape[column]))
     if configurations.share is not None:
-        taken += configurations.demands.of(int(configurations.share[column]))
-    return tuple((row, amount) for row, amount in taken if amount)
+        amounts += configurations.demands.of(int(configurations.share[column]))
+    return tuple((row, amount) for row, amount in amounts if amount)
 
 
 def _whole_values(program: Program) -> list[int]:

@@ -325,9 +325,9 @@ def _start(
         return _class_start(program, parts, prices, task)
 
     for start in (classes, dive) if ends is _Ends.APART else (dive, classes):
-        found = start()
-        if found is not None:
-            return Tightened(prices, found)
+        choice = start()
+        if choice is not None:
+            return Tightened(prices, choice)
     return Tightened(prices)
 
 
@@ -343,7 +343,7 @@ def _class_start(program: Program, parts: ColumnGroups, prices: Prices, task: Ta
     classes = class_program(program, parts, prices.rows.per_gpu(prices.row))
     if classes is None:
         return None
-    left = _share_of(task, _DIVE) - monotonic()
-    plan = read_class_plan(classes, task.solver(classes.model, None, _PART * task.gap, left))
+    remaining = _share_of(task, _DIVE) - monotonic()
+    plan = read_class_plan(classes, task.solver(classes.model, None, _PART * task.gap, remaining))
     choice = None if plan is None else assign_servers(program, parts, plan)
     return None if choice is None else fill_idle(program, repair(program, choice))

@@ -66,8 +66,8 @@ class Matching:
 
     def first(self, machine: int) -> int | None:
         """The job that runs first on ``machine``."""
-        own = np.flatnonzero(self.machine == machine)
-        return int(own[self.place[own].argmax()]) if len(own) else None
+        positions = np.flatnonzero(self.machine == machine)
+        return int(positions[self.place[positions].argmax()]) if len(positions) else None
 
 
 def match(queues: Queues) -> Matching:
@@ -109,7 +109,7 @@ def positions(ready: Floats, jobs: int) -> tuple[Ints, Ints]:
     times = np.sort(ready)
     rank = np.arange(len(times))
     as_early = np.searchsorted(times, times, side="right")
-    most = np.where(rank < jobs, (jobs - rank - 1) // np.maximum(as_early, 1) + 1, 0)
-    ranks = np.repeat(rank, most)
-    starts = np.repeat(np.cumsum(most) - most, most)
+    counts = np.where(rank < jobs, (jobs - rank - 1) // np.maximum(as_early, 1) + 1, 0)
+    ranks = np.repeat(rank, counts)
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
     return ranks, np.arange(len(ranks)) - starts + 1

@@ -62,13 +62,13 @@ def prove(
     return choice, min(prices.bound, max(target, value, answer.bound * unit))
 
 
-def _useful(program: Program, prices: ItemPrices, target: float, most: int) -> Ints | None:
-    """The columns that a plan above ``target`` could use; None: more than ``most``."""
+def _useful(program: Program, prices: ItemPrices, target: float, limit: int) -> Ints | None:
+    """The columns that a plan above ``target`` could use; None: more than ``limit``."""
     parts, count = [NONE], 0
     for part in prices.near(program, absolute=(prices.bound - target) * (1 + 1e-9)):
         parts.append(part)
         count += len(part)
-        if count > most:
+        if count > limit:
             return None
     return np.concatenate(parts)
 

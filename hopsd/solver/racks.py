@@ -77,11 +77,13 @@ def solve_with_racks(
         if rounds.number > 1 and rounds.value - before <= _GAIN * gap * rounds.bound:
             break
     program, choice, bound = rounds.program, rounds.choice, rounds.bound
-    left = SEARCH_SHARE * seconds - (monotonic() - began)
-    if not rounds.enough and left > 0 and turns != 0:
-        found = solve(program, gap, left, seed=seed, turns=turns, solver=solver, start=choice)
-        choice = max(choice, found.choice, key=program.scaled_objective)
-        bound = min(bound, found.bound) if complete else bound
+    remaining = SEARCH_SHARE * seconds - (monotonic() - began)
+    if not rounds.enough and remaining > 0 and turns != 0:
+        solution = solve(
+            program, gap, remaining, seed=seed, turns=turns, solver=solver, start=choice
+        )
+        choice = max(choice, solution.choice, key=program.scaled_objective)
+        bound = min(bound, solution.bound) if complete else bound
     value = program.scaled_objective(choice)
     return program, Solution(choice, max(bound, value), status_of(value, bound, gap, checked))
 
@@ -130,11 +132,11 @@ class _Rounds:
         self._plan(greedy_by_prices(program, prices, self._cheap(prices)))
         if not self.enough:
             of_servers.append(prices)
-        kept = range(len(_kept(program)))
+        indices = range(len(_kept(program)))
         packings = [
-            (at, pack(program, each, _kept(program)[at], self._answer))
-            for each in of_servers
-            for at in kept
+            (position, pack(program, packed_set, _kept(program)[position], self._answer))
+            for packed_set in of_servers
+            for position in indices
         ]
         if monotonic() > give_up:
             return
@@ -142,8 +144,8 @@ class _Rounds:
         if self.program is not program:
             prices = prices_at(self.program, capacity_rows(self.program), prices.row)
         self._prices = prices
-        for at, packing in packings:
-            start = _with(self.program, _kept(self.program)[at], packing)
+        for position, packing in packings:
+            start = _with(self.program, _kept(self.program)[position], packing)
             self._plan(greedy_by_prices(self.program, prices, start))
 
     def _plan(self, choice: Ints) -> None:
@@ -151,28 +153,28 @@ class _Rounds:
 
     def _cheap(self, prices: Prices) -> Ints:
         """The plan's columns that lose little at the prices."""
-        held, there = self.choice.copy(), np.flatnonzero(self.choice >= 0)
-        columns = self.choice[there]
-        most = _STAYS * self._gap * self.program.value[columns]
-        held[there[prices.loss(self.program, columns) > most]] = -1
-        return held
+        current, placed_jobs = self.choice.copy(), np.flatnonzero(self.choice >= 0)
+        columns = self.choice[placed_jobs]
+        limit = _STAYS * self._gap * self.program.value[columns]
+        current[placed_jobs[prices.loss(self.program, columns) > limit]] = -1
+        return current
 
     def _list(self, packings: Sequence[Sequence[PackedSet]]) -> None:
         """List the packed sets, too."""
         if not any(packings):
             return
         for key, shapes in _by_key(packings).items():
-            known = self._sets.get(key)
-            self._sets[key] = shapes if known is None else union(known, shapes)
+            listed = self._sets.get(key)
+            self._sets[key] = shapes if listed is None else union(listed, shapes)
         before, self.program = self.program, self._listing(self._sets)
         self.choice = _renumbered(before, self.program, self.choice)
 
 
 def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
     """Whether all jobs' smallest sizes together are no more than the idle GPUs."""
-    least = np.full(program.configurations.jobs, np.iinfo(np.int64).max)
-    np.minimum.at(least, parts.job, parts.size)
-    return int(least[np.unique(parts.job)].sum()) <= int(program.idle.sum())
+    minimum = np.full(program.configurations.jobs, np.iinfo(np.int64).max)
+    np.minimum.at(minimum, parts.job, parts.size)
+    return int(minimum[np.unique(parts.job)].sum()) <= int(program.idle.sum())
 
 
 def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
@@ -185,12 +187,14 @@ def _renumbered(before: Program, after: Program, choice: Ints) -> Ints:
     inside = np.zeros(len(choice), dtype=np.bool_)
     bound = np.zeros(len(choice), dtype=np.bool_)
     for sets in old.families:
-        other = of_key[sets.key]
+        counterpart = of_key[sets.key]
         bound[sets.jobs] = True
-        at = choice[sets.jobs] - sets.first
-        for row in np.flatnonzero((at >= 0) & (at < len(sets.listed))).tolist():
+        offset = choice[sets.jobs] - sets.first
+        for row in np.flatnonzero((offset >= 0) & (offset < len(sets.listed))).tolist():
             job = sets.jobs[row]
-            column[job] = other.first[row] + other.find(sets.listed.servers[at[row]])
+            column[job] = counterpart.first[row] + counterpart.find(
+                sets.listed.servers[offset[row]]
+            )
             inside[job] = True
     column = np.where(bound & ~inside, ends, column)
     return np.where(choice < 0, -1, column)
@@ -203,31 +207,31 @@ def _answer(checked: CheckedSolver, seconds: float, give_up: float, model: Model
 
 def _kept(program: Program) -> list[Ints]:
     """What may stay while sets are packed: nothing, or what runs if that may."""
-    none = np.full(program.configurations.jobs, -1, dtype=np.int64)
+    empty = np.full(program.configurations.jobs, -1, dtype=np.int64)
     present = program.configurations.present
     stays = bool((present >= 0).any()) and program.feasible(present)
-    return [none, present] if stays else [none]
+    return [empty, present] if stays else [empty]
 
 
 def _by_key(packings: Sequence[Sequence[PackedSet]]) -> dict[Hashable, ShapesOfSize]:
     """The packed sets as shapes."""
-    found: dict[Hashable, list[Ints]] = defaultdict(list)
-    each: dict[Hashable, int] = {}
-    for one in (one for packing in packings for one in packing):
-        found[one.sets.key].append(one.servers)
-        each[one.sets.key] = one.sets.size // one.sets.count
+    by_key: dict[Hashable, list[Ints]] = defaultdict(list)
+    counts: dict[Hashable, int] = {}
+    for packed_set in (packed_set for packing in packings for packed_set in packing):
+        by_key[packed_set.sets.key].append(packed_set.servers)
+        counts[packed_set.sets.key] = packed_set.sets.size // packed_set.sets.count
     return {
-        key: ShapesOfSize(np.stack(rows), np.full((len(rows), len(rows[0])), each[key]))
-        for key, rows in found.items()
+        key: ShapesOfSize(np.stack(rows), np.full((len(rows), len(rows[0])), counts[key]))
+        for key, rows in by_key.items()
     }
 
 
-def _with(program: Program, held: Ints, packing: Sequence[PackedSet]) -> Ints:
-    """``held`` with the packed sets, those worth most first, as far as they are allowed."""
-    choice = held.copy()
+def _with(program: Program, current: Ints, packing: Sequence[PackedSet]) -> Ints:
+    """``current`` with the packed sets, those worth most first, as far as they are allowed."""
+    choice = current.copy()
     of_key = {sets.key: sets for sets in program.configurations.families}
-    for one in packing:
-        sets = of_key[one.sets.key]
-        row = int(np.searchsorted(sets.jobs, one.job))
-        choice[one.job] = sets.first[row] + sets.find(one.servers)
+    for packed_set in packing:
+        sets = of_key[packed_set.sets.key]
+        row = int(np.searchsorted(sets.jobs, packed_set.job))
+        choice[packed_set.job] = sets.first[row] + sets.find(packed_set.servers)
     return repair(program, choice)

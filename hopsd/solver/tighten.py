@@ -134,16 +134,16 @@ def _read(program: Program, prices: Prices, record: bytes) -> Tightened:
     return Tightened(best, choice if feasible else None)
 
 
-def _written(found: Tightened) -> bytes:
+def _written(result: Tightened) -> bytes:
     """A record of what was found so far."""
-    prices, record = found.prices, BytesIO()
+    prices, record = result.prices, BytesIO()
     np.savez(
         record,
         item=prices.item,
         columns=prices.own.columns,
         cost=prices.own.cost,
         capacity=prices.capacity,
-        choice=NONE if found.choice is None else found.choice,
+        choice=NONE if result.choice is None else result.choice,
     )
     return record.getvalue()
 
@@ -155,8 +155,8 @@ def find_cuts(
     return _last(rounds(program, prices, value, gap, give_up), prices)
 
 
-def _last(found: Iterator[Tightened], prices: Prices) -> Tightened:
-    return reduce(lambda _, later: later, found, Tightened(prices))
+def _last(results: Iterator[Tightened], prices: Prices) -> Tightened:
+    return reduce(lambda _, later: later, results, Tightened(prices))
 
 
 def rounds(
@@ -172,9 +172,9 @@ def rounds(
 
     def dive(rng: np.random.Generator | None = None) -> Iterator[Tightened]:
         nonlocal choice, value
-        found = relaxation.dive(give_up, rng)
-        if found is not None and program.scaled_objective(found) > value:
-            choice, value = found, program.scaled_objective(found)
+        answer = relaxation.dive(give_up, rng)
+        if answer is not None and program.scaled_objective(answer) > value:
+            choice, value = answer, program.scaled_objective(answer)
             yield Tightened(relaxation.best, choice)
 
     for progress in _PROGRESS:
@@ -253,21 +253,21 @@ class _Relaxation:
         """
         program, value = self._program, -np.inf
         for _ in range(_PRICINGS):
-            value, job, found = self._solve_lp(give_up)
-            steps = [_between(program, self.best, found, share) for share in _STEPS]
+            value, job, duals = self._solve_lp(give_up)
+            steps = [_between(program, self.best, duals, share) for share in _STEPS]
             self.best = min(self.best, *steps, key=lambda known: known.bound)
             yield self.best
             if self.best.bound - value <= _CLOSE * value:
                 break
-            profit = found.profit(program, slice(0, len(program.value))) - job[self._job]
-            more = np.flatnonzero(profit > _USED * self._scale)
-            if len(more) > _MORE_COLUMNS:
-                relative = profit[more] / program.value[more]
-                more = more[np.argpartition(-relative, _MORE_COLUMNS)[:_MORE_COLUMNS]]
-            more = np.setdiff1d(more, self._active)
-            if not len(more) or monotonic() > give_up:
+            profit = duals.profit(program, slice(0, len(program.value))) - job[self._job]
+            candidates = np.flatnonzero(profit > _USED * self._scale)
+            if len(candidates) > _MORE_COLUMNS:
+                relative = profit[candidates] / program.value[candidates]
+                candidates = candidates[np.argpartition(-relative, _MORE_COLUMNS)[:_MORE_COLUMNS]]
+            candidates = np.setdiff1d(candidates, self._active)
+            if not len(candidates) or monotonic() > give_up:
                 break
-            columns = np.union1d(self._active, more)
+            columns = np.union1d(self._active, candidates)
             x = np.zeros(len(columns))
             x[np.searchsorted(columns, self._active)] = self._x
             self._active, self._x = columns, x
@@ -278,38 +278,38 @@ class _Relaxation:
         program, rows, cuts = self._program, self._rows, self._cuts
         jobs, active = program.configurations.jobs, self._active
         column, row, amount = self._entries(active)
-        known, row = np.unique(row, return_inverse=True)
+        distinct_rows, row = np.unique(row, return_inverse=True)
         limit = self._limits()
-        constraints = Constraints(row, column, amount, limit[known])
-        beside = jobs + len(rows.limit)
+        constraints = Constraints(row, column, amount, limit[distinct_rows])
+        offset = jobs + len(rows.limit)
         cliques = [(number,) for number in range(len(self._cliques))]
         keys: list[tuple[int, ...]] = [*self._keys, *cliques]
-        labels = [r if r < beside else keys[r - beside] for r in known.tolist()]
-        found = self._simplex.minimise(
+        labels = [r if r < offset else keys[r - offset] for r in distinct_rows.tolist()]
+        solution = self._simplex.minimise(
             -program.value[active] / self._scale,
             constraints,
             active.tolist(),
             labels,
             give_up - monotonic(),
         )
-        if found is None:
+        if solution is None:
             raise SolverError("a capacity is below 0")
         price = np.zeros(len(limit))
-        price[known] = np.maximum(found.prices, 0.0) * self._scale
+        price[distinct_rows] = np.maximum(solution.prices, 0.0) * self._scale
         of_job, of_rows, of_cuts, of_cliques = np.split(
-            price, [jobs, beside, beside + len(cuts.limit)]
+            price, [jobs, offset, offset + len(cuts.limit)]
         )
         self._price = of_cuts
-        item, own = clique_cuts.costs(self._cliques, of_cliques, len(rows.start) - 1)
+        item, clique_costs = clique_cuts.costs(self._cliques, of_cliques, len(rows.start) - 1)
         item += rows.cost(of_rows)
         of_parts = cuts.costs(self._parts, of_cuts)
         item[: len(of_parts)] += of_parts
         capacity = float(of_rows @ rows.limit + of_cuts @ cuts.limit + of_cliques.sum())
-        self._x = found.x
+        self._x = solution.x
         return (
-            -found.objective * self._scale,
+            -solution.objective * self._scale,
             of_job,
-            prices_of_items(program, item, capacity, own),
+            prices_of_items(program, item, capacity, clique_costs),
         )
 
     def _limits(self) -> Floats:
@@ -324,20 +324,22 @@ class _Relaxation:
         jobs, count = program.configurations.jobs, len(columns)
         items = program.items(columns)
         lengths = rows.start[items + 1] - rows.start[items]
-        at = np.repeat(rows.start[items], lengths) + ramp(lengths)
-        own = np.repeat(np.arange(len(items)) % count, lengths)
+        positions = np.repeat(rows.start[items], lengths) + ramp(lengths)
+        column_of = np.repeat(np.arange(len(items)) % count, lengths)
         holder, part = self._parts_of(columns)
         server, kind = self._parts.server[part], self._parts.kind[part]
         first = np.searchsorted(cuts.server, server)
         several = np.searchsorted(cuts.server, server, side="right") - first
-        cut = np.repeat(first, several) + ramp(several)
-        factor = cuts.factor[cut, np.repeat(kind, several)]
+        cut_rows = np.repeat(first, several) + ramp(several)
+        factor = cuts.factor[cut_rows, np.repeat(kind, several)]
         inside, clique = clique_cuts.entries(self._cliques, program, columns)
-        beside = jobs + len(rows.limit)
-        column = np.concatenate([np.arange(count), own, np.repeat(holder, several), inside])
-        row = [self._job[columns], jobs + rows.row[at], beside + cut]
-        row.append(beside + len(cuts.limit) + clique)
-        amount = np.concatenate([np.ones(count), rows.amount[at], factor, np.ones(len(inside))])
+        offset = jobs + len(rows.limit)
+        column = np.concatenate([np.arange(count), column_of, np.repeat(holder, several), inside])
+        row = [self._job[columns], jobs + rows.row[positions], offset + cut_rows]
+        row.append(offset + len(cuts.limit) + clique)
+        amount = np.concatenate(
+            [np.ones(count), rows.amount[positions], factor, np.ones(len(inside))]
+        )
         used = amount > 0.0
         return column[used], np.concatenate(row)[used], amount[used]
 
@@ -354,22 +356,22 @@ class _Relaxation:
         """
         program = self._program
         used = self._active[self._x > _USED]
-        some, likely = promising(program, self.best)
-        columns = np.union1d(used, some)
+        columns_tried, likely = promising(program, self.best)
+        columns = np.union1d(used, columns_tried)
         if not able_to_dive() or len(columns) > COLUMNS_MAX:
             return None
         column, row, amount = self._entries(columns)
-        known, row = np.unique(row, return_inverse=True)
+        distinct_rows, row = np.unique(row, return_inverse=True)
         order = np.argsort(column, kind="stable")
         start = np.searchsorted(column[order], np.arange(len(columns) + 1))
-        value, ones = program.value[columns] / self._scale, np.ones(len(columns))
-        asked = Model(value, start, row[order], amount[order], self._limits()[known], ones)
-        likely = np.isin(columns, np.union1d(used, some[likely]))
+        value, upper = program.value[columns] / self._scale, np.ones(len(columns))
+        model = Model(value, start, row[order], amount[order], self._limits()[distinct_rows], upper)
+        likely = np.isin(columns, np.union1d(used, columns_tried[likely]))
         liking = None
         if rng is not None:
             liking = rng.uniform(1 - _SPREAD, 1 + _SPREAD, len(columns))
-        x = fix_in_turn(asked, likely, give_up, liking)
-        return plan_of(program, columns, x) if asked.holds(x) else None
+        x = fix_in_turn(model, likely, give_up, liking)
+        return plan_of(program, columns, x) if model.holds(x) else None
 
     def _cut(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
@@ -382,61 +384,61 @@ class _Relaxation:
         """Add cuts of servers, without those that no longer bind; returns whether there are any."""
         holder, part = self._parts_of(self._active)
         parts = self._parts
-        held = np.zeros((len(parts.capacity), len(parts.weight)))
-        np.add.at(held, (parts.server[part], parts.kind[part]), self._x[holder])
-        self._find(held, give_up)
+        load = np.zeros((len(parts.capacity), len(parts.weight)))
+        np.add.at(load, (parts.server[part], parts.kind[part]), self._x[holder])
+        self._find(load, give_up)
         binding = np.flatnonzero(self._price > 0.0)
-        keys = [self._keys[cut] for cut in binding.tolist()]
-        has, server, factor = set(keys), [], []
+        keys = [self._keys[cut_index] for cut_index in binding.tolist()]
+        present, server, factor = set(keys), [], []
         for number, group in enumerate(self._classes):
             if not group.factor:
                 continue
-            known = np.array(group.factor)
-            excess = held[group.servers] @ known.T
-            for at, own in zip(group.servers.tolist(), excess, strict=True):
-                for best in np.argsort(-own, kind="stable")[:_CUTS_PER_SERVER].tolist():
-                    key = number, at, best
-                    if own[best] > 1 + _VIOLATED and key not in has:
+            factors = np.array(group.factor)
+            excess = load[group.servers] @ factors.T
+            for server_index, violations in zip(group.servers.tolist(), excess, strict=True):
+                for best in np.argsort(-violations, kind="stable")[:_CUTS_PER_SERVER].tolist():
+                    key = number, server_index, best
+                    if violations[best] > 1 + _VIOLATED and key not in present:
                         keys.append(key)
-                        server.append(at)
-                        factor.append(known[best])
+                        server.append(server_index)
+                        factor.append(factors[best])
         if not server:
             return False
         # In units of the server's GPUs, like every other row.
-        at = np.array(server)
-        unit = np.maximum(1, parts.capacity[at, 0]).astype(np.float64)
-        new = Cuts(at, np.array(factor) * unit[:, None], unit)
+        server_index = np.array(server)
+        unit = np.maximum(1, parts.capacity[server_index, 0]).astype(np.float64)
+        new = Cuts(server_index, np.array(factor) * unit[:, None], unit)
         self._cuts, order = Cuts.joined(self._cuts.some(binding), new)
-        self._keys = [keys[cut] for cut in order.tolist()]
+        self._keys = [keys[cut_index] for cut_index in order.tolist()]
         return True
 
-    def _find(self, held: Floats, give_up: float) -> None:
-        """Cuts that servers violate: weights of kinds with the largest sum over what is ``held``,
+    def _find(self, load: Floats, give_up: float) -> None:
+        """Cuts that servers violate: weights of kinds with the largest sum over what is ``load``,
         such that no pattern weighs more than 1; one LP for all servers.
         """
         weight, capacity = self._parts.weight, self._parts.capacity
-        found: list[tuple[_Class, Ints, Ints]] = []
+        groups: list[tuple[_Class, Ints, Ints]] = []
         row, column, value, gain = [], [], [], []
         rows = columns = 0
         for group in self._classes:
             for server in group.servers.tolist():
-                kinds = np.flatnonzero((held[server] > _USED) & (weight[:, 0] > 0))
+                kinds = np.flatnonzero((load[server] > _USED) & (weight[:, 0] > 0))
                 if not len(kinds):
                     continue
-                by_size = np.argsort(-held[server, kinds] * weight[kinds, 0], kind="stable")
+                by_size = np.argsort(-load[server, kinds] * weight[kinds, 0], kind="stable")
                 kinds = kinds[by_size[:_KINDS_MAX]]
-                own = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
-                while own is None:
+                group_patterns = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
+                while group_patterns is None:
                     kinds = kinds[:-1]
-                    own = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
-                at, kind = np.nonzero(own)
-                row.append(rows + at)
+                    group_patterns = patterns(weight[kinds], capacity[server], _PATTERNS_MAX)
+                rows_of_pattern, kind = np.nonzero(group_patterns)
+                row.append(rows + rows_of_pattern)
                 column.append(columns + kind)
-                value.append(own[at, kind].astype(np.float64))
-                gain.append(held[server, kinds])
-                rows, columns = rows + len(own), columns + len(kinds)
-                found.append((group, kinds, own))
-        if not found:
+                value.append(group_patterns[rows_of_pattern, kind].astype(np.float64))
+                gain.append(load[server, kinds])
+                rows, columns = rows + len(group_patterns), columns + len(kinds)
+                groups.append((group, kinds, group_patterns))
+        if not groups:
             return
         constraints = Constraints(
             np.concatenate(row), np.concatenate(column), np.concatenate(value), np.ones(rows)
@@ -447,16 +449,18 @@ class _Relaxation:
         if best is None:
             return
         first = 0
-        for (group, kinds, own), gains in zip(found, gain, strict=True):
+        for (group, kinds, group_patterns), gains in zip(groups, gain, strict=True):
             alpha = best.x[first : first + len(kinds)]
             first += len(kinds)
-            values = own @ alpha
-            most = float(values.max())
-            if alpha @ gains <= (1 + _VIOLATED) * most:
+            values = group_patterns @ alpha
+            maximum = float(values.max())
+            if alpha @ gains <= (1 + _VIOLATED) * maximum:
                 continue
             factor = np.zeros(len(weight))
-            values = values / most
-            factor[group.kinds] = factors(values, own @ weight[kinds], weight[group.kinds])
+            values = values / maximum
+            factor[group.kinds] = factors(
+                values, group_patterns @ weight[kinds], weight[group.kinds]
+            )
             key = np.round(factor, 9).tobytes()
             if key not in group.known:
                 group.known.add(key)

@@ -50,21 +50,21 @@ class Choice:
         Raises:
             InputError: jobs cannot be sorted by that.
         """
-        asked = {name: query.get(name, "").strip()[:MAX_WORD] for name in cls.__slots__}
-        choice = cls(**asked)
+        words = {name: query.get(name, "").strip()[:MAX_WORD] for name in cls.__slots__}
+        choice = cls(**words)
         if choice.sort and choice.sort.removeprefix("-") not in KEYS:
             raise InputError(f"sort {choice.sort!r}: accepted are {', '.join(KEYS)}, and - before")
         return choice
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:
         """Those of ``rows`` that are asked for. Rows without a value come last."""
-        kept = [row for row in rows if self._matches(row)]
+        matches = [row for row in rows if self._matches(row)]
         if not self.sort:
-            return kept
+            return matches
         value = KEYS[self.sort.removeprefix("-")]
-        ranked = [row for row in kept if value(row) is not None]
+        ranked = [row for row in matches if value(row) is not None]
         ranked.sort(key=value, reverse=self.sort.startswith("-"))
-        return ranked + [row for row in kept if value(row) is None]
+        return ranked + [row for row in matches if value(row) is None]
 
     def _matches(self, row: Row) -> bool:
         if self.user not in ("", row["user"]) or self.partition not in ("", row["partition"]):
@@ -74,8 +74,8 @@ class Choice:
 
     def query(self, **changes: str) -> dict[str, str]:
         """The query that asks for this, with ``changes``."""
-        asked = {name: getattr(self, name) for name in self.__slots__} | changes
-        return {name: value for name, value in asked.items() if value}
+        words = {name: getattr(self, name) for name in self.__slots__} | changes
+        return {name: value for name, value in words.items() if value}
 
     def sorted_by(self, key: str) -> dict[str, str]:
         """The query of a heading: sort by ``key``, or the other way round if that is so already."""

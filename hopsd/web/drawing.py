@@ -328,7 +328,7 @@ def _chart(
 ) -> Chart:
     top = max((sum(value for value, _ in stack) for stack in stacks), default=0.0) or 1.0
     width = 1000.0 / max(len(starts), 1)
-    made = []
+    elements = []
     for position, (start, stack) in enumerate(zip(starts, stacks, strict=True)):
         parts, height = [], 0.0
         for value, css_class in stack:
@@ -336,5 +336,7 @@ def _chart(
             height += size
             parts.append((100.0 - height, size, css_class))
         figures = ", ".join(f"{value:.3g} {words[css]}" for value, css in stack if value)
-        made.append(Bar(position * width, width * 0.9, parts, f"{clock(start)}: {figures or '-'}"))
-    return Chart(name, unit, top, made)
+        elements.append(
+            Bar(position * width, width * 0.9, parts, f"{clock(start)}: {figures or '-'}")
+        )
+    return Chart(name, unit, top, elements)

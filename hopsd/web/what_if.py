@@ -54,11 +54,11 @@ def emptied(snapshot: Snapshot, node: str) -> Snapshot:
     Raises:
         InputError: no plan uses such a node.
     """
-    if node not in {each.name for each in snapshot.nodes}:
+    if node not in {other_node.name for other_node in snapshot.nodes}:
         raise InputError(f"node {node[:80]!r}: accepted is one that the last plan could use")
     return replace(
         snapshot,
-        nodes=tuple(each for each in snapshot.nodes if each.name != node),
+        nodes=tuple(other_node for other_node in snapshot.nodes if other_node.name != node),
         jobs=tuple(
             replace(job, running=Allocation(), running_since=None, preemptible=True)
             if job.running.on(NodeName(node))
@@ -74,16 +74,17 @@ def asking(snapshot: Snapshot, job: str, reqs: str) -> Snapshot:
     Raises:
         InputError: the last plan had no such job, or could not move it, or these are no counts.
     """
-    found = next((each for each in snapshot.jobs if each.id == job), None)
-    if found is None:
+    original = next((candidate for candidate in snapshot.jobs if candidate.id == job), None)
+    if original is None:
         raise InputError(f"job {job[:80]!r}: accepted is one that the last plan looked at")
-    if found.running and not found.preemptible:
+    if original.running and not original.preemptible:
         raise InputError(f"job {job} keeps the GPUs that it has: no plan may move it")
     if ";" in reqs:
         raise InputError(f"reqs {reqs[:80]!r}: accepted are counts as in 1,2,4 or 1-8")
-    wanted = kept_to_counts(replace(found, reqs=parse(f"{PREFIX}reqs={reqs}").reqs))
+    variant = kept_to_counts(replace(original, reqs=parse(f"{PREFIX}reqs={reqs}").reqs))
     return replace(
-        snapshot, jobs=tuple(wanted if each.id == job else each for each in snapshot.jobs)
+        snapshot,
+        jobs=tuple(variant if candidate.id == job else candidate for candidate in snapshot.jobs),
     )
 
 
@@ -95,7 +96,7 @@ class Planner:
         self._busy = threading.Lock()
 
     def compare(
-        self, snapshot: Snapshot, changed: Snapshot, settings: PlanSettings, round_seconds: float
+        self, snapshot: Snapshot, variant: Snapshot, settings: PlanSettings, round_seconds: float
     ) -> Answer:
         """Both planned as at the beginning of a round, when running jobs compete again.
 
@@ -111,29 +112,29 @@ class Planner:
         try:
             now, then = plans_apart(
                 settings,
-                [replace(each, round=opens) for each in (snapshot, changed)],
+                [replace(state, round=opens) for state in (snapshot, variant)],
                 self._seconds,
             )
         finally:
             self._busy.release()
         return Answer(
             snapshot.now,
-            tuple(_differences(snapshot, changed, now, then)),
+            tuple(_differences(snapshot, variant, now, then)),
             _figures(snapshot, now),
-            _figures(changed, then),
+            _figures(variant, then),
         )
 
 
 def _differences(
-    snapshot: Snapshot, changed: Snapshot, now: Plan, then: Plan
+    snapshot: Snapshot, variant: Snapshot, now: Plan, then: Plan
 ) -> Iterator[Difference]:
-    after = {job.id: job for job in changed.jobs}
+    after = {job.id: job for job in variant.jobs}
     for job in sorted(snapshot.jobs, key=lambda job: job_order(job.id)):
         places = _place(job, now), _place(after[job.id], then)
         if places[0] != places[1]:
             reason = then.waiting.get(job.id)
-            told = reason.text if reason is not None and not places[1] else ""
-            yield Difference(job.id, job.user, places[0].as_dict(), places[1].as_dict(), told)
+            text = reason.text if reason is not None and not places[1] else ""
+            yield Difference(job.id, job.user, places[0].as_dict(), places[1].as_dict(), text)
 
 
 def _place(job: Job, plan: Plan) -> Allocation:

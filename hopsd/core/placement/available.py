@@ -140,7 +140,7 @@ def _gpus_by_memory(rules: Rules, memory: Ints) -> Ints:
 
 
 def fitting(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
-    """How often ``per_gpu`` (> 0) fits into ``idle`` minus ``base``, (nodes,), up to ``UNLIMITED``."""
+    """How often ``per_gpu`` (> 0) fits into ``idle`` - ``base`` (nodes,), up to ``UNLIMITED``."""
     scale, used = base.denominator * per_gpu.denominator, base.numerator * per_gpu.denominator
     unit = per_gpu.numerator * base.denominator
     if max(scale * UNLIMITED, used, unit) < _WIDEST:

@@ -101,7 +101,9 @@ def generate(
                 slid_above[gpu_type],
                 sets,
             )
-            blocks |= {key: block for key, block in type_blocks if len(block.jobs) and len(block.shapes)}
+            blocks |= {
+                key: block for key, block in type_blocks if len(block.jobs) and len(block.shapes)
+            }
     factors = Factors(jobs, nodes)
     presents = _presents(jobs, available, classes, slid_above) if keep_present else []
     filled = _fill(jobs, blocks, factors, presents, pool, classes, rows)

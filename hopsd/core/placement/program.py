@@ -167,8 +167,8 @@ def build(
     """The program of all jobs and their configurations, with ``priorities``.
 
     ``restart_share`` (jobs,): the share of a round left after the restart of a job that is moved;
-    1 for a job that does not run or loses nothing. ``min_counts`` (jobs,): the throughput whose gain is
-    1, by default the smallest.
+    1 for a job that does not run or loses nothing. ``min_counts`` (jobs,): the throughput whose
+    gain is 1, by default the smallest.
     """
     urgency = _urgency(np.array(priorities, dtype=np.float64))
     weight, log_scale = _weights(urgency, lam)

@@ -122,7 +122,8 @@ def union(left_shapes: ShapesOfSize, right_shapes: ShapesOfSize) -> ShapesOfSize
     """The shapes of both, each once."""
     servers = np.concatenate([left_shapes.servers, right_shapes.servers])
     _, first = np.unique(servers, axis=0, return_index=True)
-    return ShapesOfSize(servers[first], np.concatenate([left_shapes.gpus, right_shapes.gpus])[first])
+    gpus = np.concatenate([left_shapes.gpus, right_shapes.gpus])
+    return ShapesOfSize(servers[first], gpus[first])
 
 
 def keeps_racks(rules: Rules, leaves: Sequence[str], levels: Levels = NO_LEVELS) -> bool:
@@ -405,8 +406,8 @@ def _sets(
 def _positions(
     rule: RackRule, count: int, leaf: bytes, idle: bytes, limit: int
 ) -> tuple[Ints, bool]:
-    """:func:`_sets` on the leaves of servers, ``limit`` of them. Kept: plans ask for them twice, and
-    the next round again.
+    """:func:`_sets` on the leaves of servers, ``limit`` of them. Cached: a plan needs them twice,
+    and so does the next round.
     """
     leaves = np.frombuffer(leaf, dtype=np.int64)
     groups = LeafServers(leaves, leaves, leaves).by_leaf()

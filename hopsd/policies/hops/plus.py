@@ -107,13 +107,13 @@ class HopsPlus:
         jobs = tuple(ranked.get(job.id, job) for job in snapshot.jobs)
 
         def worth(
-            chosen: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
+            candidates: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
         ) -> Program:
             return _program(
-                chosen.jobs,
-                [outlooks[job.id] for job in chosen.jobs],
+                candidates.jobs,
+                [outlooks[job.id] for job in candidates.jobs],
                 configurations,
-                [weight[job.id] for job in chosen.jobs],
+                [weight[job.id] for job in candidates.jobs],
             )
 
         return place(

@@ -97,13 +97,13 @@ def place(
 
 
 def _eq11(
-    chosen: Candidates, configurations: Configurations, info: RoundInfo, settings: PlanSettings
+    candidates: Candidates, configurations: Configurations, info: RoundInfo, settings: PlanSettings
 ) -> Program:
     return build(
         configurations,
-        [chosen.priority[job.id] for job in chosen.jobs],
+        [candidates.priority[job.id] for job in candidates.jobs],
         settings.lam,
-        _restart_shares(chosen.jobs, info, settings),
+        _restart_shares(candidates.jobs, info, settings),
     )
 
 
@@ -156,13 +156,13 @@ def _restart_shares(jobs: Sequence[Job], info: RoundInfo, settings: PlanSettings
 
 def _plan(
     snapshot: Snapshot,
-    chosen: Candidates,
+    candidates: Candidates,
     configurations: Configurations,
     program: Program,
     solution: Solution,
     clock: _Stages,
 ) -> Plan:
-    jobs, choice = chosen.jobs, solution.choice
+    jobs, choice = candidates.jobs, solution.choice
     if not program.feasible(choice):
         raise AssertionError("the solver's choice was checked, and breaks a capacity or a limit")
     placements = {
@@ -173,11 +173,11 @@ def _plan(
     objective = _objective(program, choice)
     bound = max(objective, program.unscaled(solution.bound))
     waiting = {
-        **chosen.waiting,
-        **_waiting_reasons(chosen, placements, configurations, snapshot.nodes),
+        **candidates.waiting,
+        **_waiting_reasons(candidates, placements, configurations, snapshot.nodes),
     }
-    idle_left = int(chosen.available.gpus.sum()) - program.gpus(choice)
-    queued = any(job.id not in placements and _may_run(chosen, job) for job in chosen.queue)
+    idle_left = int(candidates.available.gpus.sum()) - program.gpus(choice)
+    queued = any(job.id not in placements and _may_run(candidates, job) for job in candidates.queue)
     clock.lap("check")
     clock.seconds["total"] = clock.total()
     return Plan(
@@ -186,21 +186,21 @@ def _plan(
         upper_bound=bound,
         gap=(bound - objective) / bound if bound > 0 else 0.0,
         status=solution.status,
-        window=tuple(job.id for job in chosen.window),
-        adjusted=tuple(job.id for job in chosen.adjusted),
+        window=tuple(job.id for job in candidates.window),
+        adjusted=tuple(job.id for job in candidates.adjusted),
         fragments=idle_left if queued else 0,
         seconds=clock.seconds,
         configurations=len(configurations),
         waiting=waiting,
-        jobs=_numbers(chosen, configurations, program, choice, snapshot.nodes),
+        jobs=_numbers(candidates, configurations, program, choice, snapshot.nodes),
     )
 
 
-def _may_run(chosen: Candidates, job: Job) -> bool:
+def _may_run(candidates: Candidates, job: Job) -> bool:
     """Whether GPUs may be left for want of a place for the job: no site limit keeps it out, and an
     idle cluster could run it.
     """
-    reason = chosen.waiting.get(job.id)
+    reason = candidates.waiting.get(job.id)
     return reason is None or reason.code not in (ReasonCode.LIMIT, ReasonCode.NO_CONFIGURATION)
 
 
@@ -214,33 +214,33 @@ def _allocation(configurations: Configurations, column: int, nodes: Sequence[Nod
 
 
 def _waiting_reasons(
-    chosen: Candidates,
+    candidates: Candidates,
     placements: Mapping[JobId, Allocation],
     configurations: Configurations,
     nodes: Sequence[Node],
 ) -> dict[JobId, Reason]:
     """Why each candidate without a placement waits."""
-    idle = [*zip(nodes, chosen.available.gpus.tolist(), strict=True)]
+    idle = [*zip(nodes, candidates.available.gpus.tolist(), strict=True)]
     return {
-        job.id: reasons.lost(job, count, chosen.priority[job.id], len(placements))
+        job.id: reasons.lost(job, count, candidates.priority[job.id], len(placements))
         if count
         else reasons.nothing_fits(job, idle)
-        for job, count in zip(chosen.jobs, np.diff(configurations.start).tolist(), strict=True)
+        for job, count in zip(candidates.jobs, np.diff(configurations.start).tolist(), strict=True)
         if job.id not in placements
     }
 
 
 def _numbers(
-    chosen: Candidates,
+    candidates: Candidates,
     configurations: Configurations,
     program: Program,
     choice: Ints,
     nodes: Sequence[Node],
 ) -> dict[JobId, JobNumbers]:
     """The figures of every job in the queue; those of its placement where it has one."""
-    column_of = {job.id: int(c) for job, c in zip(chosen.jobs, choice, strict=True) if c >= 0}
+    column_of = {job.id: int(c) for job, c in zip(candidates.jobs, choice, strict=True) if c >= 0}
     numbers = {}
-    for job in chosen.queue:
+    for job in candidates.queue:
         column = column_of.get(job.id)
         gain = throughput = source = interval = None
         if column is not None:
@@ -252,7 +252,7 @@ def _numbers(
             source = table.source_of(*shape)
             interval = _between(table, shape, throughput)
         numbers[job.id] = JobNumbers(
-            chosen.priority[job.id], chosen.rho[job.id], gain, throughput, source, interval
+            candidates.priority[job.id], candidates.rho[job.id], gain, throughput, source, interval
         )
     return numbers
 

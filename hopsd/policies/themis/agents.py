@@ -234,7 +234,7 @@ Agents = Callable[[App, Market, Offer], Agent]
 
 
 def honest(
-    app: App, market: Market, kept: Offer, independent: IndependentTime = independent_seconds
+    app: App, market: Market, offer: Offer, independent: IndependentTime = independent_seconds
 ) -> Agent:
     """A truthful agent for an app that consists of Slurm jobs."""
     budget = fsum(market.serial[job.id] for job in app.jobs)
@@ -244,7 +244,7 @@ def honest(
         JobsApp(app, market),
         max(0.0, market.now - app.submit),
         independent(budget, market.gpus, gpus_max(app), eldest.contention or float(market.apps)),
-        kept,
+        offer,
     )
 
 

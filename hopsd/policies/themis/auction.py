@@ -51,8 +51,8 @@ def program_of(bids: Configurations, capacity: Ints, worth: Floats) -> Program:
     """The auction as a program. ``worth`` (columns,); bids worth nothing are left out."""
     keep = np.flatnonzero(worth > ROUNDING)
     columns = replace(bids.some(keep), present=np.full(bids.jobs, -1, dtype=np.int64))
-    ones = np.ones(bids.jobs)
-    return replace(program_of_gains(columns, ones, worth[keep]), capacity=capacity)
+    unit_counts = np.ones(bids.jobs)
+    return replace(program_of_gains(columns, unit_counts, worth[keep]), capacity=capacity)
 
 
 def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outcome:

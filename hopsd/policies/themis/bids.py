@@ -31,8 +31,10 @@ lowers what it bids for them."""
 
 def offer_of(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> Offer:
     """An allocation as an offer."""
-    held = [(nodes[name], gpus) for name, gpus in allocation if name in nodes]
-    parts = tuple(Part(node.gpu_type, gpus, RackName(node.leaf) or None) for node, gpus in held)
+    allocations = [(nodes[name], gpus) for name, gpus in allocation if name in nodes]
+    parts = tuple(
+        Part(node.gpu_type, gpus, RackName(node.leaf) or None) for node, gpus in allocations
+    )
     return Offer(()).together(Offer(parts))
 
 
@@ -57,9 +59,9 @@ class Bids:
         agents: Sequence[Agent],
         snapshot: Snapshot,
         servers: Servers,
-        waited: Mapping[AppKey, float],
+        wait_by_app: Mapping[AppKey, float],
     ) -> Bids:
-        """Ask all agents for bids on the idle GPUs. ``waited``: leases since the app held any."""
+        """Ask all agents for bids on the idle GPUs. ``wait_by_app``: leases since the app held any."""
         nodes = snapshot.nodes
         columns = generate(
             [_bidder(app, servers) for app in apps],
@@ -76,13 +78,13 @@ class Bids:
             for shape in range(len(columns.shapes))
         ]
         rho = np.empty(len(columns))
-        without = np.empty(len(apps))
+        baseline = np.empty(len(apps))
         for i, (first, last) in enumerate(pairwise(columns.start.tolist())):
-            rho[first:last], without[i] = _table(
+            rho[first:last], baseline[i] = _table(
                 apps[i], agents[i], [offers[s] for s in columns.shape[first:last]],
-                int(columns.present[i]) - first, waited[apps[i].key],
+                int(columns.present[i]) - first, wait_by_app[apps[i].key],
             )  # fmt: skip
-        return Bids(apps, columns, columns.capacity, rho, without, [node.name for node in nodes])
+        return Bids(apps, columns, columns.capacity, rho, baseline, [node.name for node in nodes])
 
     def settle(self, settings: PlanSettings) -> Outcome:
         """Hold the auction."""
@@ -111,7 +113,7 @@ class Bids:
 
 
 def _table(
-    app: App, agent: Agent, offers: Sequence[Offer], present: int, waited: float
+    app: App, agent: Agent, offers: Sequence[Offer], present: int, wait_seconds: float
 ) -> tuple[Floats, float]:
     """rho with every offer, and without any. Equal offers are evaluated once.
 
@@ -125,7 +127,7 @@ def _table(
     finite = rho[np.isfinite(rho)]
     rho_without = agent.rho(Offer(()))
     if not np.isfinite(rho_without):
-        rho_without = UNSERVED * (1.0 + waited) * float(finite.min(initial=np.inf))
+        rho_without = UNSERVED * (1.0 + wait_seconds) * float(finite.min(initial=np.inf))
     if not np.isfinite(rho_without):
         return np.ones(len(offers)), 1.0
     return np.where(np.isfinite(rho), rho, rho_without), rho_without

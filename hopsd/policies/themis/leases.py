@@ -18,11 +18,11 @@ def unleased(
 ) -> tuple[Servers, dict[JobId, Allocation], list[App]]:
     """The servers without the GPUs under lease, the leased placements, and all apps."""
     stay = leased(snapshot, lease_seconds)
-    kept = {job.id: job.running for job in snapshot.jobs if job.id in stay}
+    allocations = {job.id: job.running for job in snapshot.jobs if job.id in stay}
     servers = Servers(snapshot)
-    for allocation in kept.values():
+    for allocation in allocations.values():
         servers.take(allocation)
-    return servers, kept, apps_of(snapshot, stay)
+    return servers, allocations, apps_of(snapshot, stay)
 
 
 def leased(snapshot: Snapshot, lease_seconds: float) -> frozenset[JobId]:

@@ -51,15 +51,17 @@ class Themis:
         nodes = {node.name: node for node in snapshot.nodes}
         agents = {app.key: self.agents(app, market, offer_of(app.kept, nodes)) for app in apps}
         rho = {app.key: current_rho(app, agents[app.key], nodes) for app in apps}
-        waited = {app.key: leases_waited(app, snapshot, settings.lease_seconds) for app in apps}
+        wait_by_app = {
+            app.key: leases_waited(app, snapshot, settings.lease_seconds) for app in apps
+        }
         rng = random.Random(settings.seed + snapshot.now)  # noqa: S311
         lot = {app.key: rng.random() for app in sorted(apps, key=lambda app: app.order)}
-        apps.sort(key=lambda app: (-_claim(rho[app.key], waited[app.key]), lot[app.key]))
+        apps.sort(key=lambda app: (-_claim(rho[app.key], wait_by_app[app.key]), lot[app.key]))
         bidders = apps[: bidding(len(apps), settings.filter_share)] if servers.left else []
         worth = bound = 0.0
         if bidders:
             bidding_agents = [agents[app.key] for app in bidders]
-            bids = Bids.collect(bidders, bidding_agents, snapshot, servers, waited)
+            bids = Bids.collect(bidders, bidding_agents, snapshot, servers, wait_by_app)
             outcome = bids.settle(settings)
             worth, bound = outcome.worth, outcome.bound
             for app, won in zip(bidders, bids.won(outcome, rng), strict=True):
@@ -112,12 +114,12 @@ def leases_waited(app: App, snapshot: Snapshot, lease_seconds: float) -> float:
     return max(0.0, snapshot.now - app.waits_since) / lease
 
 
-def _claim(rho: float, waited: float) -> float:
+def _claim(rho: float, wait_seconds: float) -> float:
     """The log of an app's claim to bid: its rho, doubled for each lease of waiting.
 
     By rho alone, an app that arrives late would wait until all earlier ones have ended.
     """
-    return log(max(rho, 1e-12)) + log(2.0) * waited
+    return log(max(rho, 1e-12)) + log(2.0) * wait_seconds
 
 
 def _able(servers: Servers, app: App) -> App:

@@ -47,8 +47,8 @@ class Child:
     def ask(self, question: object) -> None:
         """Send the question; at once, whatever the child is doing."""
         if self._process is not None:
-            own = self._process, question, self._records
-            talk = Thread(target=_talk, args=own, daemon=True)
+            question_state = self._process, question, self._records
+            talk = Thread(target=_talk, args=question_state, daemon=True)
             try:
                 talk.start()
             except RuntimeError:  # the system has no thread left: as if there were no child
@@ -59,9 +59,11 @@ class Child:
     def answers(self, give_up: float) -> Iterator[bytes]:
         """The child's records as they come, until its end or ``give_up`` (monotonic seconds)."""
         while True:
-            left = give_up - monotonic()
+            remaining = give_up - monotonic()
             try:
-                record = self._records.get(timeout=max(0.0, left) if np.isfinite(left) else None)
+                record = self._records.get(
+                    timeout=max(0.0, remaining) if np.isfinite(remaining) else None
+                )
             except Empty:
                 return
             if record is None:

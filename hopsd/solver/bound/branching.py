@@ -109,6 +109,8 @@ def _part(
     return _Case(fixed_columns, columns, row, fixed + bound, min(case.bound, fixed + bound))
 
 
-def _rest(program: Program, placed: tuple[int, ...]) -> Program:
-    """The program on the capacity that ``placed`` columns leave; negative if they take too much."""
-    return replace(program, capacity=program.capacity - program.taken(np.array(placed, np.int64)))
+def _rest(program: Program, fixed_jobs: tuple[int, ...]) -> Program:
+    """The program on the capacity that ``fixed_jobs`` columns leave; negative if they take too much."""
+    return replace(
+        program, capacity=program.capacity - program.taken(np.array(fixed_jobs, np.int64))
+    )

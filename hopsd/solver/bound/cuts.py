@@ -64,12 +64,12 @@ class CapacityRows:
         total: Floats = prices.reshape(KINDS, -1).sum(axis=0)[: self.servers]
         return total
 
-    def tied(self, to: Ints, share: float) -> CapacityRows:
+    def tied(self, targets: Ints, share: float) -> CapacityRows:
         """The rows where row ``r`` of the program counts as row ``to[r]``, for a ``share`` of the
         jobs: sums of rows that several stand for.
         """
-        count = int(to.max(initial=-1)) + 1
-        rows = np.concatenate([to + kind * count for kind in range(KINDS)])
+        count = int(targets.max(initial=-1)) + 1
+        rows = np.concatenate([targets + kind * count for kind in range(KINDS)])
         limit = np.bincount(rows, share * self.limit, KINDS * count).astype(np.float64)
         return CapacityRows(self.start, rows[self.row], self.amount, limit, self.servers)
 
@@ -80,15 +80,15 @@ class SomeItems:
     """
 
     def __init__(self, rows: CapacityRows, items: Ints) -> None:
-        own = rows.of(items)
-        row, amount = own.row.reshape(-1, KINDS)[:, 0], own.amount.reshape(-1, KINDS)
+        item_rows = rows.of(items)
+        row, amount = item_rows.row.reshape(-1, KINDS)[:, 0], item_rows.amount.reshape(-1, KINDS)
         key = row
-        for taken in amount.T:
-            sizes, size = np.unique(taken, return_inverse=True)
+        for amounts in amount.T:
+            sizes, size = np.unique(amounts, return_inverse=True)
             key = key * len(sizes) + size.ravel()
         _, first, self._part = np.unique(key, return_index=True, return_inverse=True)
         self._row, self._amount = row[first], np.ascontiguousarray(amount[first].T)
-        self._start = own.start // KINDS
+        self._start = item_rows.start // KINDS
         self._rows = len(rows.limit) // KINDS
         self._one_each = len(self._part) == len(items)
 
@@ -110,8 +110,10 @@ class SomeItems:
             lengths = self._start[items + 1] - self._start[items]
             part = self._part[np.repeat(self._start[items], lengths) + ramp(lengths)]
             shares = np.repeat(shares, lengths)
-        taken = np.bincount(part, shares, len(self._row))
-        by_kind = [np.bincount(self._row, taken * own, self._rows) for own in self._amount]
+        shares_by_part = np.bincount(part, shares, len(self._row))
+        by_kind = [
+            np.bincount(self._row, shares_by_part * amounts, self._rows) for amounts in self._amount
+        ]
         return np.concatenate(by_kind).astype(np.float64)
 
 
@@ -150,10 +152,10 @@ def entries(row: Ints, amount: Ints, capacity: Ints) -> tuple[Ints, Floats]:
 
     Row ``k * len(capacity) + r`` is the ``k``-th of row ``r``; an amount may be 0.
     """
-    own = capacity[row]
+    row_capacity = capacity[row]
     amounts = [amount.astype(np.float64)]
     for k in _ROUNDED:
-        limit = np.maximum(1, k * own // (own + 1))
-        amounts.append((k * amount // (own + 1)) * (own / limit))
+        limit = np.maximum(1, k * row_capacity // (row_capacity + 1))
+        amounts.append((k * amount // (row_capacity + 1)) * (row_capacity / limit))
     rows = row[:, None] + len(capacity) * np.arange(len(amounts))
     return rows, np.stack(amounts, axis=1)

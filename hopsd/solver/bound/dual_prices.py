@@ -79,15 +79,15 @@ def prices_in_stages(
         return
     many = not early and columns.jobs >= _MANY_JOBS
     size = _SAMPLE_OF_MANY if many else _SAMPLE_JOBS
-    near = _prices_of_sample(program, rows, start, floor, give_up, size)
+    start_prices = _prices_of_sample(program, rows, start, floor, give_up, size)
     if many:
-        half = _descend_in_rounds(program, rows, near, floor, give_up, _STEADY)
+        half = _descend_in_rounds(program, rows, start_prices, floor, give_up, _STEADY)
         yield half
         yield _descend_in_rounds(program, rows, half.row, floor, give_up, _STEADY_LATER)
         return
     if early:
-        yield _descend_in_rounds(program, rows, near, floor, give_up, _SHORT)
-    yield _descend_in_rounds(program, rows, near, floor, give_up, _SAMPLED)
+        yield _descend_in_rounds(program, rows, start_prices, floor, give_up, _SHORT)
+    yield _descend_in_rounds(program, rows, start_prices, floor, give_up, _SAMPLED)
 
 
 def descend_from(
@@ -111,7 +111,7 @@ def _prices_of_sample(
     share = float(np.count_nonzero(in_sample)) / jobs
     tied = rows.tied(group, share)
     count = np.bincount(group)
-    first = np.stack([np.bincount(group, own) / count for own in start]).ravel()
+    first = np.stack([np.bincount(group, values) / count for values in start]).ravel()
     full_bound = prices_at(program, rows, start.ravel()).bound
     if not full_bound:
         return start.ravel()
@@ -203,21 +203,23 @@ def _descend_in_rounds(
     rounds: _Rounds,
 ) -> Prices:
     """Descend over an active set of columns, price all of them, add the near best; repeat."""
-    best = at = prices_at(program, rows, start)
+    best = point = prices_at(program, rows, start)
     active = np.zeros(0, dtype=np.int64)
     for number in range(rounds.first, rounds.end):
         if monotonic() > give_up:
             break
-        active = distinct(active, _near_best(program, at, np.random.default_rng(number)))
+        active = distinct(active, _near_best(program, point, np.random.default_rng(number)))
         dual, pace = _by_row(program, rows, active), rounds.pace * rounds.shrink**number
         if rounds.from_best:
-            steps = [at for _, at in _steps(dual, best.row, floor, rounds.steps, give_up, pace)]
+            steps = [
+                point for _, point in _steps(dual, best.row, floor, rounds.steps, give_up, pace)
+            ]
             row = np.mean(steps[len(steps) // 2 :], axis=0)
         else:
-            row = _descend(dual, at.row, floor, rounds.steps, give_up, pace)
-        at, previous_bound = prices_at(program, rows, row), best.bound
-        best = min(best, at, key=lambda prices: prices.bound)
-        converged = abs(at.bound - previous_bound) <= _SETTLED * previous_bound
+            row = _descend(dual, point.row, floor, rounds.steps, give_up, pace)
+        point, previous_bound = prices_at(program, rows, row), best.bound
+        best = min(best, point, key=lambda prices: prices.bound)
+        converged = abs(point.bound - previous_bound) <= _SETTLED * previous_bound
         if converged and number >= _ROUNDS_MIN and not rounds.from_best:
             break
     return best

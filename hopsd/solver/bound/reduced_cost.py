@@ -30,19 +30,19 @@ class ColumnCosts:
             np.bincount(index.ravel(), cost, len(distinct_columns)).astype(np.float64),
         )
 
-    def between(self, other: ColumnCosts, share: float) -> ColumnCosts:
+    def between(self, second: ColumnCosts, share: float) -> ColumnCosts:
         """The costs at a ``share`` of the way to the others."""
-        costs = np.concatenate([(1 - share) * self.cost, share * other.cost])
-        return self.of(np.concatenate([self.columns, other.columns]), costs)
+        costs = np.concatenate([(1 - share) * self.cost, share * second.cost])
+        return self.of(np.concatenate([self.columns, second.columns]), costs)
 
-    def charge(self, profit: Floats, which: slice | Ints) -> None:
+    def charge(self, profit: Floats, columns: slice | Ints) -> None:
         """Subtract the costs from the ``profit`` of some columns, a slice or their numbers."""
-        if isinstance(which, slice):
-            first, last = np.searchsorted(self.columns, [which.start, which.stop])
-            profit[self.columns[first:last] - which.start] -= self.cost[first:last]
+        if isinstance(columns, slice):
+            first, last = np.searchsorted(self.columns, [columns.start, columns.stop])
+            profit[self.columns[first:last] - columns.start] -= self.cost[first:last]
         elif len(self.columns):
-            position = np.minimum(np.searchsorted(self.columns, which), len(self.columns) - 1)
-            profit -= np.where(self.columns[position] == which, self.cost[position], 0.0)
+            position = np.minimum(np.searchsorted(self.columns, columns), len(self.columns) - 1)
+            profit -= np.where(self.columns[position] == columns, self.cost[position], 0.0)
 
 
 FREE = ColumnCosts(NONE, np.zeros(0))
@@ -64,9 +64,9 @@ class ItemPrices:
     capacity: float
     bound: float
 
-    def profit(self, program: Program, which: slice | Ints) -> Floats:
+    def profit(self, program: Program, columns: slice | Ints) -> Floats:
         """The value less the cost of some columns, a slice or their numbers."""
-        return _profit(program, self.item, self.own, which)
+        return _profit(program, self.item, self.own, columns)
 
     def near(
         self, program: Program, absolute: float = 0.0, relative: float = 0.0
@@ -150,17 +150,17 @@ class ItemPrices:
 
 
 def prices_of_items(
-    program: Program, item: Floats, capacity: float, own: ColumnCosts = FREE
+    program: Program, item: Floats, capacity: float, column_costs: ColumnCosts = FREE
 ) -> ItemPrices:
     """Prices with their bound; see :class:`ItemPrices`."""
-    job = best_profits(program, item, own)
-    return ItemPrices(item, own, job, capacity, float(job.sum()) + capacity)
+    job = best_profits(program, item, column_costs)
+    return ItemPrices(item, column_costs, job, capacity, float(job.sum()) + capacity)
 
 
-def best_profits(program: Program, cost: Floats, own: ColumnCosts = FREE) -> Floats:
+def best_profits(program: Program, cost: Floats, column_costs: ColumnCosts = FREE) -> Floats:
     """The best profit of every job i, ``max(0, max_j(value_ij - cost of what j takes))``: (jobs,).
 
-    ``cost``: of every item, (items,); ``own``: of some columns besides, if all are written out.
+    ``cost``: of every item, (items,); ``column_costs``: of some columns besides, if all are written out.
     """
     start = program.configurations.start
     values = segment_values(program)
@@ -175,12 +175,14 @@ def best_profits(program: Program, cost: Floats, own: ColumnCosts = FREE) -> Flo
     for first, last in program.configurations.slices():
         low, high = np.searchsorted(start[filled], [first, last])
         inside = filled[low:high]
-        profit = _profit(program, cost, own, slice(first, last))
+        profit = _profit(program, cost, column_costs, slice(first, last))
         best[inside] = np.maximum.reduceat(profit, start[inside] - first)
     return np.maximum(best, 0.0)
 
 
-def _profit(program: Program, cost: Floats, own: ColumnCosts, which: slice | Ints) -> Floats:
-    profit = program.profit(cost, which)
-    own.charge(profit, which)
+def _profit(
+    program: Program, cost: Floats, column_costs: ColumnCosts, columns: slice | Ints
+) -> Floats:
+    profit = program.profit(cost, columns)
+    column_costs.charge(profit, columns)
     return profit

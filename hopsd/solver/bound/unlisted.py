@@ -68,28 +68,28 @@ def _bound(program: Program, prices: Prices) -> float:
 
 def _least_cost(program: Program, prices: Prices, sets: RackFamily) -> Floats:
     """What a set of servers on at most 1, 2, ... leaves costs at least; ``inf``: there is none."""
-    most = int(sets.leaves.max())
-    whole = rows_of(program, sets.whole).cost(prices.row)
+    max_leaves = int(sets.leaves.max())
+    whole_cost = rows_of(program, sets.whole).cost(prices.row)
     if sets.parts is not None:
-        return _least_of_uneven(program, prices, sets, whole, sets.able.by_leaf(), most)
-    unit, rule, least = sets.unit, sets.rule, np.full(most, inf)
+        return _least_of_uneven(program, prices, sets, whole_cost, sets.able.by_leaf(), max_leaves)
+    unit, rule, minimum = sets.unit, sets.rule, np.full(max_leaves, inf)
     for region in sets.able.regions(rule, sets.count):
         costs = [
-            np.sort(whole[region][group]).cumsum()[unit - 1 :: unit][
+            np.sort(whole_cost[region][group]).cumsum()[unit - 1 :: unit][
                 : rule.units(sets.count, len(group))
             ]
             for group in sets.able.only(region).by_leaf()
         ]
-        np.minimum(least, least_of_leaves(costs, sets.groups, most), out=least)
-    return least
+        np.minimum(minimum, least_of_leaves(costs, sets.groups, max_leaves), out=minimum)
+    return minimum
 
 
-def least_of_leaves(costs: list[Floats], groups: int, most: int) -> Floats:
-    """The least sum over at most 1, 2, ... ``most`` leaves that give ``groups`` in all.
+def least_of_leaves(costs: list[Floats], groups: int, max_leaves: int) -> Floats:
+    """The least sum over at most 1, 2, ... ``max_leaves`` leaves that give ``groups`` in all.
 
     ``costs``: of each leaf for 1, 2, ... groups.
     """
-    best = np.full((most + 1, groups + 1), inf)
+    best = np.full((max_leaves + 1, groups + 1), inf)
     best[0, 0] = 0.0
     for of_leaf in costs:
         before = best.copy()
@@ -97,51 +97,51 @@ def least_of_leaves(costs: list[Floats], groups: int, most: int) -> Floats:
             np.minimum(
                 best[1:, count:], before[:-1, : groups + 1 - count] + cost, out=best[1:, count:]
             )
-    least: Floats = np.minimum.accumulate(best[1:, groups])
-    return least
+    minimum: Floats = np.minimum.accumulate(best[1:, groups])
+    return minimum
 
 
 def _least_of_uneven(
     program: Program,
     prices: Prices,
     sets: RackFamily,
-    whole: Floats,
+    whole_cost: Floats,
     groups: list[Ints],
-    most: int,
+    max_leaves: int,
 ) -> Floats:
     """:func:`_least_cost` where servers give different counts: parts of the servers with the
     cheapest GPUs, less what a server's last part could be cheaper per GPU than all of it.
     """
-    rate = whole / np.maximum(1, sets.able.idle)
+    rate = whole_cost / np.maximum(1, sets.able.idle)
     slack = 0.0
     if sets.parts is not None:
         lengths = sets.able.idle
         count = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
         part = rows_of(program, sets.parts).cost(prices.row)
         slack = float((np.repeat(rate, lengths) * count - part).max(initial=0.0))
-    least = np.full(most, inf)
+    minimum = np.full(max_leaves, inf)
     everywhere = np.arange(len(rate))
-    for leaves in range(1, most + 1):
+    for leaves in range(1, max_leaves + 1):
         places = groups if leaves == 1 else [everywhere]
         for place in places:
             order = place[np.argsort(rate[place], kind="stable")]
-            given = np.minimum(np.cumsum(sets.able.idle[order]), sets.size)
-            if len(given) and given[-1] == sets.size:
-                cost = float(rate[order] @ np.diff(given, prepend=0))
-                least[leaves - 1] = min(least[leaves - 1], cost - slack)
-    return np.minimum.accumulate(least)
+            amounts = np.minimum(np.cumsum(sets.able.idle[order]), sets.size)
+            if len(amounts) and amounts[-1] == sets.size:
+                cost = float(rate[order] @ np.diff(amounts, prepend=0))
+                minimum[leaves - 1] = min(minimum[leaves - 1], cost - slack)
+    return np.minimum.accumulate(minimum)
 
 
 def _averaged(program: Program, prices: Prices) -> Floats:
     """The prices (rows,) where servers that are alike have their mean."""
     columns = program.configurations
     leaf = np.zeros_like(columns.pool) if columns.leaf is None else columns.leaf
-    alike = [columns.pool, leaf, program.idle, columns.speed]
-    _, group = np.unique(np.stack(alike, axis=1), axis=0, return_inverse=True)
+    keys = [columns.pool, leaf, program.idle, columns.speed]
+    _, group = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
     group = group.ravel()
     count = np.bincount(group)
     row = prices.row.reshape(KINDS, -1).copy()
     servers = len(columns.pool)
-    for own in row:
-        own[:servers] = (np.bincount(group, own[:servers]) / count)[group]
+    for values in row:
+        values[:servers] = (np.bincount(group, values[:servers]) / count)[group]
     return row.ravel()

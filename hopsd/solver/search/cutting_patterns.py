@@ -65,9 +65,9 @@ def partitions(gpus: int, largest: int) -> tuple[Pattern, ...]:
     if gpus == 0:
         return ((),)
     return tuple(
-        (slot, *rest)
+        (slot, *tail)
         for slot in range(min(gpus, largest), 0, -1)
-        for rest in partitions(gpus - slot, slot)
+        for tail in partitions(gpus - slot, slot)
     )
 
 

@@ -40,19 +40,23 @@ class FreeColumns:
         start = self._program.configurations.start
         return self._best_of(slice(int(start[job]), int(start[job + 1])), threshold)
 
-    def _best_by_segment(self, values: SegmentValues, job: int, above: float) -> tuple[int, float]:
+    def _best_by_segment(
+        self, values: SegmentValues, job: int, threshold: float
+    ) -> tuple[int, float]:
         first, end = self._first[job], self._first[job + 1]
-        most, start = self._most[first:end], values.segments.start
-        found = -1, above
-        able = np.flatnonzero((most > above) & self._residual.has_room(slice(first, end)))
-        for number in able[np.argsort(-most[able], kind="stable")].tolist():
-            if most[number] <= found[1]:
+        maxima, start = self._most[first:end], values.segments.start
+        best = -1, threshold
+        candidates = np.flatnonzero(
+            (maxima > threshold) & self._residual.has_room(slice(first, end))
+        )
+        for number in candidates[np.argsort(-maxima[candidates], kind="stable")].tolist():
+            if maxima[number] <= best[1]:
                 break
-            own = slice(int(start[first + number]), int(start[first + number + 1]))
-            column, worth = self._best_of(own, found[1])
+            columns = slice(int(start[first + number]), int(start[first + number + 1]))
+            column, worth = self._best_of(columns, best[1])
             if column >= 0:
-                found = column, worth
-        return found
+                best = column, worth
+        return best
 
     def _best_of(self, columns: slice, threshold: float) -> tuple[int, float]:
         """As :meth:`best`, of some columns that follow each other."""

@@ -51,8 +51,8 @@ class _Way:
     worth: float
 
 
-def pack(program: Program, prices: Prices | None, held: Ints, solver: Solver) -> list[PackedSet]:
-    """Sets of servers that are best together, beside the columns ``held`` (jobs,).
+def pack(program: Program, prices: Prices | None, current: Ints, solver: Solver) -> list[PackedSet]:
+    """Sets of servers that are best together, beside the columns ``current`` (jobs,).
 
     ``prices``: what servers are worth to other jobs; None: nothing.
 
@@ -61,43 +61,43 @@ def pack(program: Program, prices: Prices | None, held: Ints, solver: Solver) ->
     kinds: dict[object, list[RackFamily]] = defaultdict(list)
     for sets in program.configurations.families:
         if sets.parts is None:
-            each = sets.size // sets.count
-            kinds[sets.able.servers.tobytes(), each].append(sets)
-    found: list[PackedSet] = []
-    capacity = program.capacity - program.taken(held)
-    placed = set(np.flatnonzero(held >= 0).tolist())
-    for alike in sorted(kinds.values(), key=_most_gpus, reverse=True):
-        for one in _pack_alike(program, prices, capacity, alike, placed, solver):
-            found.append(one)
-            placed.add(one.job)
-            whole = one.sets.whole
-            items = np.searchsorted(one.sets.able.servers, one.servers)
-            capacity -= whole.total(items, len(capacity))
-    return found
+            per_server = sets.size // sets.count
+            kinds[sets.able.servers.tobytes(), per_server].append(sets)
+    packing: list[PackedSet] = []
+    capacity = program.capacity - program.taken(current)
+    placed_jobs = set(np.flatnonzero(current >= 0).tolist())
+    for families in sorted(kinds.values(), key=_most_gpus, reverse=True):
+        for packed_set in _pack_alike(program, prices, capacity, families, placed_jobs, solver):
+            packing.append(packed_set)
+            placed_jobs.add(packed_set.job)
+            whole_demand = packed_set.sets.whole
+            items = np.searchsorted(packed_set.sets.able.servers, packed_set.servers)
+            capacity -= whole_demand.total(items, len(capacity))
+    return packing
 
 
-def _most_gpus(alike: Sequence[RackFamily]) -> int:
-    return max(sets.size * len(sets.jobs) for sets in alike)
+def _most_gpus(families: Sequence[RackFamily]) -> int:
+    return max(sets.size * len(sets.jobs) for sets in families)
 
 
 def _pack_alike(
     program: Program,
     prices: Prices | None,
     capacity: Ints,
-    alike: Sequence[RackFamily],
-    placed: set[int],
+    families: Sequence[RackFamily],
+    placed_jobs: set[int],
     solver: Solver,
 ) -> Iterator[PackedSet]:
     """Of sets over the same servers, with the same count on each."""
-    first = alike[0]
+    first = families[0]
     free = _free_servers(first, first.whole, capacity)
     if not free:
         return
-    caps = np.array([len(own) for own in free.values()])
+    caps = np.array([len(servers) for servers in free.values()])
     price = 0.0
     if prices is not None:
         price = float(rows_of(program, first.whole).cost(prices.row).mean())
-    ways = list(_ways(program, prices, alike, placed, caps, price))
+    ways = list(_ways(program, prices, families, placed_jobs, caps, price))
     if not ways:
         return
     sizes, patterns = _patterns({part for way in ways for part in way.parts}, int(caps.max()))
@@ -105,10 +105,10 @@ def _pack_alike(
     answer = solver(_model(ways, sorted(sizes), patterns, caps))
     if answer.x is None:
         return
-    chosen = np.round(answer.x).astype(np.int64)
-    slots = _deal(patterns, chosen[len(ways) :], free)
-    taken = [way for way, yes in zip(ways, chosen.tolist(), strict=False) if yes]
-    for way in sorted(taken, key=lambda way: len(way.parts)):
+    selection = np.round(answer.x).astype(np.int64)
+    slots = _deal(patterns, selection[len(ways) :], free)
+    selected_ways = [way for way, yes in zip(ways, selection.tolist(), strict=False) if yes]
+    for way in sorted(selected_ways, key=lambda way: len(way.parts)):
         parts = _take(way, slots)
         if parts is not None:
             yield PackedSet(way.job, way.sets, np.sort(np.concatenate(parts)))
@@ -121,30 +121,30 @@ def _take(way: _Way, slots: dict[int, list[list[int]]]) -> list[list[int]] | Non
     sets, rule = way.sets, way.sets.rule
     if not (rule.spread or rule.consolidate):
         return [slots[part].pop() for part in way.parts]
-    position = {server: at for at, server in enumerate(sets.able.servers.tolist())}
+    position = {server: index for index, server in enumerate(sets.able.servers.tolist())}
     for region in sets.able.regions(rule, sets.count):
         inside, leaves, parts = set(region.tolist()), set[int](), list[tuple[int, int]]()
         for part in way.parts:
-            for at, servers in enumerate(slots[part]):
-                own = position[servers[0]]
-                leaf = int(sets.able.leaf[own])
-                used = leaf in leaves if rule.spread else (part, at) in parts
-                if own in inside and not used:
+            for index, servers in enumerate(slots[part]):
+                leaf_position = position[servers[0]]
+                leaf = int(sets.able.leaf[leaf_position])
+                used = leaf in leaves if rule.spread else (part, index) in parts
+                if leaf_position in inside and not used:
                     leaves.add(leaf)
-                    parts.append((part, at))
+                    parts.append((part, index))
                     break
         if len(parts) == len(way.parts):
-            taken = [slots[part][at] for part, at in parts]
-            for part, at in sorted(parts, reverse=True):
-                del slots[part][at]
-            return taken
+            server_groups = [slots[part][index] for part, index in parts]
+            for part, index in sorted(parts, reverse=True):
+                del slots[part][index]
+            return server_groups
     return None
 
 
-def _free_servers(sets: RackFamily, whole: Demands, capacity: Ints) -> dict[int, list[int]]:
+def _free_servers(sets: RackFamily, whole_demand: Demands, capacity: Ints) -> dict[int, list[int]]:
     """The servers of each leaf that still hold what the sets take of them."""
     free: dict[int, list[int]] = defaultdict(list)
-    fits = whole.fit(capacity)
+    fits = whole_demand.fit(capacity)
     for server, leaf in zip(
         sets.able.servers[fits].tolist(), sets.able.leaf[fits].tolist(), strict=True
     ):
@@ -155,15 +155,15 @@ def _free_servers(sets: RackFamily, whole: Demands, capacity: Ints) -> dict[int,
 def _ways(
     program: Program,
     prices: Prices | None,
-    alike: Sequence[RackFamily],
-    placed: set[int],
+    families: Sequence[RackFamily],
+    placed_jobs: set[int],
     caps: Ints,
     price: float,
 ) -> Iterator[_Way]:
     """Each job's ways that are worth more than their servers, the best ones."""
     of_job: dict[int, list[_Way]] = defaultdict(list)
     share = program.configurations.share
-    for sets in alike:
+    for sets in families:
         divisions = list(_divisions(sets, caps))
         worth = {}
         for kind, leaves in enumerate(sets.leaves.tolist()):
@@ -174,7 +174,7 @@ def _ways(
             if len(parts) in worth:
                 net = worth[len(parts)] - price * sets.count
                 for job, value in zip(sets.jobs.tolist(), net.tolist(), strict=True):
-                    if value > 0.0 and job not in placed:
+                    if value > 0.0 and job not in placed_jobs:
                         of_job[job].append(_Way(job, sets, parts, value))
     for ways in of_job.values():
         yield from sorted(ways, key=lambda way: -way.worth)[:_WAYS_MAX]
@@ -184,26 +184,26 @@ def _divisions(sets: RackFamily, caps: Ints) -> Iterator[tuple[int, ...]]:
     """Ways to divide a set's servers among leaves of ``caps``; of many, the most equal ones."""
     unit, groups = sets.unit, sets.groups
     largest = sets.rule.units(sets.count, int(caps.max()))
-    most = min(groups, sets.rule.leaves(sets.count, len(caps)))
+    max_leaves = min(groups, sets.rule.leaves(sets.count, len(caps)))
     if groups <= _WAYS_MAX:
-        for parts in _partitions(groups, most, largest):
+        for parts in _partitions(groups, max_leaves, largest):
             yield tuple(unit * part for part in parts)
         return
-    for leaves in range(-(-groups // largest) if largest else most + 1, most + 1):
-        each, more = divmod(groups, leaves)
-        yield tuple(unit * (each + (at < more)) for at in range(leaves))
+    for leaves in range(-(-groups // largest) if largest else max_leaves + 1, max_leaves + 1):
+        quotient, remainder = divmod(groups, leaves)
+        yield tuple(unit * (quotient + (leaf < remainder)) for leaf in range(leaves))
         if leaves > 1 and largest * (leaves - 1) < groups:
             yield (*[unit * largest] * (leaves - 1), unit * (groups - largest * (leaves - 1)))
 
 
-def _partitions(groups: int, most: int, largest: int) -> Iterator[tuple[int, ...]]:
-    """Partitions of ``groups`` into at most ``most`` parts, none above ``largest``."""
+def _partitions(groups: int, max_parts: int, largest: int) -> Iterator[tuple[int, ...]]:
+    """Partitions of ``groups`` into at most ``max_parts`` parts, none above ``largest``."""
     if not groups:
         yield ()
-    elif most:
+    elif max_parts:
         for part in range(min(groups, largest), 0, -1):
-            for rest in _partitions(groups - part, most - 1, part):
-                yield (part, *rest)
+            for tail in _partitions(groups - part, max_parts - 1, part):
+                yield (part, *tail)
 
 
 def _patterns(sizes: set[int], cap: int) -> tuple[set[int], list[tuple[tuple[int, int], ...]]]:
@@ -211,10 +211,10 @@ def _patterns(sizes: set[int], cap: int) -> tuple[set[int], list[tuple[tuple[int
 
     Where there are too many patterns, without the smallest sizes.
     """
-    kept = sorted((size for size in sizes if size <= cap), reverse=True)
-    while _number_of_patterns(kept, cap) > _PATTERNS_MAX:
-        kept.pop()
-    return set(kept), [pattern for pattern in _grow(kept, cap) if pattern]
+    fitting_sizes = sorted((size for size in sizes if size <= cap), reverse=True)
+    while _number_of_patterns(fitting_sizes, cap) > _PATTERNS_MAX:
+        fitting_sizes.pop()
+    return set(fitting_sizes), [pattern for pattern in _grow(fitting_sizes, cap) if pattern]
 
 
 def _number_of_patterns(sizes: Sequence[int], cap: int) -> int:
@@ -230,8 +230,8 @@ def _grow(sizes: Sequence[int], cap: int) -> Iterator[tuple[tuple[int, int], ...
         yield ()
         return
     for count in range(cap // sizes[0] + 1):
-        for rest in _grow(sizes[1:], cap - count * sizes[0]):
-            yield ((sizes[0], count), *rest) if count else rest
+        for tail in _grow(sizes[1:], cap - count * sizes[0]):
+            yield ((sizes[0], count), *tail) if count else tail
 
 
 def _model(
@@ -244,7 +244,7 @@ def _model(
     that hold 1, 2, ... servers or more, of which patterns of so many need one each.
     """
     jobs = {job: row for row, job in enumerate(dict.fromkeys(way.job for way in ways))}
-    of_size = {size: len(jobs) + at for at, size in enumerate(sizes)}
+    of_size = {size: len(jobs) + position for position, size in enumerate(sizes)}
     first = len(jobs) + len(sizes)
     start, row, factor = [0], [], []
     for way in ways:
@@ -270,25 +270,27 @@ def _model(
 
 
 def _deal(
-    patterns: Sequence[tuple[tuple[int, int], ...]], chosen: Ints, free: dict[int, list[int]]
+    patterns: Sequence[tuple[tuple[int, int], ...]], selection: Ints, free: dict[int, list[int]]
 ) -> dict[int, list[list[int]]]:
-    """Servers for the parts of the ``chosen`` patterns, by size: the fullest patterns first, each
+    """Servers for the parts of the ``selection`` patterns, by size: the fullest patterns first, each
     on the smallest leaf that holds it.
     """
     leaves = sorted(free.values(), key=len)
     slots: dict[int, list[list[int]]] = defaultdict(list)
-    wanted = [
+    patterns_in_use = [
         pattern
-        for pattern, count in zip(patterns, chosen.tolist(), strict=True)
+        for pattern, count in zip(patterns, selection.tolist(), strict=True)
         for _ in range(count)
     ]
-    for pattern in sorted(wanted, key=_total, reverse=True):
-        at = next(at for at, own in enumerate(leaves) if len(own) >= _total(pattern))
-        own = list(leaves.pop(at))
+    for pattern in sorted(patterns_in_use, key=_total, reverse=True):
+        position = next(
+            position for position, servers in enumerate(leaves) if len(servers) >= _total(pattern)
+        )
+        servers = list(leaves.pop(position))
         for size, count in pattern:
             for _ in range(count):
-                slots[size].append(own[:size])
-                del own[:size]
+                slots[size].append(servers[:size])
+                del servers[:size]
     return slots
 
 

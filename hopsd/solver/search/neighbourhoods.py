@@ -42,20 +42,20 @@ def group_servers(
     size = np.bincount(stretch_of, weights=program.idle.astype(np.float64)).astype(np.float64)
     parent = list(range(len(size)))
     for job in _losing_jobs(program, choice, prices, stretch_of, rng):
-        first, *others = sorted({_root(parent, stretch) for stretch in job.stretches})
-        together = float(size[[first, *others]].sum())
-        if others and together <= gpus:
+        first, *further = sorted({_root(parent, stretch) for stretch in job.stretches})
+        together = float(size[[first, *further]].sum())
+        if further and together <= gpus:
             size[first] = together
-            for root in others:
+            for root in further:
                 parent[root] = first
     roots = np.array([_root(parent, stretch) for stretch in range(len(parent))])
     return _pack(roots, size, gpus, rng)[stretch_of]
 
 
-def _root(parent: list[int], at: int) -> int:
-    while parent[at] != at:
-        parent[at] = at = parent[parent[at]]
-    return at
+def _root(parent: list[int], index: int) -> int:
+    while parent[index] != index:
+        parent[index] = index = parent[parent[index]]
+    return index
 
 
 def _stretches(program: Program, rng: np.random.Generator) -> Ints:
@@ -80,18 +80,18 @@ def _losing_jobs(
 ) -> list[_Losing]:
     """The jobs that lose something, the largest losses first."""
     columns = program.configurations
-    placed = choice >= 0
+    is_placed = choice >= 0
     loss = prices.job.copy()
-    loss[placed] -= program.profit(prices.item, choice[placed])
+    loss[is_placed] -= program.profit(prices.item, choice[is_placed])
     losing = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
     order = losing[np.argsort(-loss[losing], kind="stable")]
-    found = []
+    losses = []
     for job, best in zip(order.tolist(), _wanted(program, prices, order, rng), strict=True):
         wanted = [column for column in (best, int(choice[job])) if column >= 0]
         servers = [s for c in wanted for s, _ in columns.shapes.parts(int(columns.shape[c]))]
         if servers:
-            found.append(_Losing(float(loss[job]), tuple(stretch_of[servers].tolist())))
-    return found
+            losses.append(_Losing(float(loss[job]), tuple(stretch_of[servers].tolist())))
+    return losses
 
 
 def _wanted(
@@ -103,28 +103,28 @@ def _wanted(
         return
     start = program.configurations.start
     for job in jobs.tolist():
-        own = slice(int(start[job]), int(start[job + 1]))
-        profit = program.profit(prices.item, own)
-        yield own.start + int(np.argmax(jittered(profit, program.value[own], rng)))
+        job_columns = slice(int(start[job]), int(start[job + 1]))
+        profit = program.profit(prices.item, job_columns)
+        yield job_columns.start + int(np.argmax(jittered(profit, program.value[job_columns], rng)))
 
 
 def wanted_of_all(
-    program: Program, prices: Prices, rng: np.random.Generator, able: Bools | None = None
+    program: Program, prices: Prices, rng: np.random.Generator, usable: Bools | None = None
 ) -> Ints:
     """The best column of every job, (jobs,), ties and near ties broken at random, out of a sample
-    of those that are nearly as good; only of shapes that are ``able``, -1 for none.
+    of those that are nearly as good; only of shapes that are ``usable``, -1 for none.
     """
     columns = program.configurations
-    some = prices.sample(program, _JITTER, _SAMPLE, rng)
-    if able is not None:
-        some = some[able[columns.shape[some]]]
-    job = columns.jobs_of(some)
-    profit = jittered(program.profit(prices.item, some), program.value[some], rng)
+    sample = prices.sample(program, _JITTER, _SAMPLE, rng)
+    if usable is not None:
+        sample = sample[usable[columns.shape[sample]]]
+    job = columns.jobs_of(sample)
+    profit = jittered(program.profit(prices.item, sample), program.value[sample], rng)
     order = np.lexsort((profit, job))
-    wanted = np.full(columns.jobs, -1, dtype=np.int64)
+    best_columns = np.full(columns.jobs, -1, dtype=np.int64)
     # The last one of a job is its best, and is written last.
-    wanted[job[order]] = some[order]
-    return wanted
+    best_columns[job[order]] = sample[order]
+    return best_columns
 
 
 def jittered(profit: Floats, value: Floats, rng: np.random.Generator) -> Floats:

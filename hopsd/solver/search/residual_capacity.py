@@ -54,18 +54,18 @@ class ResidualCapacity:
         self._change(column, 1)
 
     def _change(self, column: int, sign: int) -> None:
-        taken = self._demands.of(int(self._shape[column]))
+        amounts = self._demands.of(int(self._shape[column]))
         if self._share is not None:
-            taken += self._demands.of(int(self._share[column]))
-        for row, amount in taken:
+            amounts += self._demands.of(int(self._share[column]))
+        for row, amount in amounts:
             if not amount:
                 continue
             before = int(self.free[row])
             after = before + sign * amount
             self.free[row] = after
             touched = slice(self._first[row], self._first[row + 1])
-            needed = self._amount[touched]
-            change = (needed > after).astype(np.int32) - (needed > before)
+            touched_amounts = self._amount[touched]
+            change = (touched_amounts > after).astype(np.int32) - (touched_amounts > before)
             items = self._item_of[touched]
             short = self._short[items]
             self._short[items] = short + change

@@ -40,9 +40,9 @@ def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) 
     fewer = list[int]()
     for leftmost in (False, True):
         columns = list[int]()
-        taken = np.zeros(len(program.capacity), dtype=np.bool_)
+        occupied = np.zeros(len(program.capacity), dtype=np.bool_)
         for column_group in spread:
-            column = _free_column(program, parts, column_group, taken, leftmost=leftmost)
+            column = _free_column(program, parts, column_group, occupied, leftmost=leftmost)
             if column < 0:
                 break
             columns.append(column)
@@ -53,18 +53,18 @@ def _place_spread(program: Program, parts: ColumnGroups, spread: Sequence[int]) 
 
 
 def _free_column(
-    program: Program, parts: ColumnGroups, column_group: int, taken: Bools, *, leftmost: bool
+    program: Program, parts: ColumnGroups, column_group: int, occupied: Bools, *, leftmost: bool
 ) -> int:
     """Take a column of the group whose servers are all free; -1 if there is none."""
     shapes = program.configurations.shapes
     first, end = int(parts.first[column_group]), int(parts.end[column_group])
     starts = shapes.start[program.configurations.shape[first:end]]
     servers = shapes.server[starts[:, None] + np.arange(parts.servers[column_group])]
-    free = np.flatnonzero(~taken[servers].any(axis=1))
+    free = np.flatnonzero(~occupied[servers].any(axis=1))
     if not len(free):
         return -1
     best = 0 if leftmost else int(np.argmax(program.value[first + free]))
-    taken[servers[free[best]]] = True
+    occupied[servers[free[best]]] = True
     return first + int(free[best])
 
 
@@ -76,31 +76,31 @@ def _slots(
     for column in spread.tolist():
         used |= dict(program.gpus_on(column))
     slots: dict[int, list[int]] = defaultdict(list)
-    for group, planned in bins:
-        left = planned.copy()
+    for group, patterns in bins:
+        remaining = patterns.copy()
         servers = group.servers[np.argsort(-program.configurations.speed[group.servers])].tolist()
         for server in sorted((s for s in servers if s in used), key=lambda s: -used[s]):
-            for size in _rest_of_pattern(left, used[server], group.idle):
+            for size in _rest_of_pattern(remaining, used[server], group.idle):
                 slots[size].append(server)
         free = [server for server in servers if server not in used]
-        whole = sorted((p for p, count in left.items() for _ in range(count)), key=len)
-        for server, pattern in zip(free, whole, strict=False):
+        ordered = sorted((p for p, count in remaining.items() for _ in range(count)), key=len)
+        for server, pattern in zip(free, ordered, strict=False):
             for size in pattern:
                 slots[abs(size)].append(server)
     return slots
 
 
-def _rest_of_pattern(left: Counter[Pattern], used: int, idle: int) -> Pattern:
+def _rest_of_pattern(remaining: Counter[Pattern], used: int, idle: int) -> Pattern:
     """The other slots of a pattern with a spread job's ``used``; the pattern is used up."""
     slot = used if used == idle else -used
-    fitting = [p for p, count in left.items() if count > 0 and slot in p]
+    fitting = [p for p, count in remaining.items() if count > 0 and slot in p]
     if not fitting:
         return ()
     pattern = min(fitting)
-    left[pattern] -= 1
-    rest = list(pattern)
-    rest.remove(slot)
-    return tuple(rest)
+    remaining[pattern] -= 1
+    remainder = list(pattern)
+    remainder.remove(slot)
+    return tuple(remainder)
 
 
 def _best_slot(program: Program, parts: ColumnGroups, column_group: int, slots: list[int]) -> int:
@@ -110,10 +110,10 @@ def _best_slot(program: Program, parts: ColumnGroups, column_group: int, slots: 
     first, end = int(parts.first[column_group]), int(parts.end[column_group])
     shapes = program.configurations.shapes
     servers = shapes.server[shapes.start[program.configurations.shape[first:end]]]
-    at = np.minimum(np.searchsorted(servers, slots), len(servers) - 1)
-    value = np.where(servers[at] == slots, program.value[first + at], -np.inf)
+    positions = np.minimum(np.searchsorted(servers, slots), len(servers) - 1)
+    value = np.where(servers[positions] == slots, program.value[first + positions], -np.inf)
     best = int(np.argmax(value))
     if not np.isfinite(value[best]):
         return -1
     slots.pop(best)
-    return first + int(at[best])
+    return first + int(positions[best])
