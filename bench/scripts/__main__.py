@@ -31,7 +31,41 @@ from examples.demo.site import Site, say
 HERE = Path(__file__).parent
 NOBODY = 65534
 NODES = [NodeSpec(GPU_TYPE, gpus=8, cpus=256, memory_mb=2_000_000)] * 4
-NAMES = ["python", "python3", "python2", "python3.6", "python3.7", "python3.8", "python3.9", "python3.10", "python3.11", "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "singularity", "apptainer", "conda", "mamba", "gmx", "gmx_mpi", "singularity_wrapper", "nvidia-smi", "jupyter", "jupyter-lab", "jupyter-notebook", "ray", "vllm", "wandb", "nvcc", "sbatch", "pythpc", "stand_in"]
+NAMES = [
+    "python",
+    "python3",
+    "python2",
+    "python3.6",
+    "python3.7",
+    "python3.8",
+    "python3.9",
+    "python3.10",
+    "python3.11",
+    "torchrun",
+    "accelerate",
+    "deepspeed",
+    "mpirun",
+    "mpiexec",
+    "horovodrun",
+    "singularity",
+    "apptainer",
+    "conda",
+    "mamba",
+    "gmx",
+    "gmx_mpi",
+    "singularity_wrapper",
+    "nvidia-smi",
+    "jupyter",
+    "jupyter-lab",
+    "jupyter-notebook",
+    "ray",
+    "vllm",
+    "wandb",
+    "nvcc",
+    "sbatch",
+    "pythpc",
+    "stand_in",
+]
 LIMIT_SECONDS = 420.0
 ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
 

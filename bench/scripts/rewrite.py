@@ -8,7 +8,28 @@ GPU_TYPE = "a100"
 """Of every GPU of the trial's cluster."""
 
 # Options that name what another site has, or folders of it.
-_SITE = ["partition", "account", "qos", "reservation", "constraint", "nodelist", "nodefile", "exclude", "clusters", "licenses", "chdir", "workdir", "output", "error", "input", "wckey", "mail-user", "mcs-label", "container-image", "container-mounts"]
+_SITE = [
+    "partition",
+    "account",
+    "qos",
+    "reservation",
+    "constraint",
+    "nodelist",
+    "nodefile",
+    "exclude",
+    "clusters",
+    "licenses",
+    "chdir",
+    "workdir",
+    "output",
+    "error",
+    "input",
+    "wckey",
+    "mail-user",
+    "mcs-label",
+    "container-image",
+    "container-mounts",
+]
 _SITE_LETTERS = "pAqCwFxMLDoei"
 
 _PROGRAMS = (

@@ -42,7 +42,7 @@ class ByTier(Wrapper):
         for tier in reversed(tiers):
             plans.append(self._policy(_of_tier(snapshot, tier, placements), tier_settings))
             placements |= plans[-1].placements
-        return _joined(plans)
+        return _merge_plans(plans)
 
 
 def _of_tier(snapshot: Snapshot, tier: int, placements: Mapping[JobId, Allocation]) -> Snapshot:
@@ -63,11 +63,11 @@ def _of_tier(snapshot: Snapshot, tier: int, placements: Mapping[JobId, Allocatio
             jobs.append(replace(job, preemptible=False))
         else:
             lower_tier.append((job, job.running))
-    nodes = _changed(snapshot.nodes, lower_tier, 1)
-    return replace(snapshot, nodes=_changed(nodes, higher_tier, -1), jobs=tuple(jobs))
+    nodes = _adjust_idle(snapshot.nodes, lower_tier, 1)
+    return replace(snapshot, nodes=_adjust_idle(nodes, higher_tier, -1), jobs=tuple(jobs))
 
 
-def _changed(
+def _adjust_idle(
     nodes: Sequence[Node], allocations: Sequence[tuple[Job, Allocation]], sign: int
 ) -> tuple[Node, ...]:
     """The nodes with what ``allocations`` takes of them idle (1), or taken (-1)."""
@@ -95,7 +95,7 @@ def _node(node: Node, jobs: Sequence[tuple[Job, int]], sign: int) -> Node:
     return node
 
 
-def _joined(plans: Sequence[Plan]) -> Plan:
+def _merge_plans(plans: Sequence[Plan]) -> Plan:
     objective = sum(plan.objective for plan in plans)
     bound = sum(plan.upper_bound for plan in plans)
     seconds: dict[str, float] = defaultdict(float)

@@ -103,14 +103,14 @@ _NAMED_MAX = 5
 def _shares(limit_text: str, *shares: tuple[float, str, Sequence[JobId]]) -> str:
     """Such as `2 of 2 GPUs in use by 17, 21`, without shares that no job has."""
     parts = [
-        f"{amount:.12g} of {limit_text} {words} {_named(jobs)}"
+        f"{amount:.12g} of {limit_text} {words} {_job_names(jobs)}"
         for amount, words, jobs in shares
         if jobs
     ]
     return "; ".join(parts) or f"{limit_text} at most"
 
 
-def _named(jobs: Sequence[JobId]) -> str:
+def _job_names(jobs: Sequence[JobId]) -> str:
     """Such as `17, 21`; of many the first ones. See also `reason.without_jobs`."""
     rest_text = f" and {len(jobs) - _NAMED_MAX} more" if len(jobs) > _NAMED_MAX else ""
     return f"{', '.join(jobs[:_NAMED_MAX])}{rest_text}"

@@ -147,7 +147,7 @@ class _RunTimes:
         for job in snapshot.jobs:
             if job.running:
                 rate = configuration_throughput(job, job.running, self._types)
-                end = max(next_instant, snapshot.now + _left(job, rate))
+                end = max(next_instant, snapshot.now + _remaining_seconds(job, rate))
                 for node, gpus in job.running:
                     gains_by_node.setdefault(node, []).append((end, gpus))
         return gains_by_node
@@ -160,7 +160,7 @@ class _RunTimes:
         if key not in self._rates:
             rates = {t: self._rate(job, gpus, t) for t in self._names}
             self._rates[key] = {t: rate for t, rate in rates.items() if rate is not None}
-        return {t: _left(job, rate) for t, rate in self._rates[key].items()}
+        return {t: _remaining_seconds(job, rate) for t, rate in self._rates[key].items()}
 
     def _rate(self, job: Job, gpus: int, gpu_type: GpuType) -> float | None:
         """Samples per second; None where the type cannot hold the job."""
@@ -181,7 +181,7 @@ class _RunTimes:
         return self._slowest[key]
 
 
-def _left(job: Job, rate: float) -> float:
+def _remaining_seconds(job: Job, rate: float) -> float:
     """What is left of the run time at ``rate`` samples per second."""
     if job.time_limit_seconds is not None:
         return max(0.0, job.time_limit_seconds - job.run_seconds)

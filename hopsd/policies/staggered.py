@@ -55,7 +55,7 @@ class Staggered(Wrapper):
                 continue
             for limit_state in limit_states:
                 limit_state.add(job, place)
-        return _without(late, plan, snapshot, order) if late else plan
+        return _remove_starts(late, plan, snapshot, order) if late else plan
 
 
 def _contested(plan: Plan, snapshot: Snapshot) -> list[Limit]:
@@ -107,7 +107,7 @@ def _next_plan(job: Job, limit: Limit) -> Reason:
     return Reason(ReasonCode.LIMIT, f"postponed until the next plan: {text}")
 
 
-def _without(
+def _remove_starts(
     late: Mapping[JobId, Reason], plan: Plan, snapshot: Snapshot, order: Sequence[Job]
 ) -> Plan:
     """``plan`` without the starts of ``late``; who runs on their GPUs stays."""

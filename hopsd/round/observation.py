@@ -34,7 +34,7 @@ class Observation:
     def carrying_on(
         self, transitions: Sequence[Transition], reasons: Mapping[JobId, Reason]
     ) -> Observation:
-        """A copy with the steps under way; their jobs are not planned, for the ``reasons`` given."""
+        """A copy with the steps under way; their jobs are not planned, for these ``reasons``."""
         if not transitions:
             return self
         return replace(self.without(reasons), under_way=tuple(transitions))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hopsd.core.placement.pools import Able, pools_of, remembered
+from hopsd.core.placement.pools import RunnableFilter, job_cache, pools_of
 from hopsd.core.snapshot.build import SnapshotBuild
 from hopsd.model.history import ProfileRun
 from hopsd.model.ids import JobId
@@ -35,7 +35,7 @@ class RoundResult:
     def never_runnable(self) -> frozenset[JobId]:
         """Waiting jobs that not even an idle cluster, as it is now, could run."""
         snapshot = self.built.snapshot
-        could_run = Able(pools_of(snapshot.nodes), remembered=remembered(snapshot.nodes))
+        could_run = RunnableFilter(pools_of(snapshot.nodes), remembered=job_cache(snapshot.nodes))
         candidates = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
         return frozenset(candidates) | self.built.refused.keys()
 

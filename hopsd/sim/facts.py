@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from hopsd.core.placement.pools import Able, pools_of
+from hopsd.core.placement.pools import RunnableFilter, pools_of
 from hopsd.core.queue.priority import ages
 from hopsd.core.speed.throughput import single_gpu
 from hopsd.model.devices import usable
@@ -22,7 +22,7 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
     speeds, expected_seconds, filter_ = (
         Speeds(cluster, workload),
         ages(jobs, nodes),
-        Able(pools_of(nodes)),
+        RunnableFilter(pools_of(nodes)),
     )
     facts = []
     for spec, job in zip(workload.jobs, jobs, strict=True):
@@ -41,7 +41,7 @@ def facts_of(cluster: Cluster, workload: Workload) -> list[JobFacts]:
     return facts
 
 
-def _mean_gpu_seconds(job: Job, samples: float, filter_: Able) -> float:
+def _mean_gpu_seconds(job: Job, samples: float, filter_: RunnableFilter) -> float:
     """Time on one GPU of the mean speed of all that the job could get; infinite if none."""
     pools = list(filter_.pools(job))
     speed = sum(pool.gpus * single_gpu(job, pool.gpu_type) for pool in pools)
@@ -50,7 +50,7 @@ def _mean_gpu_seconds(job: Job, samples: float, filter_: Able) -> float:
 
 def unplaceable(cluster: Cluster, workload: Workload) -> list[JobId]:
     """Jobs whose smallest requirement no idle server or group of servers can hold."""
-    filter_ = Able(pools_of(_nodes(cluster)))
+    filter_ = RunnableFilter(pools_of(_nodes(cluster)))
     return [job.id for job in jobs_of(workload) if not filter_(job)]
 
 

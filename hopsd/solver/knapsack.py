@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Selection:
     """``columns``, sorted, and their cost; ``bound``: a proven lower bound on any choice's cost."""
 
     columns: Ints
@@ -34,14 +34,14 @@ class Chosen:
     bound: float
 
 
-def choose(items: Items, gap: float, time_limit_seconds: float) -> Chosen:
+def choose(items: Items, gap: float, time_limit_seconds: float) -> Selection:
     """The least-cost choice, to a relative ``gap`` unless time or labels run out.
 
     Raises:
         SolverError: a capacity is negative, or the linear relaxation was not solved.
     """
     if not len(items.cost):
-        return Chosen(np.zeros(0, dtype=np.int64), 0.0, 0.0)
+        return Selection(np.zeros(0, dtype=np.int64), 0.0, 0.0)
     give_up = monotonic() + time_limit_seconds
     relaxed = _relaxation(items)
     best = np.flatnonzero(relaxed.x >= 1 - _ROUNDING)
@@ -56,7 +56,7 @@ def choose(items: Items, gap: float, time_limit_seconds: float) -> Chosen:
             best, cost = columns, float(items.cost[columns].sum())
         if monotonic() > give_up:
             break
-    return Chosen(np.sort(best), cost, min(bound, cost))
+    return Selection(np.sort(best), cost, min(bound, cost))
 
 
 def _relaxation(items: Items) -> Optimum:
@@ -142,7 +142,9 @@ class _Search:
                 return None, min(self.dropped, self.limit)
         cheapest = int(np.argmin(labels.cost))
         proven = min(self.dropped, self.limit, float(labels.cost[cheapest]))
-        return (_followed(trail, cheapest) if labels.cost[cheapest] < self.limit else None), proven
+        return (
+            _trace_back(trail, cheapest) if labels.cost[cheapest] < self.limit else None
+        ), proven
 
     def _step(self, labels: _Labels, step: int, width: int) -> tuple[_Labels, Ints, Ints]:
         """The labels after one more job, the label that each comes from and the column it took."""
@@ -183,7 +185,7 @@ def _cheapest(free: Ints, cost: Floats, capacity: Ints) -> Ints:
     return first
 
 
-def _followed(trail: list[tuple[Ints, Ints]], label: int) -> Ints:
+def _trace_back(trail: list[tuple[Ints, Ints]], label: int) -> Ints:
     """The columns that led to label ``label`` of the last step."""
     columns = []
     for parent, column in reversed(trail):

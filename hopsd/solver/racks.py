@@ -95,7 +95,7 @@ class _Rounds:
         self, program: Program, listing: Listing, gap: float, answer: Callable[[Model], Answer]
     ) -> None:
         self.program, self.bound, self.number = program, bound_without_prices(program), 0
-        starts = (greedy_by_weight(program), *_kept(program))
+        starts = (greedy_by_weight(program), *_starting_choices(program))
         self.choice = max(starts, key=program.scaled_objective)
         self._listing, self._gap, self._answer = listing, gap, answer
         self._prices: Prices | None = None
@@ -132,9 +132,12 @@ class _Rounds:
         self._plan(greedy_by_prices(program, prices, self._cheap(prices)))
         if not self.enough:
             of_servers.append(prices)
-        indices = range(len(_kept(program)))
+        indices = range(len(_starting_choices(program)))
         packings = [
-            (position, pack(program, packed_set, _kept(program)[position], self._answer))
+            (
+                position,
+                pack(program, packed_set, _starting_choices(program)[position], self._answer),
+            )
             for packed_set in of_servers
             for position in indices
         ]
@@ -145,7 +148,7 @@ class _Rounds:
             prices = prices_at(self.program, capacity_rows(self.program), prices.row)
         self._prices = prices
         for position, packing in packings:
-            start = _with(self.program, _kept(self.program)[position], packing)
+            start = _with_packing(self.program, _starting_choices(self.program)[position], packing)
             self._plan(greedy_by_prices(self.program, prices, start))
 
     def _plan(self, choice: Ints) -> None:
@@ -205,7 +208,7 @@ def _answer(checked: CheckedSolver, seconds: float, give_up: float, model: Model
     return checked(model, None, 0.0, min(seconds, give_up - monotonic()), None)
 
 
-def _kept(program: Program) -> list[Ints]:
+def _starting_choices(program: Program) -> list[Ints]:
     """What may stay while sets are packed: nothing, or what runs if that may."""
     empty = np.full(program.configurations.jobs, -1, dtype=np.int64)
     present = program.configurations.present
@@ -226,7 +229,7 @@ def _by_key(packings: Sequence[Sequence[PackedSet]]) -> dict[Hashable, ShapesOfS
     }
 
 
-def _with(program: Program, current: Ints, packing: Sequence[PackedSet]) -> Ints:
+def _with_packing(program: Program, current: Ints, packing: Sequence[PackedSet]) -> Ints:
     """``current`` with the packed sets, those worth most first, as far as they are allowed."""
     choice = current.copy()
     of_key = {sets.key: sets for sets in program.configurations.families}

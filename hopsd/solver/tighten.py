@@ -101,7 +101,7 @@ class Tightening:
             return iter(())
         child_deadline = monotonic() + _TOLD_SHARE * seconds
         self._child.ask((self._program, prices, value, gap, child_deadline))
-        return _known(self._program, prices, self._child.answers(give_up))
+        return _decode_known(self._program, prices, self._child.answers(give_up))
 
     def __enter__(self) -> Self:
         return self
@@ -111,13 +111,15 @@ class Tightening:
             self._child.end()
 
 
-def _known(program: Program, prices: Prices, records: Iterator[bytes]) -> Iterator[Tightened]:
+def _decode_known(
+    program: Program, prices: Prices, records: Iterator[bytes]
+) -> Iterator[Tightened]:
     for record in records:
         with suppress(ValueError, EOFError, BadZipFile, KeyError):
-            yield _read(program, prices, record)
+            yield _decode(program, prices, record)
 
 
-def _read(program: Program, prices: Prices, record: bytes) -> Tightened:
+def _decode(program: Program, prices: Prices, record: bytes) -> Tightened:
     """A record of the child, checked.
 
     Raises:
@@ -134,7 +136,7 @@ def _read(program: Program, prices: Prices, record: bytes) -> Tightened:
     return Tightened(best, choice if feasible else None)
 
 
-def _written(result: Tightened) -> bytes:
+def _encode(result: Tightened) -> bytes:
     """A record of what was found so far."""
     prices, record = result.prices, BytesIO()
     np.savez(
@@ -254,7 +256,7 @@ class _Relaxation:
         program, value = self._program, -np.inf
         for _ in range(_PRICINGS):
             value, job, duals = self._solve_lp(give_up)
-            steps = [_between(program, self.best, duals, share) for share in _STEPS]
+            steps = [_interpolate(program, self.best, duals, share) for share in _STEPS]
             self.best = min(self.best, *steps, key=lambda known: known.bound)
             yield self.best
             if self.best.bound - value <= _CLOSE * value:
@@ -467,7 +469,9 @@ class _Relaxation:
                 group.factor.append(factor)
 
 
-def _between(program: Program, first: ItemPrices, second: ItemPrices, share: float) -> ItemPrices:
+def _interpolate(
+    program: Program, first: ItemPrices, second: ItemPrices, share: float
+) -> ItemPrices:
     """The prices at a ``share`` of the way from the first to the second."""
     item = first.item + share * (second.item - first.item)
     capacity = first.capacity + share * (second.capacity - first.capacity)
@@ -476,4 +480,4 @@ def _between(program: Program, first: ItemPrices, second: ItemPrices, share: flo
 
 if __name__ == "__main__":
     for tightened in rounds(*child.question()):
-        child.answer(_written(tightened))
+        child.answer(_encode(tightened))

@@ -14,7 +14,7 @@ MAX_WORD = 64
 """Characters of what is searched for."""
 
 
-def _when(row: Row) -> float | None:
+def _time(row: Row) -> float | None:
     return row["predicted"]["expected"] if row["predicted"] else None
 
 
@@ -26,7 +26,7 @@ KEYS: Mapping[str, Callable[[Row], Any]] = {
     "since": lambda row: row["since"],
     "waited": lambda row: row["wait_seconds"],
     "ratio": lambda row: row["latency_ratio"],
-    "when": _when,
+    "when": _time,
     "restarts": lambda row: row["restarts"],
 }
 """What jobs can be sorted by, with the value in a row of the status document."""

@@ -206,7 +206,9 @@ def test_a_job_whose_options_make_the_parser_raise_is_set_aside(
         sound = isolated_reading(job, ORDER, NONE_KNOWN)
         assert sound == job_reading(job, ORDER, NONE_KNOWN)
         with monkeypatch.context() as patched:
-            patched.setattr(parse, "read_asked", lambda said: broken(said) if said else Asked())
+            patched.setattr(
+                parse, "read_script_options", lambda said: broken(said) if said else Asked()
+            )
             read = isolated_reading({**job, "admin_comment": "hops:asks|x"}, ORDER, NONE_KNOWN)
         assert read.allocation == sound.allocation
         assert (read.id, read.uid, read.state, read.hold) == (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hopsd.solver import knapsack
 from hopsd.solver.bound import state_space
 from hopsd.solver.bound.state_space import Items
-from hopsd.solver.knapsack import Chosen, choose
+from hopsd.solver.knapsack import Selection, choose
 
 GAP = 1e-4
 
@@ -57,7 +57,7 @@ def exhaustive(items: Items) -> float:
     return min(float(items.cost[pick].sum()) for pick in picks if within(items, pick))
 
 
-def check(items: Items, found: Chosen, optimum: float) -> None:
+def check(items: Items, found: Selection, optimum: float) -> None:
     assert within(items, found.columns)
     assert found.cost == pytest.approx(float(items.cost[found.columns].sum()), abs=1e-9)
     assert found.bound <= optimum + 1e-9

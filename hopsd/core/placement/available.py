@@ -34,15 +34,17 @@ def kept_to_counts(job: Job) -> Job:
 
 def cores_of(rules: Rules, gpus: Ints) -> Ints:
     """How many of its node's cores each of ``gpus`` takes."""
-    return _each(gpus, lambda count: min(rules.cores(count), UNLIMITED))
+    return _by_distinct_value(gpus, lambda count: min(rules.cores(count), UNLIMITED))
 
 
 def memory_of(rules: Rules, gpus: Ints) -> Ints:
     """How much of its node's memory each of ``gpus`` (1 or more) takes, in its unit."""
-    return _each(gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), UNLIMITED))
+    return _by_distinct_value(
+        gpus, lambda count: min(ceil(rules.memory_mb(count) * MEMORY_UNIT), UNLIMITED)
+    )
 
 
-def _each(values: Ints, function: Callable[[int], int]) -> Ints:
+def _by_distinct_value(values: Ints, function: Callable[[int], int]) -> Ints:
     """``function`` applied to each value, once for equal ones."""
     distinct, inverse = np.unique(values, return_inverse=True)
     return np.array([function(value) for value in distinct.tolist()], dtype=np.int64)[
@@ -80,7 +82,7 @@ class AvailableResources:
         cls, nodes: Sequence[Node], moving: Iterable[Job], staying: Iterable[Job]
     ) -> AvailableResources:
         """What is idle now or held by running jobs that are ``moving``; the others stay."""
-        occupancy = _Held(nodes)
+        occupancy = _Occupancy(nodes)
         for job in staying:
             occupancy.stays(job)
         for job in moving:
@@ -145,10 +147,12 @@ def fitting(idle: Ints, base: Fraction, per_gpu: Fraction) -> Ints:
     unit = per_gpu.numerator * base.denominator
     if max(scale * UNLIMITED, used, unit) < _WIDEST:
         return np.clip((idle * scale - used) // unit, 0, UNLIMITED)
-    return _each(idle, lambda count: max(0, min(floor((count - base) / per_gpu), UNLIMITED)))
+    return _by_distinct_value(
+        idle, lambda count: max(0, min(floor((count - base) / per_gpu), UNLIMITED))
+    )
 
 
-class _Held:
+class _Occupancy:
     """What is free on every node, (nodes,) each, updated job by job."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:

@@ -302,7 +302,7 @@ def _fill(
     start = np.concatenate([[0], np.cumsum(columns_of)])
     sets = sum(factors.kinds_of(block.jobs) for block in blocks.values())
     shared = int(start[-1]) > WRITTEN_MAX and int(start[-1]) >= _SHARED * sets
-    lines = _Segments() if shared else _Written(int(start[-1]))
+    lines = _Segments() if shared else _ColumnBuilder(int(start[-1]))
     cursor, first_shape, first_column = start[:-1].copy(), 0, {}
     demands = []
     for key, block in blocks.items():
@@ -398,7 +398,7 @@ def _family(
     )
 
 
-class _Written:
+class _ColumnBuilder:
     """Columns, written out."""
 
     def __init__(self, columns: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.contract import could_spread, form_of, in_one, may_spread
 from hopsd.core.placement.rack_sets import NO_LEVELS, LeafServers, Levels, leaf_numbers
-from hopsd.core.placement.sensitivity import Remembered, Sensitivities
+from hopsd.core.placement.sensitivity import JobCache, Sensitivities
 from hopsd.model.arrays import Ints
 from hopsd.model.ids import GpuType
 from hopsd.model.job import Job, Node
@@ -117,20 +117,20 @@ def _pools_of_idle(nodes: tuple[Node, ...]) -> Pools:
     )
 
 
-_newest: tuple[Sequence[Node], Pools, Remembered] = (), {}, Remembered()
+_newest: tuple[Sequence[Node], Pools, JobCache] = (), {}, JobCache()
 
 
-def remembered(nodes: Sequence[Node]) -> Remembered:
+def job_cache(nodes: Sequence[Node]) -> JobCache:
     """What is remembered of the pools of ``nodes``, for one plan: that of a snapshot with these
     very nodes.
     """
     global _newest  # noqa: PLW0603
     if not isinstance(nodes, tuple):
-        return Remembered()
+        return JobCache()
     newest = _newest
     if newest[0] is not nodes:
         pools = pools_of(nodes)
-        newest = nodes, pools, Remembered(newest[2] if newest[1] is pools else None)
+        newest = nodes, pools, JobCache(newest[2] if newest[1] is pools else None)
         _newest = newest
     return newest[2]
 
@@ -145,24 +145,24 @@ def could_run_on(job: Job, pool: Pool) -> bool:
 
 def pools_for(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> list[Pool]:
     """The pools that could hold the job."""
-    return list(Able(pools, sigma).pools(job))
+    return list(RunnableFilter(pools, sigma).pools(job))
 
 
 def could_run(job: Job, pools: Pools, sigma: float = DEFAULT_SIGMA) -> bool:
     """Whether an idle cluster could run the job; False: ``no_configuration``."""
-    return Able(pools, sigma)(job)
+    return RunnableFilter(pools, sigma)(job)
 
 
-class Able:
+class RunnableFilter:
     """:func:`could_run` and :func:`pools_for` of many jobs on the same pools; see
     :class:`Sensitivities`.
     """
 
     def __init__(
-        self, pools: Pools, sigma: float = DEFAULT_SIGMA, remembered: Remembered | None = None
+        self, pools: Pools, sigma: float = DEFAULT_SIGMA, remembered: JobCache | None = None
     ) -> None:
         self._pools, self._sigma = pools, sigma
-        self._remembered = remembered or Remembered()
+        self._remembered = remembered or JobCache()
         self._rho = Sensitivities(pools, self._remembered)
 
     def __call__(self, job: Job) -> bool:

@@ -366,10 +366,10 @@ def _could_fill(rule: RackRule, count: int, groups: Sequence[Ints], idle: Ints, 
         for group in groups
     ]
     leaves = rule.leaves(count, len(groups))
-    return _most(best, count // unit, leaves) >= size
+    return _max_gain(best, count // unit, leaves) >= size
 
 
-def _most(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
+def _max_gain(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
     """The largest sum over at most so many ``leaves`` that give ``groups`` in all.
 
     ``by_groups``: what each leaf gives with 1, 2, ... groups, each adding no more than the last.
@@ -417,7 +417,7 @@ def _positions(
     uneven = np.frombuffer(idle, dtype=np.int64) if idle else None
     if uneven is not None:  # The fullest servers first, so that few hold much.
         groups = [group[np.argsort(-uneven[group], kind="stable")] for group in groups]
-    tries = list(_some(rule, count, groups, limit))
+    tries = list(_sample_choices(rule, count, groups, limit))
     if uneven is not None:
         tries.append(_fullest(rule, count, groups, uneven))
     positions = np.array([choice for choice in tries if choice], dtype=np.int32).reshape(-1, count)
@@ -464,7 +464,7 @@ def _every(rule: RackRule, count: int, groups: Sequence[Ints]) -> Iterator[list[
     return grow(0, count, max_leaves)
 
 
-def _some(
+def _sample_choices(
     rule: RackRule, count: int, groups: Sequence[Ints], windows_max: int
 ) -> Iterator[list[int]]:
     """Servers next to each other in one leaf; and over leaves, from each one on: those that follow,
@@ -489,7 +489,7 @@ def _some(
     for position, leaf in enumerate(lists):
         for other_leaves in (lists[position + 1 :] + lists[:position], large):
             for ends in (False, True):
-                choice = _over(leaf, other_leaves, count, rule, max_leaves, ends=ends)
+                choice = _choose_across(leaf, other_leaves, count, rule, max_leaves, ends=ends)
                 if choice:
                     yield choice
 
@@ -525,7 +525,7 @@ def _wide(lists: Sequence[list[int]], count: int, rule: RackRule, leaves: int) -
     return None if missing else choice
 
 
-def _over(
+def _choose_across(
     first_leaf: list[int],
     other_leaves: Sequence[list[int]],
     count: int,

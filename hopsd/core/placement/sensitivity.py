@@ -15,7 +15,7 @@ from hopsd.model.job import Job
 Answer = TypeVar("Answer")
 
 
-class Remembered:
+class JobCache:
     """Answers that depend on a job's throughput tables, and on what all its users have in common.
 
     Jobs with the same tables share them. The operator's tables are the same at every plan;
@@ -23,7 +23,7 @@ class Remembered:
     what the plan ``before`` did not ask for is dropped.
     """
 
-    def __init__(self, before: Remembered | None = None) -> None:
+    def __init__(self, before: JobCache | None = None) -> None:
         # With the tables, so that their id is nobody else's.
         self._known: dict[object, tuple[object, Any]] = {}
         self._before = before._known if before is not None else {}
@@ -39,7 +39,7 @@ class Remembered:
         return answer
 
 
-class Sized(Protocol):
+class HasGpuType(Protocol):
     """A GPU type and its number of GPUs."""
 
     @property
@@ -49,7 +49,7 @@ class Sized(Protocol):
     def gpus(self) -> int: ...
 
 
-def sensitivity_on(job: Job, pools: Mapping[GpuType, Sized]) -> float | None:
+def sensitivity_on(job: Job, pools: Mapping[GpuType, HasGpuType]) -> float | None:
     """rho: mean over the types with a spread table, weighted by all GPUs of the type.
 
     None if unknown.
@@ -70,9 +70,9 @@ class Sensitivities:
     """
 
     def __init__(
-        self, pools: Mapping[GpuType, Sized], remembered: Remembered | None = None
+        self, pools: Mapping[GpuType, HasGpuType], remembered: JobCache | None = None
     ) -> None:
-        self._pools, self._remembered = pools, remembered or Remembered()
+        self._pools, self._remembered = pools, remembered or JobCache()
 
     def __call__(self, job: Job) -> float | None:
         if job.sensitivity is not None:

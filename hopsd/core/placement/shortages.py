@@ -44,14 +44,14 @@ class Shortages:
                 f"it ran out of GPU memory on {_listed(short)}, which leaves it no other GPUs:"
                 " it may get the same again"
             )
-        return avoiding, "; ".join(_told(job, *pair) for pair in sorted(short.items()))
+        return avoiding, "; ".join(_note(job, *pair) for pair in sorted(short.items()))
 
 
 def _listed(short: dict[GpuType, int]) -> str:
     return " and ".join(f"{gpus} {gpu_type}" for gpu_type, gpus in sorted(short.items()))
 
 
-def _told(job: Job, gpu_type: GpuType, gpus: int) -> str:
+def _note(job: Job, gpu_type: GpuType, gpus: int) -> str:
     counts = [count for count in job.reqs if count > gpus]
     options = f"only {min(counts)} {gpu_type} GPUs or more" if counts else f"no {gpu_type} GPUs"
     return f"it gets {options}, since it ran out of GPU memory on {gpus}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import fsum
 
-from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, pools_of, remembered
+from hopsd.core.placement.pools import DEFAULT_SIGMA, RunnableFilter, job_cache, pools_of
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.overdue import Boost, overdue
 from hopsd.core.speed.throughput import single_gpu
@@ -41,8 +41,8 @@ class _Alone:
     def __init__(self, nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> None:
         pools = pools_of(nodes)
         self.gpus = sum(pool.gpus for pool in pools.values())
-        self._sigma, self._remembered = sigma, remembered(nodes)
-        self._able = Able(pools, sigma, self._remembered)
+        self._sigma, self._remembered = sigma, job_cache(nodes)
+        self._able = RunnableFilter(pools, sigma, self._remembered)
 
     def speeds(self, job: Job) -> list[tuple[int, float]]:
         """``(GPUs, samples per second of one)`` for every pool that the job could run on."""

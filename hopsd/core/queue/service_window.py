@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hopsd.core.placement.allowances import Allowance
-from hopsd.core.placement.pools import DEFAULT_SIGMA, Able, pools_of, remembered
+from hopsd.core.placement.pools import DEFAULT_SIGMA, RunnableFilter, job_cache, pools_of
 from hopsd.core.placement.sensitivity import Sensitivities, sensitivity_on
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job, Node
@@ -25,13 +25,13 @@ def sensitivity(job: Job, nodes: Sequence[Node]) -> float | None:
 
 def sensitivities(jobs: Sequence[Job], nodes: Sequence[Node]) -> dict[JobId, float | None]:
     """:func:`sensitivity` of many jobs."""
-    rho = Sensitivities(pools_of(nodes), remembered(nodes))
+    rho = Sensitivities(pools_of(nodes), job_cache(nodes))
     return {job.id: rho(job) for job in jobs}
 
 
 def runnable(jobs: Sequence[Job], nodes: Sequence[Node], sigma: float = DEFAULT_SIGMA) -> list[Job]:
     """The jobs that an idle cluster could run; the others are in no window, sum or mean."""
-    is_runnable = Able(pools_of(nodes), sigma, remembered(nodes))
+    is_runnable = RunnableFilter(pools_of(nodes), sigma, job_cache(nodes))
     return [job for job in jobs if is_runnable(job)]
 
 

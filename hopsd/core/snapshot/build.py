@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hopsd.core.placement.pools import Able, could_run, pools_of, remembered
+from hopsd.core.placement.pools import RunnableFilter, could_run, job_cache, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import OCCUPYING
 from hopsd.core.queue.run_time import Expectation, RunTimes
@@ -184,7 +184,7 @@ def _context(
         frozenset(node.name for node in nodes),
         Access(reading, _idle(nodes, reading, info)),
         pools,
-        Able(pools, remembered=remembered(nodes)),
+        RunnableFilter(pools, remembered=job_cache(nodes)),
         Speeds(estimator, nodes),
         RunTimes(knowledge.runs),
         Shortages(knowledge.shortages, reading.now),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hopsd.core.placement.available import kept_to_counts
-from hopsd.core.placement.pools import Able, Pools, pools_of
+from hopsd.core.placement.pools import Pools, RunnableFilter, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
@@ -88,7 +88,7 @@ class Context:
     schedulable: frozenset[NodeName]
     access: Access
     pools: Pools
-    runnable: Able
+    runnable: RunnableFilter
     speeds: Speeds
     run_times: RunTimes
     shortages: Shortages
@@ -206,7 +206,7 @@ def _job(
     )
 
 
-def _left_alone(job: Job, runnable: Able) -> Job:
+def _left_alone(job: Job, runnable: RunnableFilter) -> Job:
     """Pin a running job whose rules would not let it run anywhere again."""
     if job.running and job.preemptible and job.rules != ANYWHERE and not runnable(job):
         return replace(job, preemptible=False)

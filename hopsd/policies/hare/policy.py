@@ -64,7 +64,9 @@ class Hare:
             return Plan(placements={}, waiting=waiting | {job.id: _BEHIND for job in jobs})
         instance = instance_of(snapshot, servers, jobs)
         task_schedule = schedule(instance, self.scheduler, INTERVALS)
-        placements = _place(servers, jobs, _begun(instance, task_schedule, list(servers.types)))
+        placements = _place(
+            servers, jobs, _starting_gpus(instance, task_schedule, list(servers.types))
+        )
         for job in jobs:
             if job.id not in placements:
                 waiting[job.id] = _BEHIND
@@ -93,7 +95,7 @@ def instance_of(snapshot: Snapshot, servers: Servers, jobs: Sequence[Job]) -> In
         [[_per_gpu(servers, j, t, k) for t in types] for j, k in zip(jobs, scale, strict=True)]
     )
     remaining_work = np.array(
-        [_left(snapshot, servers, j, k) for j, k in zip(jobs, scale, strict=True)]
+        [_remaining_seconds(snapshot, servers, j, k) for j, k in zip(jobs, scale, strict=True)]
     )
     pieces = remaining_work / (scale * speed.max(axis=1) * snapshot.round.seconds)
     rounds = np.clip(np.ceil(pieces), 1, PIECES_MAX).astype(np.int64)
@@ -128,7 +130,7 @@ def _per_gpu(servers: Servers, job: Job, gpu_type: GpuType, scale: int) -> float
     return 0.0 if size is None else servers.rate_on(job, gpu_type, size) / size
 
 
-def _left(snapshot: Snapshot, servers: Servers, job: Job, scale: int) -> float:
+def _remaining_seconds(snapshot: Snapshot, servers: Servers, job: Job, scale: int) -> float:
     """The samples left; if undeclared, from the expected run time on the mean type."""
     if job.samples is not None:
         return max(job.samples - job.samples_done, job.samples * UNSTARTED_SHARE)
@@ -139,7 +141,7 @@ def _left(snapshot: Snapshot, servers: Servers, job: Job, scale: int) -> float:
     return mean * max(age - job.run_seconds, age * UNSTARTED_SHARE)
 
 
-def _begun(
+def _starting_gpus(
     instance: Instance, task_schedule: Schedule, types: Sequence[GpuType]
 ) -> dict[int, Counter[GpuType]]:
     """GPUs by type on which a job's tasks begin now, the jobs in the order of their tasks."""

@@ -32,7 +32,7 @@ from typing import ClassVar
 import numpy as np
 
 from hopsd.core.placement.configurations import Configurations
-from hopsd.core.placement.pools import Pools, pools_for, pools_of, remembered
+from hopsd.core.placement.pools import Pools, job_cache, pools_for, pools_of
 from hopsd.core.placement.program import Program, build
 from hopsd.core.queue.competing import competing_jobs
 from hopsd.core.queue.priority import (
@@ -168,7 +168,7 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
     pools = pools_of(snapshot.nodes)
     jobs = [job for job in snapshot.jobs if job.state is JobState.WAITING]
     expected_seconds = ages(jobs, snapshot.nodes)
-    memory = remembered(snapshot.nodes)
+    memory = job_cache(snapshot.nodes)
     work = {}
     for job in jobs:
         memory_key = _speed_range, job.reqs, job.rules, job.sensitivity

@@ -250,14 +250,16 @@ def _numbers(
             table = job.throughput[nodes[parts[0][0]].gpu_type]
             shape = sum(gpus for _, gpus in parts), len(parts)
             source = table.source_of(*shape)
-            interval = _between(table, shape, throughput)
+            interval = _speed_range(table, shape, throughput)
         numbers[job.id] = JobNumbers(
             candidates.priority[job.id], candidates.rho[job.id], gain, throughput, source, interval
         )
     return numbers
 
 
-def _between(table: ThroughputTable, shape: Shape, throughput: float) -> tuple[float, float] | None:
+def _speed_range(
+    table: ThroughputTable, shape: Shape, throughput: float
+) -> tuple[float, float] | None:
     """The 80 % interval of the job's throughput, scaled from that of its shape."""
     if table.by_shape is None:
         return None

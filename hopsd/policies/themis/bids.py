@@ -61,7 +61,7 @@ class Bids:
         servers: Servers,
         wait_by_app: Mapping[AppKey, float],
     ) -> Bids:
-        """Ask all agents for bids on the idle GPUs. ``wait_by_app``: leases since the app held any."""
+        """Ask all agents for bids on the idle GPUs. ``wait_by_app``: leases since it held any."""
         nodes = snapshot.nodes
         columns = generate(
             [_bidder(app, servers) for app in apps],

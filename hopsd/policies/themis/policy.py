@@ -47,7 +47,7 @@ class Themis:
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
         servers, placements, everyone = unleased(snapshot, settings.lease_seconds)
         market = Market.of(snapshot, everyone)
-        apps = [app for app in map(bind(_able, servers), everyone) if app.contending]
+        apps = [app for app in map(bind(_runnable_part, servers), everyone) if app.contending]
         nodes = {node.name: node for node in snapshot.nodes}
         agents = {app.key: self.agents(app, market, offer_of(app.kept, nodes)) for app in apps}
         rho = {app.key: current_rho(app, agents[app.key], nodes) for app in apps}
@@ -72,7 +72,7 @@ class Themis:
             give_leftovers(jobs, servers, placements)
         waiting = {
             **_nowhere(everyone, apps, snapshot),
-            **_lost(apps, len(bidders), rho, placements),
+            **_waiting_reasons(apps, len(bidders), rho, placements),
         }
         return Plan(
             placements=placements,
@@ -122,7 +122,7 @@ def _claim(rho: float, wait_seconds: float) -> float:
     return log(max(rho, 1e-12)) + log(2.0) * wait_seconds
 
 
-def _able(servers: Servers, app: App) -> App:
+def _runnable_part(servers: Servers, app: App) -> App:
     """The app without contending jobs that no idle cluster could hold."""
     runs = tuple(
         job
@@ -184,7 +184,7 @@ def _nowhere(
     return {job.id: reasons.nowhere(job, pools) for job in jobs if job.id not in contending}
 
 
-def _lost(
+def _waiting_reasons(
     apps: Sequence[App],
     bidders: int,
     rho: Mapping[AppKey, float],

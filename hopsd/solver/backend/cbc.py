@@ -81,7 +81,11 @@ def solve(
         command += ["-sec", f"{max(0.05, remaining_seconds * _TOLD_SHARE):.3f}", "-branch"]
         command += ["-printingOptions", "all", "-solution", str(answer), "-quit"]
         log = _run(command, remaining_seconds)
-        return Answer() if log is None else Answer(_read(answer, model), read_bound(log, gap))
+        return (
+            Answer()
+            if log is None
+            else Answer(_parse_solution(answer, model), read_bound(log, gap))
+        )
 
 
 def _tightened_gap(gap: float, model: Model, start: Floats | None) -> float:
@@ -140,7 +144,7 @@ def _write_start(path: Path, model: Model, start: Floats) -> Path:
     return path
 
 
-def _read(path: Path, model: Model) -> Floats | None:
+def _parse_solution(path: Path, model: Model) -> Floats | None:
     """x, if CBC reports a solution; it writes values even if it found none."""
     try:
         status, *lines = path.read_text().splitlines()

@@ -91,7 +91,7 @@ def _talk(
     try:
         pickle.dump(question, _pipe(process.stdin), protocol=pickle.HIGHEST_PROTOCOL)
         _pipe(process.stdin).close()
-        while (record := _read(_pipe(process.stdout))) is not None:
+        while (record := _read_record(_pipe(process.stdout))) is not None:
             records.put(record)
     except Exception:  # noqa: S110  # it has ended, or the question is none: there is no answer
         pass
@@ -113,7 +113,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
             _pipe(pipe).close()
 
 
-def _read(pipe: IO[bytes]) -> bytes | None:
+def _read_record(pipe: IO[bytes]) -> bytes | None:
     """The next record; None if there is no whole one."""
     head = pipe.read(_LENGTH)
     length = int.from_bytes(head)

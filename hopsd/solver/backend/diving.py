@@ -41,12 +41,12 @@ def dive(model: Model, likely: Bools, seconds: float) -> Floats | None:
     start_time = monotonic()
     with child.Child("hopsd.solver.backend.diving") as diving:
         diving.ask((model, likely, start_time + _TOLD_SHARE * seconds))
-        return _read(
+        return _parse_answer(
             model, reduce(lambda _, later: later, diving.answers(start_time + seconds), b"")
         )
 
 
-def _read(model: Model, fixed: bytes) -> Floats | None:
+def _parse_answer(model: Model, fixed: bytes) -> Floats | None:
     """The x of a record; None if it is none, or where nothing is fixed."""
     count = len(model.objective)
     if len(fixed) != (count + 7) // 8:

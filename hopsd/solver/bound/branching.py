@@ -80,7 +80,7 @@ def _divide(program: Program, case: _Case, target: float) -> tuple[Ints, Ints] |
     A plan above ``target`` uses no column that loses more than ``case.dual - target``.
     """
     distance = (case.dual - target) * (1 + _ROUNDING)
-    cost = program.per_column(capacity_rows(_rest(program, case.placed)).cost(case.row))
+    cost = program.per_column(capacity_rows(_residual_program(program, case.placed)).cost(case.row))
     profit = program.value[case.columns] - cost[case.columns]
     job = np.searchsorted(program.configurations.start, case.columns, side="right") - 1
     best = np.zeros(program.configurations.jobs)
@@ -100,7 +100,7 @@ def _part(
 ) -> _Case:
     """``case`` with one more job placed; its bound is no higher."""
     fixed_columns = (*case.placed, column)
-    remaining_program = _rest(program, fixed_columns)
+    remaining_program = _residual_program(program, fixed_columns)
     if np.any(remaining_program.capacity < 0):
         return replace(case, placed=fixed_columns, bound=-np.inf)
     columns = open_columns[program.fits(remaining_program.capacity)[open_columns]]
@@ -109,8 +109,8 @@ def _part(
     return _Case(fixed_columns, columns, row, fixed + bound, min(case.bound, fixed + bound))
 
 
-def _rest(program: Program, fixed_jobs: tuple[int, ...]) -> Program:
-    """The program on the capacity that ``fixed_jobs`` columns leave; negative if they take too much."""
+def _residual_program(program: Program, fixed_jobs: tuple[int, ...]) -> Program:
+    """The program on the capacity left by columns ``fixed_jobs``; negative if they exceed it."""
     return replace(
         program, capacity=program.capacity - program.taken(np.array(fixed_jobs, np.int64))
     )

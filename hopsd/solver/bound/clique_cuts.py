@@ -134,14 +134,14 @@ def _violated(
         for first in range(0, len(x), _AT_ONCE):
             if monotonic() > give_up:
                 break
-            inside = _grown(exclude, worth, np.arange(first, min(first + _AT_ONCE, len(x))))
+            inside = _grow_cliques(exclude, worth, np.arange(first, min(first + _AT_ONCE, len(x))))
             for row in inside[inside @ x > 1 + _VIOLATED]:
                 cliques[row.tobytes()] = float(x[row].sum()), np.flatnonzero(row)
     for _, members in sorted(cliques.values(), key=lambda clique: -clique[0]):
         yield members
 
 
-def _grown(exclude: Bools, worth: Floats, seeds: Ints) -> Bools:
+def _grow_cliques(exclude: Bools, worth: Floats, seeds: Ints) -> Bools:
     """A clique from each of some vertices, the worthiest vertex added first: (seeds, n)."""
     inside, compatible = np.zeros((len(seeds), len(worth)), dtype=np.bool_), exclude[seeds]
     inside[np.arange(len(seeds)), seeds] = True
@@ -213,10 +213,10 @@ def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple
     shape = program.configurations.shape[columns].astype(np.int64)
     by_shape = np.argsort(shape, kind="stable")
     first = np.searchsorted(shape[by_shape], np.arange(len(program.configurations.demands) + 1))
-    items, of_item = _joined([clique.items for clique in cliques])
+    items, of_item = _concatenate([clique.items for clique in cliques])
     lengths = first[items + 1] - first[items]
     of_items = by_shape[np.repeat(first[items], lengths) + ramp(lengths)]
-    clique_columns, of_own = _joined([clique.columns for clique in cliques])
+    clique_columns, of_own = _concatenate([clique.columns for clique in cliques])
     position = np.searchsorted(columns, clique_columns)
     is_listed = np.append(columns, -1)[position] == clique_columns
     holder = np.concatenate([of_items, position[is_listed]])
@@ -225,7 +225,7 @@ def entries(cliques: Sequence[Clique], program: Program, columns: Ints) -> tuple
     return holder[order], which[order]
 
 
-def _joined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
+def _concatenate(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
     """All of the parts, and of each the number of its part."""
     numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     return np.concatenate([NONE, *parts]), numbers

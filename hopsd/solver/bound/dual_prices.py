@@ -107,7 +107,7 @@ def _prices_of_sample(
     every = max(1, jobs // size)
     in_sample = np.zeros(jobs, dtype=np.bool_)
     in_sample[np.argsort(-log_weight, kind="stable")[every // 2 :: every]] = True
-    sample, group = of_jobs(program, in_sample), _alike(program)
+    sample, group = of_jobs(program, in_sample), _job_groups(program)
     share = float(np.count_nonzero(in_sample)) / jobs
     tied = rows.tied(group, share)
     count = np.bincount(group)
@@ -121,7 +121,7 @@ def _prices_of_sample(
     return averaged
 
 
-def _alike(program: Program) -> Ints:
+def _job_groups(program: Program) -> Ints:
     """A number for every row of the program, (rows,): the same for servers of one type with equally
     many idle GPUs and nearly the same speed.
     """

@@ -160,7 +160,8 @@ def prices_of_items(
 def best_profits(program: Program, cost: Floats, column_costs: ColumnCosts = FREE) -> Floats:
     """The best profit of every job i, ``max(0, max_j(value_ij - cost of what j takes))``: (jobs,).
 
-    ``cost``: of every item, (items,); ``column_costs``: of some columns besides, if all are written out.
+    ``cost``: of every item, (items,); ``column_costs``: extra cost of some columns, if all are
+    written out.
     """
     start = program.configurations.start
     values = segment_values(program)

@@ -28,7 +28,7 @@ class FreeColumns:
         self._values = segment_values(program)
         if self._values is not None:
             segments = self._values.segments
-            self._most = _most(program, self._values, cost)
+            self._most = _segment_maxima(program, self._values, cost)
             self._first = np.searchsorted(segments.start, program.configurations.start).tolist()
 
     def best(self, job: int, threshold: float = -np.inf) -> tuple[int, float]:
@@ -74,7 +74,7 @@ class FreeColumns:
         )
 
 
-def _most(program: Program, values: SegmentValues, cost: Floats | None) -> Floats:
+def _segment_maxima(program: Program, values: SegmentValues, cost: Floats | None) -> Floats:
     """At least what any column of each segment is worth, (segments,)."""
     if cost is None:
         return values.most()

@@ -272,8 +272,8 @@ def _model(
 def _deal(
     patterns: Sequence[tuple[tuple[int, int], ...]], selection: Ints, free: dict[int, list[int]]
 ) -> dict[int, list[list[int]]]:
-    """Servers for the parts of the ``selection`` patterns, by size: the fullest patterns first, each
-    on the smallest leaf that holds it.
+    """Servers for the parts of the selected patterns, by size: the fullest patterns first, each on
+    the smallest leaf that holds it.
     """
     leaves = sorted(free.values(), key=len)
     slots: dict[int, list[list[int]]] = defaultdict(list)

@@ -86,7 +86,9 @@ def _losing_jobs(
     losing = np.flatnonzero((loss > 1e-9 * loss.max(initial=0.0)) & (np.diff(columns.start) > 0))
     order = losing[np.argsort(-loss[losing], kind="stable")]
     losses = []
-    for job, best in zip(order.tolist(), _wanted(program, prices, order, rng), strict=True):
+    for job, best in zip(
+        order.tolist(), _best_columns_of(program, prices, order, rng), strict=True
+    ):
         wanted = [column for column in (best, int(choice[job])) if column >= 0]
         servers = [s for c in wanted for s, _ in columns.shapes.parts(int(columns.shape[c]))]
         if servers:
@@ -94,7 +96,7 @@ def _losing_jobs(
     return losses
 
 
-def _wanted(
+def _best_columns_of(
     program: Program, prices: Prices, jobs: Ints, rng: np.random.Generator
 ) -> Iterator[int]:
     """The best column of each of ``jobs``, ties and near ties broken at random."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hopsd.core.placement.pools import remembered
-from hopsd.core.placement.sensitivity import Remembered
+from hopsd.core.placement.pools import job_cache
+from hopsd.core.placement.sensitivity import JobCache
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable
 
@@ -24,7 +24,7 @@ def job(speed: float) -> Job:
     )
 
 
-def speed(of: Job, store: Remembered, asked: list[float], about: str = "speed") -> float:
+def speed(of: Job, store: JobCache, asked: list[float], about: str = "speed") -> float:
     def work() -> float:
         asked.append(of.throughput[A].aggregated[1])
         return asked[-1]
@@ -33,7 +33,7 @@ def speed(of: Job, store: Remembered, asked: list[float], about: str = "speed") 
 
 
 def test_jobs_with_the_same_tables_share_an_answer() -> None:
-    one, store, asked = job(2.0), Remembered(), list[float]()
+    one, store, asked = job(2.0), JobCache(), list[float]()
     other = replace(one, id=JobId("2"), wait_seconds=50.0)
     assert [speed(one, store, asked), speed(other, store, asked)] == [2.0, 2.0]
     assert asked == [2.0]
@@ -42,7 +42,7 @@ def test_jobs_with_the_same_tables_share_an_answer() -> None:
 
 
 def test_none_is_an_answer_too() -> None:
-    one, store, asked = job(2.0), Remembered(), list[str]()
+    one, store, asked = job(2.0), JobCache(), list[str]()
     for _ in range(2):
         assert store.of(one, "x", lambda: asked.append("asked")) is None
     assert asked == ["asked"]
@@ -50,30 +50,30 @@ def test_none_is_an_answer_too() -> None:
 
 def test_what_the_last_plan_asked_for_is_kept_and_the_rest_dropped() -> None:
     kept, dropped, asked = job(1.0), job(2.0), list[float]()
-    first = Remembered()
+    first = JobCache()
     speed(kept, first, asked), speed(dropped, first, asked)
-    second = Remembered(first)
+    second = JobCache(first)
     speed(kept, second, asked)
     assert asked == [1.0, 2.0]
-    third = Remembered(second)
+    third = JobCache(second)
     speed(kept, third, asked), speed(dropped, third, asked)
     assert asked == [1.0, 2.0, 2.0]
 
 
 def test_new_tables_are_never_taken_for_old_ones() -> None:
     """CPython gives a new table the place, and so the id, of one that is gone."""
-    store, asked = Remembered(), list[float]()
+    store, asked = JobCache(), list[float]()
     for number in range(200):
         assert speed(job(float(number)), store, asked) == number
 
 
 def test_plans_on_the_same_servers_remember_and_on_others_do_not() -> None:
     one, asked = job(1.0), list[float]()
-    speed(one, remembered(NODES), asked)
+    speed(one, job_cache(NODES), asked)
     busy = tuple(replace(node, idle=1) for node in NODES)
-    speed(one, remembered(busy), asked)
+    speed(one, job_cache(busy), asked)
     assert asked == [1.0]
-    speed(one, remembered(NODES[:1]), asked)
+    speed(one, job_cache(NODES[:1]), asked)
     assert asked == [1.0, 1.0]
-    speed(one, remembered(list(NODES)), asked)
+    speed(one, job_cache(list(NODES)), asked)
     assert asked == [1.0, 1.0, 1.0]

@@ -166,7 +166,7 @@ def test_what_a_killed_child_had_proven_is_kept(monkeypatch: pytest.MonkeyPatch)
     prices = priced(program)
     bounds = []
     for found in rounds(program, prices, 0.0, 0.01, inf):
-        last = tighten_module._written(found)
+        last = tighten_module._encode(found)
         monkeypatch.setattr(child, "Child", Answering(last, last[:-9]))
         kept = tighten(program, prices, 0.0, 0.01, monotonic() + 60.0)
         assert kept.prices.bound == pytest.approx(found.prices.bound)

@@ -112,7 +112,7 @@ def test_what_was_found_before_the_solver_gave_up_is_kept(
     program = fragments(128)
     prices = priced(program)
     seen, left = [prices.bound], iter(range(programs))
-    minimise, between = Simplex.minimise, tighten_module._between
+    minimise, between = Simplex.minimise, tighten_module._interpolate
 
     def gives_up(self: Simplex, *given: Any) -> Any:
         if next(left, None) is None:
@@ -125,5 +125,5 @@ def test_what_was_found_before_the_solver_gave_up_is_kept(
         return found
 
     monkeypatch.setattr(Simplex, "minimise", gives_up)
-    monkeypatch.setattr(tighten_module, "_between", watched)
+    monkeypatch.setattr(tighten_module, "_interpolate", watched)
     assert find_cuts(program, prices, 0.0, 0.0, inf).prices.bound == min(seen)

@@ -37,7 +37,7 @@ from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.cuts import KINDS, capacity_rows
 from hopsd.solver.bound.dual_prices import (
     Prices,
-    _alike,
+    _job_groups,
     _prices_of_sample,
     find_prices,
     prices_at,
@@ -189,7 +189,7 @@ def test_servers_with_one_price_are_alike(
     asked = snapshot(seed, servers=40, jobs=15)
     program = program_of(ruled(asked, seed) if seed > 1 else asked)
     monkeypatch.setattr(dual_prices, "_ALIKE", most)
-    to, columns = _alike(program), program.configurations
+    to, columns = _job_groups(program), program.configurations
     servers = len(columns.pool)
     assert set(to.tolist()) == set(range(int(to.max()) + 1))
     beside = to[servers:].tolist()
@@ -212,7 +212,7 @@ def test_prices_of_a_sample_are_near_those_of_all(
     rows, floor = capacity_rows(program), program.scaled_objective(greedy_by_weight(program))
     none = np.zeros((KINDS, len(program.capacity)))
     near = _prices_of_sample(program, rows, none, floor, inf, 30)
-    first, to = near.reshape(KINDS, -1), _alike(program)
+    first, to = near.reshape(KINDS, -1), _job_groups(program)
     assert all(len(np.unique(first[:, to == k], axis=1).T) == 1 for k in np.unique(to))
     best = find_prices(program, column_groups(program), floor, inf).bound
     nothing = prices_at(program, rows, none.ravel()).bound
