@@ -143,8 +143,8 @@ def simulate(
     """
     settings = settings or SimulationSettings()
     check_workload(workload)
-    called = name or (policy if isinstance(policy, str) else _name_of(policy))
-    played, refused = admitted(cluster, workload, settings.round_seconds)
+    label = name or (policy if isinstance(policy, str) else _name_of(policy))
+    playable, refused = admitted(cluster, workload, settings.round_seconds)
     if refused:
         raise InputError(
             f"job {refused[0]} fits nowhere, even on an idle cluster"
@@ -152,10 +152,10 @@ def simulate(
         )
     settings = replace(
         settings,
-        plan=replace(settings.plan, policy=called),
-        horizon=min(settings.horizon, horizon(played, settings.round_seconds)),
+        plan=replace(settings.plan, policy=label),
+        horizon=min(settings.horizon, horizon(playable, settings.round_seconds)),
     )
-    return play(called, _policy(policy), cluster, played, settings, failures, progress)
+    return play(label, _policy(policy), cluster, playable, settings, failures, progress)
 
 
 def summaries(*results: Result) -> dict[str, Column]:
@@ -165,11 +165,11 @@ def summaries(*results: Result) -> dict[str, Column]:
         row: dict[str, Any] = {"policy": result.policy}
         for key, value in figures(result).items():
             parts = value.items() if isinstance(value, Mapping) else ()
-            row |= {f"{key}_{part}": each for part, each in parts} or {key: value}
+            row |= {f"{key}_{part}": part_value for part, part_value in parts} or {key: value}
         rows.append(row)
     spreads = ("solve_seconds_median", "solve_seconds_p99", "proven_gap_median", "proven_gap_max")
-    more = dict.fromkeys((*spreads, "wall_seconds"), float)
-    return _table(rows, {"policy": str, **_types(Summary), **more})
+    extra = dict.fromkeys((*spreads, "wall_seconds"), float)
+    return _table(rows, {"policy": str, **_types(Summary), **extra})
 
 
 def jobs(*results: Result) -> dict[str, Column]:
@@ -192,9 +192,14 @@ def rounds(*results: Result) -> dict[str, Column]:
     the seconds that it took and its proven gap.
     """
     rows = (
-        {"policy": r.policy, **asdict(state), "solve_seconds": made.seconds, "gap": made.gap}
+        {
+            "policy": r.policy,
+            **asdict(state),
+            "solve_seconds": first_plan.seconds,
+            "gap": first_plan.gap,
+        }
         for r in results
-        for state, made in zip(r.rounds, r.first_plans, strict=True)
+        for state, first_plan in zip(r.rounds, r.first_plans, strict=True)
     )
     return _table(rows, {"policy": str, **_types(RoundState), "solve_seconds": float, "gap": float})
 
@@ -223,8 +228,8 @@ def _name_of(policy: Policy) -> str:
 
 def _types(kind: type) -> dict[str, type]:
     """Of a dataclass' fields: a text, a whole number, or else a number, nan where it is None."""
-    found = get_type_hints(kind)
-    return {field.name: _type(found[field.name]) for field in fields(kind)}
+    hints = get_type_hints(kind)
+    return {field.name: _type(hints[field.name]) for field in fields(kind)}
 
 
 def _type(hint: Any) -> type:

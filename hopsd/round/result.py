@@ -35,7 +35,7 @@ class RoundResult:
     def never_runnable(self) -> frozenset[JobId]:
         """Waiting jobs that not even an idle cluster, as it is now, could run."""
         snapshot = self.built.snapshot
-        could_run = RunnableFilter(pools_of(snapshot.nodes), remembered=job_cache(snapshot.nodes))
+        could_run = RunnableFilter(pools_of(snapshot.nodes), cache=job_cache(snapshot.nodes))
         candidates = (job.id for job in snapshot.jobs if not job.running and not could_run(job))
         return frozenset(candidates) | self.built.refused.keys()
 

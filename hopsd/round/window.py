@@ -106,9 +106,11 @@ def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
     run and which may be moved.
     """
     idle = Counter(dict(zip((n.name for n in snapshot.nodes), idle_gpus(snapshot), strict=True)))
-    held = {job.id: job.running for job in snapshot.jobs}
+    allocations = {job.id: job.running for job in snapshot.jobs}
     for job_id, allocation in plan.placements.items():
-        if held.get(job_id) != allocation:  # the snapshot counts what a session gets as taken
+        if (
+            allocations.get(job_id) != allocation
+        ):  # the snapshot counts what a session gets as taken
             idle.subtract(dict(allocation))
     open_to: dict[GpuType, set[frozenset[NodeName] | None]] = defaultdict(set)
     for job in snapshot.jobs:

@@ -62,11 +62,11 @@ def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
 def output_path(commands: SlurmCommands, job: JobId) -> str:
     """The file of a job's output; ``""`` if Slurm does not know it or does not answer."""
     try:
-        said = commands.run("scontrol", "show", "job", job)
+        output = commands.run("scontrol", "show", "job", job)
     except SlurmError:
         return ""
-    found = re.search(r"^\s*StdOut=(/.*)$", said, re.MULTILINE)
-    return found[1].strip() if found else ""
+    match = re.search(r"^\s*StdOut=(/.*)$", output, re.MULTILINE)
+    return match[1].strip() if match else ""
 
 
 def read_cluster(commands: SlurmCommands, partitions: Sequence[str]) -> tuple[Cluster, list[str]]:

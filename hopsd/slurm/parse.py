@@ -426,9 +426,9 @@ def _minutes(limit: float | None, state: SlurmState, marks: str) -> float | None
     """
     for word in marks.split() if state is SlurmState.PENDING else ():
         name, _, value = word.partition("=")
-        wanted, _, placed = value.partition(">")
-        if name == TIME_MARK and wanted.isdecimal() and placed == f"{limit or 0:.0f}":
-            return float(wanted)
+        original, _, current = value.partition(">")
+        if name == TIME_MARK and original.isdecimal() and current == f"{limit or 0:.0f}":
+            return float(original)
     return limit
 
 

@@ -56,9 +56,9 @@ def prove(
     all_columns = model(program, columns, program.capacity)
     answer = solver(all_columns, start, gap, give_up - monotonic(), reach.nodes)
     unit = float(program.value[columns].max())
-    found = _choice(program, chosen_columns(columns, answer))
-    if found is not None and program.scaled_objective(found) > value:
-        choice, value = found, program.scaled_objective(found)
+    proof_choice = _choice(program, chosen_columns(columns, answer))
+    if proof_choice is not None and program.scaled_objective(proof_choice) > value:
+        choice, value = proof_choice, program.scaled_objective(proof_choice)
     return choice, min(prices.bound, max(target, value, answer.bound * unit))
 
 

@@ -157,13 +157,13 @@ class Configurations:
             present=np.where(stays, np.searchsorted(keep, self.present), -1),
         )
 
-    def some_segments(self, old: Segments, kept: Bools) -> tuple[Configurations, Ints]:
-        """Only the segments ``kept`` of ``old``, this one's, and their columns' numbers here.
+    def some_segments(self, old: Segments, selection: Bools) -> tuple[Configurations, Ints]:
+        """Only the segments ``selection`` of ``old``, this one's, and their columns' numbers here.
 
         Jobs keep their numbers.
         """
-        new = old.some(kept)
-        shift = old.start[:-1][kept] - new.start[:-1]
+        new = old.some(selection)
+        shift = old.start[:-1][selection] - new.start[:-1]
 
         def before(columns: slice | Ints) -> Ints:
             if isinstance(columns, slice):
@@ -172,7 +172,7 @@ class Configurations:
             return columns + shift[new.find(columns)]
 
         numbers = cast(Ints, Unwritten(new.columns, before))
-        new_index = np.where(kept, np.cumsum(kept) - 1, -1)
+        new_index = np.where(selection, np.cumsum(selection) - 1, -1)
         segment = new_index[old.find(np.maximum(self.present, 0))]
         stays = (self.present >= 0) & (segment >= 0)
         present = np.where(stays, self.present - shift[segment] if len(shift) else -1, -1)

@@ -159,10 +159,10 @@ class RunnableFilter:
     """
 
     def __init__(
-        self, pools: Pools, sigma: float = DEFAULT_SIGMA, remembered: JobCache | None = None
+        self, pools: Pools, sigma: float = DEFAULT_SIGMA, cache: JobCache | None = None
     ) -> None:
         self._pools, self._sigma = pools, sigma
-        self._remembered = remembered or JobCache()
+        self._remembered = cache or JobCache()
         self._rho = Sensitivities(pools, self._remembered)
 
     def __call__(self, job: Job) -> bool:

@@ -131,12 +131,12 @@ class Program:
             of_job = np.repeat(jobs, np.diff(self.configurations.start))
             return np.flatnonzero(self.fits(capacity) & of_job)
         fit = self.configurations.demands.fit(capacity)
-        kept = (
+        selection = (
             jobs[segments.job]
             if segments.share is None
             else jobs[segments.job] & fit[segments.share]
         )
-        return segments.with_items(kept, fit)
+        return segments.with_items(selection, fit)
 
     def feasible(self, choice: Ints) -> bool:
         """Whether every chosen column belongs to its job and no row is exceeded."""
@@ -361,9 +361,9 @@ def _drop_segments(program: Program, segments: Segments, fit: Bools) -> tuple[Pr
     return _some_segments(program, segments, fit[segments.share])
 
 
-def _some_segments(program: Program, segments: Segments, kept: Bools) -> tuple[Program, Ints]:
-    """Only the segments ``kept`` of ``segments``, and their columns' numbers in the original."""
-    columns, keep = program.configurations.some_segments(segments, kept)
+def _some_segments(program: Program, segments: Segments, selection: Bools) -> tuple[Program, Ints]:
+    """The segments in ``selection`` alone, and the numbers of their columns in the original."""
+    columns, keep = program.configurations.some_segments(segments, selection)
     part = replace(program, configurations=columns, base=columns.throughput)
     return replace(part, value=_unwritten(part)), keep
 

@@ -183,30 +183,30 @@ class Segments:
         cuts = np.searchsorted(ends, np.arange(limit, int(ends[-1]) if len(ends) else 0, limit))
         yield from (part for part in np.split(segments, np.unique(cuts)) if len(part))
 
-    def with_items(self, kept: Bools, items: Bools) -> Ints:
-        """The columns of the segments ``kept`` that take one of ``items``, sorted."""
+    def with_items(self, selection: Bools, items: Bools) -> Ints:
+        """The columns of the segments ``selection`` that take one of ``items``, sorted."""
         before = np.concatenate([[0], np.cumsum(items)])
-        numbers, segments = np.flatnonzero(items), np.flatnonzero(kept)
+        numbers, segments = np.flatnonzero(items), np.flatnonzero(selection)
         item, length = self.item[segments], self.start[segments + 1] - self.start[segments]
         count = before[item + length] - before[item]
         place = numbers[np.repeat(before[item], count) + ramp(count)]
         return place + np.repeat(self.start[segments] - item, count)
 
-    def some(self, kept: Bools) -> Segments:
-        """Only the segments ``kept``; their columns are numbered anew."""
-        lengths = np.diff(self.start)[kept]
+    def some(self, selection: Bools) -> Segments:
+        """Only the segments ``selection``; their columns are numbered anew."""
+        lengths = np.diff(self.start)[selection]
         start = np.concatenate([[0], np.cumsum(lengths)])
-        item, offset = self.item[kept], self.at[kept]
+        item, offset = self.item[selection], self.at[selection]
         return Segments(
             start,
-            self.job[kept],
+            self.job[selection],
             item,
-            self.per_gpu[kept],
+            self.per_gpu[selection],
             offset,
-            self.size[kept],
+            self.size[selection],
             self.slowness,
             _blocks(start, item, offset, self.slowness),
-            None if self.share is None else self.share[kept],
+            None if self.share is None else self.share[selection],
         )
 
 

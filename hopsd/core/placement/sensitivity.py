@@ -69,10 +69,8 @@ class Sensitivities:
     same speeds. ``remembered``: of these pools.
     """
 
-    def __init__(
-        self, pools: Mapping[GpuType, HasGpuType], remembered: JobCache | None = None
-    ) -> None:
-        self._pools, self._remembered = pools, remembered or JobCache()
+    def __init__(self, pools: Mapping[GpuType, HasGpuType], cache: JobCache | None = None) -> None:
+        self._pools, self._remembered = pools, cache or JobCache()
 
     def __call__(self, job: Job) -> float | None:
         if job.sensitivity is not None:

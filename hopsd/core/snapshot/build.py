@@ -184,7 +184,7 @@ def _context(
         frozenset(node.name for node in nodes),
         Access(reading, _idle(nodes, reading, info)),
         pools,
-        RunnableFilter(pools, remembered=job_cache(nodes)),
+        RunnableFilter(pools, cache=job_cache(nodes)),
         Speeds(estimator, nodes),
         RunTimes(knowledge.runs),
         Shortages(knowledge.shortages, reading.now),

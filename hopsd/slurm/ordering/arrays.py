@@ -100,8 +100,8 @@ def _choose(
         key=lambda job: (job.stranded, job.dependency),
     )
     selection = sorted(ready[:count], key=_turn)
-    others = (job_order(job.id)[2] for job in ready[count:])
-    return selection, Tasks.from_numbers(others)
+    remaining_tasks = (job_order(job.id)[2] for job in ready[count:])
+    return selection, Tasks.from_numbers(remaining_tasks)
 
 
 def as_task(record: JobReading, task: int) -> JobReading:

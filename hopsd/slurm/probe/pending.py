@@ -12,6 +12,6 @@ def pending_comments(commands: Runner) -> dict[JobId, str]:
     Raises:
         SlurmError: slurmctld does not answer.
     """
-    said = commands.run("squeue", "--states=PENDING", "--noheader", "--format=%i|%k")
-    rows = (line.partition("|") for line in said.splitlines())
+    output = commands.run("squeue", "--states=PENDING", "--noheader", "--format=%i|%k")
+    rows = (line.partition("|") for line in output.splitlines())
     return {JobId(job.strip()): comment for job, _, comment in rows}

@@ -403,10 +403,10 @@ class Placer:
         read with others; jobs to be held again cannot.
         """
         ticks = self._watch.ticks()
-        decided = [job for job, s in self._starting.items() if not s.waits(jobs.get(job), ticks)]
-        started = [job for job in decided if job in jobs and jobs[job].state in _HOLDING]
-        late = ticks >= deadline or 2 * len(decided) >= len(self._starting)
-        is_settled = bool(decided) and (late or len(started) < len(decided))
+        candidates = [job for job, s in self._starting.items() if not s.waits(jobs.get(job), ticks)]
+        running = [job for job in candidates if job in jobs and jobs[job].state in _HOLDING]
+        late = ticks >= deadline or 2 * len(candidates) >= len(self._starting)
+        is_settled = bool(candidates) and (late or len(running) < len(candidates))
         return is_settled or self._to_look(self._passed_over(jobs))
 
     def settle(self, jobs: Jobs, *, defer: bool) -> dict[JobId, Result]:

@@ -101,7 +101,9 @@ class CliqueFinder:
         }
         for j in columns_by_job:
             other_shapes = [
-                self._shape[taken] for other_job, taken in columns_by_job.items() if other_job != j
+                self._shape[job_columns]
+                for other_job, job_columns in columns_by_job.items()
+                if other_job != j
             ]
             compatible = conflicts.with_all(
                 {*items, *np.concatenate([shape[:0], *other_shapes]).tolist()}

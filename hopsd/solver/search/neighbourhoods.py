@@ -89,8 +89,8 @@ def _losing_jobs(
     for job, best in zip(
         order.tolist(), _best_columns_of(program, prices, order, rng), strict=True
     ):
-        wanted = [column for column in (best, int(choice[job])) if column >= 0]
-        servers = [s for c in wanted for s, _ in columns.shapes.parts(int(columns.shape[c]))]
+        pair = [column for column in (best, int(choice[job])) if column >= 0]
+        servers = [s for c in pair for s, _ in columns.shapes.parts(int(columns.shape[c]))]
         if servers:
             losses.append(_Losing(float(loss[job]), tuple(stretch_of[servers].tolist())))
     return losses
