@@ -30,6 +30,7 @@ from hops_profiler.checkpoint.folder import save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import Asked, broadcast, first, several
+from hops_profiler.data.kept import keeps_steps
 from hops_profiler.data.order import Share
 from hops_profiler.data.source import Position
 from hops_profiler.frameworks import request
@@ -165,6 +166,8 @@ class Training:
             self.keep_out("its schedule was not prepared")
         if reason := why_not_repeated():
             self.keep_out(reason)
+        if not self.reason:
+            keeps_steps("Accelerate")
         if self._checkpoint is None:
             return
         try:

@@ -13,7 +13,7 @@ from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
 from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
 from hopsd.core.snapshot.doubts import doubtful_batch, doubts_of_job
-from hopsd.core.snapshot.pinning import STAY_NOTES, UNSEEN_SAVE_NOTE, Stay
+from hopsd.core.snapshot.pinning import STAY_NOTES, STEPS_NOTE, UNSEEN_SAVE_NOTE, Stay
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
@@ -133,12 +133,13 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
     movable = of.stay is Stay.NO and of.read.state is SlurmState.RUNNING
     if movable and of.record.saved is False:
         unsaved = UNSEEN_SAVE_NOTE
+    steps = _steps_note(of)
     racks = racks_note(of.read, of.record.wait_seconds, racked=context.racked)
     segments = segments_note(rules, of.comment.reqs)
     types = context.types.of(of.read)
     mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
     cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of)
-    notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, mingled]
+    notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, steps, mingled]
     notes += [*doubts_of_job(of.comment, of.record), context.speeds.doubt(of.record.workload)]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
@@ -151,6 +152,12 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
         job = _left_alone(job, context.able)
         notes.append(short)
     return SnapshotJob(job, "; ".join(note for note in notes if note), expected)
+
+
+def _steps_note(of: JobFacts) -> str:
+    """What another GPU count does to the training, where nothing keeps its steps."""
+    moves = of.stay in (Stay.NO, Stay.UNTIL_SAVED) and len(set(of.comment.reqs)) > 1
+    return STEPS_NOTE if moves and of.record.keeps_steps is False else ""
 
 
 def _job(
