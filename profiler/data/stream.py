@@ -113,7 +113,7 @@ class _Part(IterableDataset[Any]):
 
 def _reads_ahead(dataset: Any) -> bool:
     """Whether its state leaves out the samples in a shuffle's buffer, which would be lost, as of
-    Hugging Face's ``datasets`` (5.0: ``iterable_dataset.py``, ``BufferShuffledExamplesIterable``).
+    Hugging Face's ``datasets`` (5.2: ``iterable_dataset.py``, ``BufferShuffledExamplesIterable``).
     """
     part = getattr(dataset, "_ex_iterable", None)
     while part is not None:
