@@ -26,6 +26,7 @@ from hops_profiler.frameworks.batch import Note
 from hops_profiler.frameworks.huggingface_order import KeptSteps, split
 from hops_profiler.frameworks.loader_order import having
 from hops_profiler.frameworks.own import Own
+from hops_profiler.timing import loads
 
 _LAST = "trainer_state.json"
 """The last file of a checkpoint that Trainer writes."""
@@ -82,6 +83,8 @@ def attach(module: ModuleType) -> None:
         before = None
         if environment.restarts():
             before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
+            if before and first():
+                loads.tell("step", _steps(Path(before)), before)
         script = None if before else _named(resume_from_checkpoint, self.args.output_dir)
         steps = _kept_steps(self, own, Path(before) if before else script)
         with request.listening() as asked:
