@@ -1437,8 +1437,11 @@ local function warn_of_moves(script, o, values, job)
     text = text .. "the script handles no signal (--signal, trap), so hops will not move it until it has called torch.save "
       .. "once, and work since the last save is lost. "
   end
-  if others and not commands_of(script):find("HOPS_FRAMEWORK_SAVES", 1, true) then
-    text = text .. "Another GPU count changes the batch of a step unless the training uses hops_profiler.ElasticLoader. "
+  local commands = commands_of(script)
+  local keeps = commands:find("HOPS_FRAMEWORK_SAVES=1", 1, true) or commands:find("ElasticLoader", 1, true)
+  if others and not keeps then
+    text = text .. "On another GPU count a step has another number of samples and the epoch begins again, unless the script keeps its "
+      .. "place: hops_profiler.ElasticLoader keeps both, as do Trainer, Lightning and Accelerate with --signal=USR1@60. "
   end
   local mode = open_mode_of(job)
   if mode == "truncate" then

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from bench.elastic.cost import GLOBAL_BATCH, measure
+from bench.elastic.cost import cost_rows
 from bench.elastic.moves import compare
 from bench.elastic.plot import draw
 from bench.elastic.ranks import Ranks, Training
@@ -51,12 +51,7 @@ def main() -> None:
     print(f"steps of other samples     {difference.steps_wrong}")
     print(f"largest loss difference    {difference.loss:.1e}")
     print(f"largest weight difference  {difference.weight:.1e}")
-    cost = measure()
-    print(f"a step of {GLOBAL_BATCH} samples, DataLoader {1e6 * cost.plain:.0f} us of a core")
-    print(f"  added by ElasticLoader       {1e6 * cost.added:.0f} us")
-    print(f"  share of 50 ms               {100 * cost.added / 0.05:.2f} %")
-    print(f"resuming at the first step     {1e3 * cost.resume_first:.1f} ms")
-    print(f"  at the last of 10^9 samples  {1e3 * cost.resume_last:.1f} ms")
+    print("\n".join(cost_rows()))
 
 
 def _leave(run: Ranks) -> int:

@@ -49,6 +49,18 @@ def measure(steps: int = 400, rounds: int = 5, samples: int = 10**9) -> Cost:
     return Cost(median(plain), median(added), *(_resume(samples, step) for step in (0, last)))
 
 
+def cost_rows() -> list[str]:
+    """Measured now, as a table's rows."""
+    cost = measure()
+    return [
+        f"a step of {GLOBAL_BATCH} samples, DataLoader {1e6 * cost.plain:.0f} us of a core",
+        f"  added by ElasticLoader       {1e6 * cost.added:.0f} us",
+        f"  share of 50 ms               {100 * cost.added / 0.05:.2f} %",
+        f"resuming at the first step     {1e3 * cost.resume_first:.1f} ms",
+        f"  at the last of 10^9 samples  {1e3 * cost.resume_last:.1f} ms",
+    ]
+
+
 def _plain() -> Any:
     batches = iter(DataLoader(Zeros(10**6), batch_size=MICRO_BATCH, shuffle=True))
     while True:

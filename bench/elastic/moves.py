@@ -9,6 +9,8 @@ differ from the unbroken run's; ends with 1 if a step has other samples, a loss 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import random
 import shutil
 import signal
@@ -18,10 +20,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.elastic.cost import cost_rows
 from bench.elastic.ranks import Ranks, Step, Training
 from bench.elastic.ways import WAYS
+from bench.result_file import write_result
 
 MOST_STOPS = 6
+
+_HEAD = "way         sequences  stops  resumed  equal      loss    weight"
 
 LOSS, WEIGHT = 1e-6, 1e-5
 """Within which the losses and the final weights agree."""
@@ -136,18 +142,43 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after")
     parser.add_argument("--keep", type=Path, help="a folder for what the ranks write")
+    parser.add_argument("--write", action="store_true", help="write bench/results/elastic.md")
     options = parser.parse_args()
-    began = time.monotonic()
+    began, path = time.monotonic(), os.environ["PATH"]
     with tempfile.TemporaryDirectory() as folder:
         ways = [Way(name, (options.keep or Path(folder)) / name) for name in options.ways]
-        for seed in range(options.seed, options.seed + options.sequences):
-            for way in ways:
-                if time.monotonic() - began < options.seconds:
-                    way.play(seed)
-    print("way         sequences  stops  resumed  equal      loss    weight")
-    for way in ways:
-        print(way.row())
+        with contextlib.suppress(KeyboardInterrupt):  # what was played counts
+            for seed in range(options.seed, options.seed + options.sequences):
+                for way in ways:
+                    if time.monotonic() - began < options.seconds:
+                        way.play(seed)
+    table = "\n".join([_HEAD, *(way.row() for way in ways)])
+    print(table)
+    if options.write:
+        os.environ["PATH"] = path  # the ranks' has no Slurm, and no git
+        write_result("elastic", "Random moves of trainings", _page(table))
     return 0 if all(way.equal == way.played for way in ways) else 1
+
+
+def _page(table: str) -> str:
+    """What was measured here: the moves, and what the order of samples costs."""
+    load = os.getloadavg()[1]
+    return f"""Each training of 36 steps is stopped 1 to 6 times at any moment by SIGKILL or hops'
+signal, and goes on on 1 to 4 ranks (Gloo, {os.cpu_count()} cores at a load of {load:.0f}).
+Equal: each step of each run has the samples of the unbroken run, losses differ by at
+most {LOSS:.0e}, final weights by at most {WEIGHT:.0e}. Resumed: runs that did not begin anew.
+
+```
+{table}
+```
+
+The cost of the order of samples:
+
+```
+{chr(10).join(cost_rows())}
+```
+
+What is promised: [elastic.md](elastic.md)."""
 
 
 if __name__ == "__main__":

@@ -95,6 +95,7 @@ class Learner:
                     communication_timed=collected.communication_timed.get(
                         job, record.communication_timed
                     ),
+                    keeps_steps=collected.keeps_steps.get(job, record.keeps_steps),
                 )
             )
         self._store.save_jobs(updated)

@@ -19,6 +19,7 @@ from hopsd.core.report.training_state import (
     Run,
     communication_timed,
     gpus_used,
+    keeps_steps,
     out_of_memory,
     programs_of,
     restart_seconds,
@@ -68,7 +69,8 @@ class Collected:
     communication times. ``shortages``: GPU types whose memory was too small. ``unread``: why the
     folder could not be read, if so. ``ranks``: of running trainings of which a rank says that it
     stands still, the last words of all ranks. ``steps``: that the present runs have done.
-    ``gpus_used``: by the trainings of a running job that have gone on for minutes.
+    ``gpus_used``: by the trainings of a running job that have gone on for minutes. ``keeps_steps``:
+    whether a job's steps have the same samples on any number of GPUs.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -85,6 +87,7 @@ class Collected:
     ranks: tuple[Rank, ...] = ()
     steps: Mapping[JobId, int] = field(default_factory=dict)
     gpus_used: Mapping[JobId, int] = field(default_factory=dict)
+    keeps_steps: Mapping[JobId, bool] = field(default_factory=dict)
 
 
 class _Budget:
@@ -315,6 +318,7 @@ class ReportReader:
             ranks=tuple(self._ranks(job, reports)),
             steps={job.id: sum(r.iterations for r in reports.values() if r.run == job.restarts)},
             gpus_used=gpus_used(reports.values(), job),
+            keeps_steps=keeps_steps(reports.values()),
         )
 
     def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
@@ -417,6 +421,7 @@ def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str
         tuple(rank for part in parts for rank in part.ranks),
         {job: steps for part in parts for job, steps in part.steps.items()},
         {job: gpus for part in parts for job, gpus in part.gpus_used.items()},
+        {job: kept for part in parts for job, kept in part.keeps_steps.items()},
     )
 
 

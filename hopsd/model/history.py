@@ -24,7 +24,8 @@ class JobRecord:
     unknown. ``saved``: whether it was seen to save a checkpoint, None: it reported nothing.
     ``samples_planned``: in all, as the training's own loops show it, None: they do not.
     ``account``: Slurm's, "" if it has none. ``communication_timed``: whether its ranks tell how
-    long they communicate, None: unknown, or one rank.
+    long they communicate, None: unknown, or one rank. ``keeps_steps``: whether its steps have the
+    same samples on any number of GPUs, None: unknown.
     """
 
     id: JobId
@@ -55,6 +56,7 @@ class JobRecord:
     samples_planned: float | None = None
     account: str = ""
     communication_timed: bool | None = None
+    keeps_steps: bool | None = None
 
     @property
     def latency_ratio(self) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from hops_profiler import environment
+from hops_profiler.data.kept import keeps_steps
 from hops_profiler.data.order import Share
 from hops_profiler.data.samples import Samples
 from hops_profiler.data.source import Batches, Position, Source
@@ -174,6 +175,7 @@ class ElasticLoader:
         self._iteration += 1
         self._current = None
         _in_use[:] = [weakref.ref(self)]
+        keeps_steps("ElasticLoader")
         return self._steps(self._iteration)
 
     def _steps(self, iteration: int) -> Iterator[Step]:

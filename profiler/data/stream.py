@@ -52,6 +52,7 @@ class _Part(IterableDataset[Any]):
 
     def __init__(self, dataset: Any, global_batch: int, collate: Any) -> None:
         self._dataset, self._global_batch, self._collate = dataset, global_batch, collate
+        self._has_state = hasattr(dataset, "load_state_dict") and not _reads_ahead(dataset)
         self._iterator: Iterator[Any] = iter(())
         self._begun = 0
         self.begin(Position(), Share(0, 1, None), own_state=True)
@@ -87,7 +88,7 @@ class _Part(IterableDataset[Any]):
         """Some shuffles count how often they were begun, as webdataset's `detshuffle`."""
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(self._position.epoch)
-        elif not hasattr(self._dataset, "load_state_dict"):
+        elif not self._has_state:
             while self._begun < self._position.epoch:
                 self._begun += 1
                 next(iter(self._dataset), None)
@@ -97,17 +98,29 @@ class _Part(IterableDataset[Any]):
         of each worker's copy.
         """
         data = None
-        if not self._ended and hasattr(self._dataset, "load_state_dict"):
+        if not self._ended and self._has_state:
             data = self._dataset.state_dict()
         return {"done": self._done, "ended": self._ended, "data": data}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._done, self._ended = state["done"], bool(state.get("ended"))
         self._skip = 0
-        if state["data"] is not None:
+        if state["data"] is not None and self._has_state:
             self._dataset.load_state_dict(state["data"])
         else:
             self._skip = self._done
+
+
+def _reads_ahead(dataset: Any) -> bool:
+    """Whether its state leaves out the samples in a shuffle's buffer, which would be lost, as of
+    Hugging Face's ``datasets`` (5.2: ``iterable_dataset.py``, ``BufferShuffledExamplesIterable``).
+    """
+    part = getattr(dataset, "_ex_iterable", None)
+    while part is not None:
+        if type(part).__name__ == "BufferShuffledExamplesIterable":
+            return True
+        part = getattr(part, "ex_iterable", None)
+    return False
 
 
 def _same(value: Any) -> Any:

@@ -30,6 +30,7 @@ from hops_profiler.checkpoint.folder import save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import Asked, broadcast, first, several
+from hops_profiler.data.kept import keeps_steps
 from hops_profiler.data.order import Share
 from hops_profiler.data.source import Position
 from hops_profiler.frameworks import request
@@ -131,6 +132,11 @@ class Training:
         sampler.begin(Position(self._epoch, self.passed(self._epoch)), self.share)
         return iter(sampler)
 
+    @property
+    def batches_per_pass(self) -> int:
+        """On the present ranks."""
+        return batches_per_epoch(self._order, self.share)
+
     def __len__(self) -> int:
         """Batches of a pass in the first run: what a script computes its schedule from."""
         share = Share(0, self._first.ranks, self._first.micro_batch)
@@ -165,6 +171,8 @@ class Training:
             self.keep_out("its schedule was not prepared")
         if reason := why_not_repeated():
             self.keep_out(reason)
+        if not self.reason:
+            keeps_steps("Accelerate")
         if self._checkpoint is None:
             return
         try:
@@ -277,10 +285,15 @@ def _loader(accelerator: Any, dataloader: Any, training: Training) -> Any:
 
 
 class _Batches:
-    """Those of this rank in the present pass."""
+    """Those of this rank in the present pass. Their length is a whole pass's in this run: the
+    timing plugin tells by it how long the training will be.
+    """
 
     def __init__(self, training: Training) -> None:
         self._training = training
+
+    def __len__(self) -> int:
+        return self._training.batches_per_pass
 
     def __iter__(self) -> Iterator[list[int]]:
         return self._training.batches()

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from hops_profiler import environment
+from hops_profiler.data.kept import keeps_steps
 from hops_profiler.data.order import Order, Share
 from hops_profiler.frameworks.batch import Note, Split, kept, kept_batch
 from hops_profiler.frameworks.loader_order import (
@@ -107,6 +108,7 @@ class KeptSteps:
         if self._batches is None:
             return self._load() if self._keep_evenly() else loader
         trainer.args.gradient_accumulation_steps = self._batches.accumulation
+        keeps_steps("Trainer")
         return _of_batches(loader, self._batches)
 
     def _keep_evenly(self) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hops_profiler import environment
+from hops_profiler.data.kept import keeps_steps
 from hops_profiler.data.order import Order, Share
 from hops_profiler.data.source import Position
 from hops_profiler.frameworks.batch import Note, Split, kept_batch
@@ -101,6 +102,7 @@ class KeptOrder:
             position = self._position(order, share, self.resumed, factors.accumulation)
         if not factors.are_one:
             self._weigh(factors)
+        keeps_steps("Lightning")
         options = {name: getattr(dataloader, name) for name in PASSED_ON}
         return DataLoader(
             dataloader.dataset,

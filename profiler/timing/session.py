@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -370,6 +371,7 @@ class Session:
             "params": self._hooks.params,
             "interrupted": counts.interrupted,
             "communication_timed": self._communication.heard if world > 1 else None,
+            "keeps_steps": _keeps_steps() if counts.iterations else None,
             "failure": self._hooks.failure,
             "out_of_memory": self._short,
             "gpus": gpus_in_use(),
@@ -379,6 +381,12 @@ class Session:
             "phases": {name: series.as_json() for name, series in counts.phases.items()},
             "backward_by_data": {str(b): s for b, s in sorted(counts.backward_by_data.items())},
         }
+
+
+def _keeps_steps() -> bool:
+    """Whether the training's steps have the same samples on any number of GPUs."""
+    module = sys.modules.get("hops_profiler.data.kept")
+    return module is not None and module.steps_are_kept()
 
 
 def _per_iteration(samples: float, iterations: int) -> int | None:

@@ -73,6 +73,22 @@ def test_whether_ranks_tell_how_long_they_communicate(
     assert collected.communication_timed == {"17": True}
 
 
+@pytest.mark.parametrize(
+    ("ranks", "known"),
+    [((True, True), {"17": True}), ((None, False), {"17": False}), ((None, None), {})],
+)
+def test_whether_steps_have_the_same_samples_on_any_gpus(
+    tmp_path: Path, ranks: tuple[bool | None, bool | None], known: dict[str, bool]
+) -> None:
+    for rank, keeps in enumerate(ranks):
+        put(tmp_path, report(world=2, rank=rank, pid=rank, keeps_steps=keeps))
+    collected = look(ReportReader(tmp_path), reading(job()))
+    assert collected.keeps_steps == known
+    put(tmp_path, report(run=1, keeps_steps=True))  # the script was changed meanwhile
+    collected = look(ReportReader(tmp_path), reading(job(restarts=1)))
+    assert collected.keeps_steps == {"17": True}
+
+
 OLD, NEW = "0123456789ab", "ba9876543210"
 
 

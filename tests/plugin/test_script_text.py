@@ -132,6 +132,22 @@ def test_a_signal_that_may_end_the_job_as_done_is_not_sent(
 
 
 @pytest.mark.parametrize(
+    ("script", "reqs", "told"),
+    [
+        ("srun python train.py", "1,2", True),
+        ("srun python train.py", "2", False),
+        ("export HOPS_FRAMEWORK_SAVES=1\nsrun python train.py", "1,2", False),
+        ("srun python -c 'from hops_profiler import ElasticLoader; ...'", "1,2", False),
+    ],
+)
+def test_a_job_is_told_what_another_gpu_count_does_to_its_training(
+    script: str, reqs: str, told: bool
+) -> None:
+    text = submitted(f"#!/bin/bash\n{script}\n", f"hops:reqs={reqs}")[1]
+    assert ("the epoch begins again, unless" in text) == told
+
+
+@pytest.mark.parametrize(
     ("commands", "stays"),
     [
         ("again() {\n  sbatch train.sh\n}\ntrap again USR1\ntrap again TERM\nsrun x & wait", True),

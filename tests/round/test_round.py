@@ -694,6 +694,19 @@ def test_explain_says_where_communication_is_not_told_apart(timed: bool | None) 
     assert told == (timed is False)
 
 
+@pytest.mark.parametrize(("reqs", "keeps", "told"), [
+    ((1, 2), False, True), ((1, 2), True, False), ((1, 2), None, False), ((2,), False, False),
+])  # fmt: skip
+def test_explain_says_what_another_gpu_count_does_to_the_training(
+    reqs: tuple[int, ...], keeps: bool | None, told: bool
+) -> None:
+    port, memory = cluster(comment(*reqs)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, keeps_steps=keeps) for record in memory.jobs().values()])
+    notes = run_round(port, memory, hops, SETTINGS, None).built.notes
+    assert ("the epoch begins again" in notes.get(JobId("1"), "")) == told
+
+
 def test_explain_says_that_samples_are_not_known() -> None:
     port, memory = cluster(comment(1)), store()
     run_round(port, memory, hops, SETTINGS, None)

@@ -159,4 +159,5 @@ job_records = every_field(
     samples_planned=st.none() | reals,
     account=texts,
     communication_timed=st.none() | st.booleans(),
+    keeps_steps=st.none() | st.booleans(),
 )

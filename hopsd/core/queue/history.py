@@ -117,6 +117,7 @@ def advance(
         samples_planned=old.samples_planned,
         account=job.account or old.account,
         communication_timed=old.communication_timed,
+        keeps_steps=old.keeps_steps,
     )
 
 

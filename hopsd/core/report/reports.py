@@ -46,8 +46,10 @@ class Report:
     ``phases``: their phase times, None before any was timed. ``profiling``: the run is a profile
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
-    from the passes; None with one rank or an older plugin. ``final``: the process has ended, or the
-    profile run has measured enough. ``pause``: what it says of itself while it makes no steps.
+    from the passes; None with one rank or an older plugin. ``keeps_steps``: whether its steps have
+    the same samples on any number of GPUs; None before the first, or an older plugin. ``final``:
+    the process has ended, or the profile run has measured enough. ``pause``: what it says of itself
+    while it makes no steps.
     ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
     went on; ``save_every``: seconds between the last two; None: not seen. ``gpus``: on how many it
     holds memory; None: it computes on none, or an older plugin.
@@ -74,6 +76,7 @@ class Report:
     profiling: bool
     out_of_memory: bool = False
     communication_timed: bool | None = None
+    keeps_steps: bool | None = None
     saving: bool = False
     saved_at: float | None = None
     save_every: float | None = None
@@ -119,6 +122,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         profiling=document.get("mode") == "profiling",
         out_of_memory=document.get("out_of_memory") is True,
         communication_timed=_flag(document, "communication_timed"),
+        keeps_steps=_flag(document, "keeps_steps"),
         saving=document.get("saving") is True,
         saved_at=_optional(document, "saved_at", now + bounds.CLOCK_SKEW_SECONDS),
         save_every=_optional(document, "save_every"),

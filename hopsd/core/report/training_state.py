@@ -59,6 +59,18 @@ def communication_timed(reports: Iterable[Report]) -> dict[JobId, bool]:
     return {job: is_timed for (job, _), is_timed in sorted(runs.items())}
 
 
+def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
+    """Whether the steps of each training have the same samples on any number of GPUs, as its newest
+    run shows; omitted where no run says.
+    """
+    runs: dict[Run, bool] = {}
+    for report in reports:
+        run, trains = (report.job, report.run), report.phases and not report.phases.inference
+        if trains and report.keeps_steps is not None:
+            runs[run] = report.keeps_steps or runs.get(run, False)
+    return {job: kept for (job, _), kept in sorted(runs.items())}
+
+
 def gpus_used(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
     """On how many GPUs the trainings of a running job's present run compute; omitted before they
     have trained for USED_SECONDS, and where they do not say.

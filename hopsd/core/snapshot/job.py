@@ -13,7 +13,7 @@ from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
 from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
 from hopsd.core.snapshot.doubts import doubtful_batch, doubts_of_job
-from hopsd.core.snapshot.pinning import STAY_NOTES, UNSEEN_SAVE_NOTE, Stay
+from hopsd.core.snapshot.pinning import STAY_NOTES, STEPS_NOTE, UNSEEN_SAVE_NOTE, Stay
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimate, Estimator
 from hopsd.core.submission.comment import Comment
@@ -136,12 +136,13 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     movable = facts.stay is Stay.NO and facts.reading.state is SlurmState.RUNNING
     if movable and facts.record.saved is False:
         unsaved = UNSEEN_SAVE_NOTE
+    steps = _steps_note(facts)
     racks = racks_note(facts.reading, facts.record.wait_seconds, racked=context.racked)
     segments = segments_note(rules, facts.comment.reqs)
     types = context.types.for_job(facts.reading)
     mingled = "" if facts.record.communication_timed is not False else MINGLED_NOTE
     cores, longer = _fewer_cores(facts.reading, rules), _longer_than_declared(facts)
-    notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, mingled]
+    notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, steps, mingled]
     notes += [
         *doubts_of_job(facts.comment, facts.record),
         context.speeds.doubt(facts.record.workload),
@@ -160,6 +161,12 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
         job = _left_alone(job, context.runnable)
         notes.append(short)
     return SnapshotJob(job, "; ".join(note for note in notes if note), expected)
+
+
+def _steps_note(facts: JobFacts) -> str:
+    """What another GPU count does to the training, where nothing keeps its steps."""
+    moves = facts.stay in (Stay.NO, Stay.UNTIL_SAVED) and len(set(facts.comment.reqs)) > 1
+    return STEPS_NOTE if moves and facts.record.keeps_steps is False else ""
 
 
 def _job(

@@ -49,6 +49,13 @@ UNSEEN_SAVE_NOTE = (
 )
 
 
+STEPS_NOTE = (
+    "on another GPU count its steps have another number of samples, and the epoch begins again"
+    " unless the script keeps its place in the data: hops_profiler.ElasticLoader keeps both, as do"
+    " Trainer, Lightning and Accelerate with --signal=USR1@60"
+)
+
+
 class Stay(Enum):
     """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
     ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal;

@@ -55,6 +55,7 @@ from hopsd.errors import FormatError
         {"saved": 104},
         {"saved": -1},
         {"communication_timed": "yes"},
+        {"keeps_steps": "yes"},
         {"program": None},
         {"program": "/etc/passwd"},
         {"program": "0123456789AB"},

@@ -30,6 +30,8 @@ def test_a_run_keeps_the_first_ones_batch_without_accumulate(node: Node) -> None
     """Also where gradients are clipped after each backward pass."""
     alone = run(node, batch=8)
     assert (alone.code, run(node, 8, "stop", 1).code) == (0, 3), alone.err
+    assert alone.reports[0]["planned"] is not None
+    assert alone.reports[0]["keeps_steps"]
     folder = node.folder / "_hops-17"
     assert sorted(path.name for path in folder.iterdir()) == ["beginning.json", "started.json"]
     again = run(node, batch=3, restarts=2)
