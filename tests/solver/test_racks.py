@@ -24,7 +24,7 @@ def check_racks(snapshot: Snapshot, made: Plan) -> None:
         assert keeps_racks(rules[job], leaves, levels.at(np.array(servers)))
 
 
-@pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3)])
+@pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3), (1152, 0)])
 def test_every_job_of_an_exact_packing_is_placed(nodes: int, seed: int) -> None:
     snapshot = planted(nodes, seed)
     made = plan(snapshot, PlanSettings(time_limit_seconds=60.0))
