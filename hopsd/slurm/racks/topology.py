@@ -108,8 +108,11 @@ def within(topology: Topology, nodes: Iterable[NodeReading]) -> list[NodeReading
 
 
 def read_topology(records: Iterable[Mapping[str, str]]) -> Topology:
-    """What ``scontrol show topology`` tells; nothing where Slurm knows none."""
-    above: dict[NodeName, list[tuple[int, str]]] = defaultdict(list)
+    """What ``scontrol show topology`` tells; nothing where Slurm knows none.
+
+    Of several switches of one level above a node, which Slurm allows, the first counts.
+    """
+    above: dict[NodeName, dict[int, str]] = defaultdict(dict)
     blocks = False
     for fields in records:
         name, level = fields.get("SwitchName"), fields.get("Level", "")
@@ -118,6 +121,9 @@ def read_topology(records: Iterable[Mapping[str, str]]) -> Topology:
             name, level, blocks = block, fields.get("BlockSize", ""), True
         if name and level.isdecimal():
             for node in node_names(fields.get("Nodes", "")):
-                above[node].append((-int(level), name))
-    switches = {node: tuple(name for _, name in sorted(found)) for node, found in above.items()}
+                above[node].setdefault(-int(level), name)
+    switches = {
+        node: tuple(name for _, name in sorted(by_level.items()))
+        for node, by_level in above.items()
+    }
     return Topology(switches, blocks, outside=not blocks)
