@@ -129,6 +129,19 @@ class GpuUse:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePeriod:
+    """The queue from ``start`` on, for a given number of seconds. ``waiting``: jobs that waited at
+    a time, on average; ``ended``: jobs that ended, which waited ``wait_seconds`` each on average,
+    None: no job ended.
+    """
+
+    start: float
+    waiting: float = 0.0
+    ended: int = 0
+    wait_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DiaryEntry:
     """What a shadow saw of a job that asked for ``gpus`` GPUs, of ``gpu_type`` or of any.
 
