@@ -38,9 +38,9 @@ class Meter:
         """
         since, self._last = self._last, reading.now
         held, self._held = self._held, _held(reading, wanted=wanted, wanted_cpus=wanted_cpus)
-        for gpu_type, gpus in (rack_fragments or {}).items():
-            counts = self._held.get(gpu_type, Counter())
-            counts["rack_fragmented"] = min(gpus, counts["fragmented"])
+        for gpu_type, counts in self._held.items():
+            on_racks = (rack_fragments or {}).get(gpu_type, 0)
+            counts["rack_fragmented"] = min(on_racks, counts["fragmented"])
         if since is None or not 0.0 < reading.now - since <= longest:
             return ()
         found, at = [], since
