@@ -2,8 +2,9 @@
 
 Planted rows: free nodes of blocks that the jobs' segments fill exactly, so that every job has a
 place. Mixed rows: blocks of 18 nodes with 4 GPUs, of which a share of the jobs asks for segments or
-few switches. Best fit is Slurm's order and topology/block's choice of blocks; each job with its
-smallest count, or with the largest that fits.
+few switches. Demanding rows: limits, cores and memory as well. Best fit, which knows none of these
+three, is Slurm's order and topology/block's choice of blocks; each job with its smallest count, or
+with the largest that fits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from bench.clock import cpu_seconds
 from bench.plan.measure import program
 from bench.racks.best_fit import best_fit
-from bench.racks.instances import mixed, planted
+from bench.racks.instances import demanding, mixed, planted
 from bench.result_file import write_result
 from hopsd.core.speed.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
@@ -45,6 +46,11 @@ def main() -> None:
                 case = f"mixed, {gpus:,} GPUs, {idle:.0%} of nodes idle"
                 instance = mixed(gpus, options.rack_bound, seed, idle)
                 rows.append(_row(case, seed, instance, settings))
+        for gpus in options.demanding:
+            for idle in options.idle:
+                case = f"demanding, {gpus:,} GPUs, {idle:.0%} of nodes idle"
+                instance = demanding(gpus, options.rack_bound, seed, idle)
+                rows.append(_row(case, seed, instance, settings))
     write_result("racks", "Jobs bound to racks", "\n".join(rows))
 
 
@@ -52,6 +58,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.racks", description=__doc__)
     parser.add_argument("--planted", type=int, nargs="*", default=[64, 288, 576, 1152])
     parser.add_argument("--mixed", type=int, nargs="*", default=[1000, 10_000])
+    parser.add_argument("--demanding", type=int, nargs="*", default=[600])
     parser.add_argument("--idle", type=float, nargs="+", default=[1.0, 0.8, 0.5])
     parser.add_argument("--rack-bound", type=float, default=1 / 3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
@@ -72,10 +79,11 @@ def _row(case: str, seed: int, snapshot: Snapshot, settings: PlanSettings) -> st
     cells = [case, str(seed), str(len(window)), f"{seconds:.2f}", f"{cpu:.2f}"]
     cells.append(str(len(made.placements)))
     cells += [f"{made.objective / made.upper_bound:.2%}", f"{made.gap:.2%}"]
-    for largest in (False, True):
+    for largest in () if snapshot.limits else (False, True):
         given = best_fit(snapshot, order, largest=largest)
         value = _value(snapshot, settings, made.window, given)
         cells += [f"{value / made.upper_bound:.1%}", str(len(given))]
+    cells += [""] * (_HEAD.split("\n")[1].count("---") - len(cells))
     line = f"| {' | '.join(cells)} |"
     print(line, flush=True)
     return line

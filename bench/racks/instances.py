@@ -10,7 +10,7 @@ import numpy as np
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
-from hopsd.model.rules import Rules, ShapeRule
+from hopsd.model.rules import Limit, Rules, ShapeRule
 
 GB200 = GpuType("gb200")
 BLOCK_NODES, NODE_GPUS = 18, 4
@@ -57,6 +57,44 @@ def mixed(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapsho
     ]
     jobs = [_elastic(at, rng.random() < rack_bound, rng) for at in range(gpus // 5)]
     return Snapshot(1e6, RoundInfo(first=True, seconds=1800.0), tuple(cluster), tuple(jobs))
+
+
+def demanding(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
+    """:func:`mixed` with limits for a third of the users, and with cores and memory, 8 cores and
+    64 GB to each GPU, of which some jobs ask for more. On 30 % of the nodes 40 % are taken.
+    """
+    made = mixed(gpus, rack_bound, seed, idle)
+    rng = np.random.default_rng((gpus, seed, 1))
+    nodes = []
+    for node in made.nodes:
+        share = node.idle * (0.6 if rng.random() < 0.3 else 1.0)
+        nodes.append(
+            replace(
+                node,
+                cores=8 * NODE_GPUS,
+                idle_cores=int(8 * share),
+                memory_mb=64_000 * NODE_GPUS,
+                idle_memory_mb=64_000.0 * share,
+            )
+        )
+    jobs = []
+    for job in made.jobs:
+        rules = replace(
+            job.rules,
+            cores_per_gpu=float(rng.choice([4, 6, 8, 8, 12, 16])),
+            memory_mb_per_gpu=float(rng.choice([0, 30_000, 60_000, 100_000])),
+        )
+        jobs.append(replace(job, rules=rules))
+    users = sorted({job.user for job in jobs})
+    limits = tuple(
+        Limit(
+            f"QOS small, {user}",
+            frozenset(job.id for job in jobs if job.user == user),
+            gpus=gpus // (2 * len(users)),
+        )
+        for user in users[::3]
+    )
+    return replace(made, nodes=tuple(nodes), jobs=tuple(jobs), limits=limits)
 
 
 def _node(at: int, idle: int) -> Node:

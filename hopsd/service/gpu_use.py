@@ -37,17 +37,17 @@ class Meter:
         ``rack_fragments``: GPUs of the last plan, see :mod:`hopsd.policies.rack_fragments`.
         """
         since, self._last = self._last, reading.now
-        users, self._uses = self._uses, _gpus_by_use(reading, demand=demand, cpu_demand=cpu_demand)
-        for gpu_type, gpus in (rack_fragments or {}).items():
-            counts = self._uses.get(gpu_type, Counter())
-            counts["rack_fragmented"] = min(gpus, counts["fragmented"])
+        uses, self._uses = self._uses, _gpus_by_use(reading, demand=demand, cpu_demand=cpu_demand)
+        for gpu_type, counts in self._uses.items():
+            on_racks = (rack_fragments or {}).get(gpu_type, 0)
+            counts["rack_fragmented"] = min(on_racks, counts["fragmented"])
         if since is None or not 0.0 < reading.now - since <= longest:
             return ()
         entries, begin = [], since
         while begin < reading.now:
             hour = begin // HOUR * HOUR
             end = min(hour + HOUR, reading.now)
-            for gpu_type, gpus in users.items():
+            for gpu_type, gpus in uses.items():
                 seconds = {kind: gpus[kind] * (end - begin) for kind in _KINDS}
                 entries.append(GpuUse(hour, gpu_type, **seconds))
             begin = end
@@ -58,13 +58,13 @@ def _gpus_by_use(
     reading: Reading, *, demand: bool, cpu_demand: bool
 ) -> dict[GpuType, Counter[str]]:
     """GPUs of each type by what they are used for; each is counted once."""
-    foreign: Counter[NodeName] = Counter()
+    allocated: Counter[NodeName] = Counter()
     for job in reading.jobs:
         if job.state in OCCUPYING:
-            foreign.update(dict(job.allocation))
+            allocated.update(dict(job.allocation))
     by_type: dict[GpuType, Counter[str]] = {}
     for node in reading.nodes:
-        hops = min(node.gpus, foreign[node.name])
+        hops = min(node.gpus, allocated[node.name])
         plain = min(node.gpus - hops, node.foreign_gpus)
         missed = cpu_demand if is_cpu(node.gpu_type) else demand
         state = "down" if not node.usable else "fragmented" if missed else "idle"

@@ -41,8 +41,9 @@ Listing = Callable[[Mapping[Hashable, ShapesOfSize]], Program]
 _PACKING = 0.2
 # The share of the time for rounds; the rest is for a search over groups of servers.
 _ROUNDS = 0.6
-# A round that gains less than this share of the gap is the last.
-_GAIN = 0.02
+# A round whose plan gains less than this share of what is still missing is the last: a search over
+# groups of servers gains more in that time.
+_GAIN = 0.25
 # A column of the last plan stays where it loses no more than this share of the requested gap.
 _STAYS = 0.5
 # Up to this size, if all sets are listed, the program is solved as any other.
@@ -74,7 +75,7 @@ def solve_with_racks(
     while not (rounds.number and rounds.enough) and monotonic() < last:
         before = rounds.value
         rounds.go_on(last)
-        if rounds.number > 1 and rounds.value - before <= _GAIN * gap * rounds.bound:
+        if rounds.number > 1 and rounds.value - before <= _GAIN * rounds.missing:
             break
     program, choice, bound = rounds.program, rounds.choice, rounds.bound
     remaining = SEARCH_SHARE * seconds - (monotonic() - began)
@@ -107,9 +108,14 @@ class _Rounds:
         return self.program.scaled_objective(self.choice)
 
     @property
+    def missing(self) -> float:
+        """What the plan lacks to be within the gap; 0 or less: it is."""
+        return (1 - self._gap) * self.bound - self.value
+
+    @property
     def enough(self) -> bool:
         """Whether the plan is within the gap."""
-        return self.value >= (1 - self._gap) * self.bound
+        return self.missing <= 0.0
 
     def go_on(self, give_up: float) -> None:
         """New prices from the best plan, and plans at these prices; by ``give_up``, as far as it

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.racks.best_fit import best_fit
-from bench.racks.instances import mixed, planted
+from bench.racks.instances import demanding, mixed, planted
 from hopsd.core.placement.rack_sets import Levels, keeps_racks
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.hops.policy import plan
@@ -24,7 +24,7 @@ def check_racks(snapshot: Snapshot, made: Plan) -> None:
         assert keeps_racks(rules[job], leaves, levels.at(np.array(servers)))
 
 
-@pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3)])
+@pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3), (1152, 0)])
 def test_every_job_of_an_exact_packing_is_placed(nodes: int, seed: int) -> None:
     snapshot = planted(nodes, seed)
     made = plan(snapshot, PlanSettings(time_limit_seconds=60.0))
@@ -41,6 +41,14 @@ def test_a_best_fit_leaves_jobs_out_of_such_packings() -> None:
 
 def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None:
     snapshot = mixed(1000, 1 / 3, seed=0)
+    made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
+    assert made.gap <= 0.01
+    check_racks(snapshot, made)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(seed: int) -> None:
+    snapshot = demanding(600, 1 / 3, seed, idle=0.8)
     made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
     assert made.gap <= 0.01
     check_racks(snapshot, made)

@@ -110,8 +110,11 @@ def nodes_of_topology(topology: Topology, nodes: Iterable[NodeReading]) -> list[
 
 
 def read_topology(records: Iterable[Mapping[str, str]]) -> Topology:
-    """What ``scontrol show topology`` tells; nothing where Slurm knows none."""
-    switches_by_node: dict[NodeName, list[tuple[int, str]]] = defaultdict(list)
+    """What ``scontrol show topology`` tells; nothing where Slurm knows none.
+
+    Of several switches of one level above a node, which Slurm allows, the first counts.
+    """
+    switches_by_node: dict[NodeName, dict[int, str]] = defaultdict(dict)
     blocks = False
     for fields in records:
         name, level = fields.get("SwitchName"), fields.get("Level", "")
@@ -120,8 +123,9 @@ def read_topology(records: Iterable[Mapping[str, str]]) -> Topology:
             name, level, blocks = block, fields.get("BlockSize", ""), True
         if name and level.isdecimal():
             for node in node_names(fields.get("Nodes", "")):
-                switches_by_node[node].append((-int(level), name))
+                switches_by_node[node].setdefault(-int(level), name)
     switches = {
-        node: tuple(name for _, name in sorted(path)) for node, path in switches_by_node.items()
+        node: tuple(name for _, name in sorted(by_level.items()))
+        for node, by_level in switches_by_node.items()
     }
     return Topology(switches, blocks, outside=not blocks)

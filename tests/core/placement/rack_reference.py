@@ -157,6 +157,24 @@ def segment_snapshot(seed: int, **settings: Any) -> Json:
     return doc
 
 
+def odd_snapshot(seed: int) -> Json:
+    """A small snapshot with a topology as no site should have it, by ``seed`` modulo 4."""
+    rng = Random(seed)
+    doc = (segment_snapshot if rng.random() < 0.5 else rack_snapshot)(seed)
+    for i, node in enumerate(doc["nodes"]):
+        if seed % 4 == 0:  # a leaf for each node
+            node["switches"] = ["core", f"leaf{i}"]
+        elif seed % 4 == 1:  # names of switches on several levels, one above itself
+            paths = [["x", "y"], ["y", "x"], ["x"], ["y"], ["x", "x"]]
+            node["switches"] = rng.choice(paths)
+        elif seed % 4 == 2:  # no leaf, or one below more levels than others
+            node["switches"] = rng.choice([[], ["a", "b", "c", "d"], ["d"]])
+    for job in doc["jobs"]:
+        if seed % 4 == 3 and job.get("segment") is not None:
+            job["segment"] = rng.choice([3, 4, 9])  # more than any leaf has
+    return doc
+
+
 def _make_spread(rng: Random, doc: Json) -> None:
     """More servers, and jobs that are spread over several."""
     doc["nodes"] += [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from best_plan import check
-from rack_reference import RackReference, rack_snapshot, segment_snapshot
+from rack_reference import RackReference, odd_snapshot, rack_snapshot, segment_snapshot
 
 from hopsd.core.placement import generate
 
@@ -17,6 +17,11 @@ def test_the_plan_is_the_best_of_all_that_keep_to_their_racks(seed: int) -> None
 @pytest.mark.parametrize("seed", range(100))
 def test_the_plan_is_the_best_of_all_that_spread_or_consolidate_segments(seed: int) -> None:
     check(segment_snapshot(seed), RackReference)
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_odd_topologies(seed: int) -> None:
+    check(odd_snapshot(seed), RackReference)
 
 
 @pytest.mark.parametrize("seed", range(300, 360))

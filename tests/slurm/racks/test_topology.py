@@ -58,6 +58,12 @@ def test_switches_of_a_tree_are_told_top_down() -> None:
     }
 
 
+def test_a_node_below_two_leaf_switches_counts_below_the_first() -> None:
+    two = TREE.replace("Nodes=n2\n", "Nodes=n[1-2]\n")
+    assert two != TREE
+    assert read_topology(records(two)).switches == read_topology(records(TREE)).switches
+
+
 def test_blocks_are_leaves_below_what_joins_them() -> None:
     assert read_topology(records(BLOCKS)).switches == {
         **{f"n{i}": ("b[0-1]", "b0") for i in (0, 1)},
