@@ -1500,7 +1500,8 @@ local function refusal_of(job, values)
     return "no heterogeneous jobs (hetjob, ' : '): submit the parts as separate jobs, or leave hops: out of every comment"
   end
   if job.script == nil then -- also of a later part of a heterogeneous job, under --test-only
-    return "batch jobs alone, and no part of a heterogeneous one: submit it with sbatch, without hetjob"
+    return "batch jobs alone: submit it with sbatch, the parts of a heterogeneous job (hetjob, ' : ') as separate jobs, or "
+      .. "leave hops: out of every comment"
   end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
     -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.

@@ -36,7 +36,7 @@ NAMES = (
     " accelerate deepspeed mpirun mpiexec horovodrun singularity apptainer conda mamba gmx gmx_mpi"
     " singularity_wrapper nvidia-smi jupyter jupyter-lab jupyter-notebook ray vllm wandb nvcc sbatch pythpc stand_in"
 ).split()
-LIMIT_SECONDS = 420.0
+LIMIT_SECONDS = 300.0
 ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
 
 
@@ -252,7 +252,7 @@ def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tup
     site.watch(plain)
     for at, trial in enumerate(plain):
         twin = Trial(trial.name, site.run_folder / "hops" / str(at))
-        if trial.job and trial.gpus:
+        if trial.job and trial.gpus and trial.work():
             counts = (
                 {trial.gpus // 2, trial.gpus, 2 * trial.gpus} - {0}
                 if other_counts
