@@ -26,18 +26,19 @@ from pathlib import Path
 
 from bench.scripts.rewrite import GPU_TYPE, rewrite
 from examples.demo.cluster import NodeSpec
-from examples.demo.site import ROOT, Site, say
+from examples.demo.site import Site, say
 
 HERE = Path(__file__).parent
 NOBODY = 65534
 NODES = [NodeSpec(GPU_TYPE, gpus=8, cpus=256, memory_mb=2_000_000)] * 4
 NAMES = (
-    "python python3 python2 python3.6 python3.7 python3.8 python3.9 python3.10 python3.11 torchrun"
-    " accelerate deepspeed mpirun mpiexec horovodrun singularity apptainer conda mamba gmx gmx_mpi"
-    " singularity_wrapper nvidia-smi jupyter jupyter-lab jupyter-notebook ray vllm wandb nvcc sbatch pythpc stand_in"
-).split()
-LIMIT_SECONDS = 300.0
-ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
+    "python", "python3", "python2", "python3.6", "python3.7", "python3.8", "python3.9",
+    "python3.10", "python3.11", "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec",
+    "horovodrun", "singularity", "apptainer", "conda", "mamba", "gmx", "gmx_mpi",
+    "singularity_wrapper", "nvidia-smi", "jupyter", "jupyter-lab", "jupyter-notebook", "ray",
+    "vllm", "wandb", "nvcc", "sbatch", "pythpc", "stand_in",
+)  # fmt: skip
+LIMIT_SECONDS = 360.0
 
 
 @dataclass(slots=True)
@@ -58,9 +59,17 @@ class Trial:
 
     @property
     def gpus(self) -> int:
-        """Of its first job."""
-        path = self._notes_folder / f"gpus.{self.jobs[0]['JobId']}" if self.jobs else None
-        return int(path.read_text()) if path and path.exists() else 0
+        """That each of its jobs asks for; where it asks for none, that it had."""
+        if not self.jobs:
+            return 0
+        job = self.jobs[0]
+        nodes, tasks = (int(job.get(name, "1").split("-")[0]) for name in ("NumNodes", "NumTasks"))
+        for name, times in (("TresPerNode", nodes), ("TresPerJob", 1), ("TresPerTask", tasks)):
+            found = re.search(r"gpu(?::[a-z]\w*)?(?::(\d+))?(?:,|$)", job.get(name, ""))
+            if found:
+                return times * int(found[1] or 1)
+        path = self._notes_folder / f"gpus.{job['JobId']}"
+        return int(path.read_text()) if path.exists() else 0
 
     @property
     def _notes_folder(self) -> Path:
@@ -78,6 +87,11 @@ class Trial:
     def _notes(self, job: dict[str, str]) -> list[str]:
         path = self._notes_folder / f"job.{job['JobId']}"
         return path.read_text().splitlines() if path.exists() else []
+
+    def submitted(self) -> int:
+        """How many jobs it has submitted."""
+        paths = [self._notes_folder / f"submitted.{job['JobId']}" for job in self.jobs]
+        return sum(len(path.read_text().splitlines()) for path in paths if path.exists())
 
     def steps(self) -> list[str]:
         """Of the trainings: from which step each began, and to which it came."""
@@ -149,7 +163,7 @@ class Sandbox(Site):
         kept = {name: os.environ[name] for name in ("LANG", "TZ") if name in os.environ}
         return subprocess.run(
             [*act_as, *command], cwd=folder, capture_output=True, text=True, check=False,
-            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "USER": "nobody", **kept, **self.cluster.env},
+            env={"PATH": "/usr/bin:/bin", "USER": "nobody", **kept, **self.cluster.env},
         )  # fmt: skip
 
     def watch(self, trials: Sequence[Trial]) -> None:
@@ -187,13 +201,14 @@ def difference(plain: Trial, hops: Trial) -> list[str]:
     found = []
     if plain.states != hops.states:
         found.append(f"{dict(plain.states)} is {dict(hops.states)}")
+    if plain.submitted() != hops.submitted():
+        found.append(f"{plain.submitted()} jobs submitted are {hops.submitted()}")
     if plain.gpus != hops.gpus:
         found.append(f"{plain.gpus} GPUs are {hops.gpus}")
     ours, theirs = hops.work(), plain.work()
     if ours != theirs:
-        found.append(
-            f"work: lacks {list((theirs - ours).elements())[:3]}, has {list((ours - theirs).elements())[:3]}"
-        )
+        lacks, has = (list(part.elements())[:3] for part in (theirs - ours, ours - theirs))
+        found.append(f"work: lacks {lacks}, has {has}")
     if missing := plain.output() - hops.output():
         found.append(f"output lacks {list(missing)[:3]}")
     moved = any(int(job["Restarts"]) for job in hops.jobs)
@@ -231,10 +246,10 @@ def main() -> int:
         site.start(NODES, round_seconds=20, refresh_seconds=2)
         site.prepare(given.python)
         pairs = run(site, paths, other_counts=given.other_counts)
-        shutil.copytree(
-            site.run_folder, given.out / "run", ignore=shutil.ignore_patterns("bin", "home")
-        )
-        return report(pairs, given.out)
+        status = report(pairs)
+        left_out = shutil.ignore_patterns("bin", "home")
+        shutil.copytree(site.run_folder, given.out / "run", ignore=left_out)
+        return status
 
 
 def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tuple[Trial, Trial]]:
@@ -246,9 +261,8 @@ def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tup
         texts[path.name] = rewrite(path.read_text(errors="replace"), str(prelude))
         site.submit(trial, texts[path.name], "")
         plain.append(trial)
-    say(
-        f"{len(plain)} scripts on plain Slurm, {sum(not trial.job for trial in plain)} refused there"
-    )
+    refused = sum(not trial.job for trial in plain)
+    say(f"{len(plain)} scripts on plain Slurm, {refused} refused there")
     site.watch(plain)
     for at, trial in enumerate(plain):
         twin = Trial(trial.name, site.run_folder / "hops" / str(at))
@@ -277,9 +291,8 @@ def report(pairs: Sequence[tuple[Trial, Trial]]) -> int:
         wrong = difference(plain, hops)
         right += not wrong
         restarts = sum(int(job["Restarts"]) for job in hops.jobs)
-        print(
-            f"- {plain.name} ({plain.gpus} GPUs, job {hops.job}, {restarts} restarts): {'; '.join(wrong) or 'right'}"
-        )
+        what = f"{plain.gpus} GPUs, job {hops.job}, {restarts} restarts"
+        print(f"- {plain.name} ({what}): {'; '.join(wrong) or 'right'}")
         if wrong:
             print("    " + hops.said.replace("\n", "\n    "))
     print(f"{right} of {judged} right; {moved} were moved")
