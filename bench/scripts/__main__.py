@@ -109,7 +109,7 @@ class Trial:
         return Counter(
             re.sub(r"\d+", "#", line).strip()
             for line in text.splitlines()
-            if line.strip() and not re.match(r"[A-Za-z_]+=", line)
+            if line.strip() and not re.match(r"[A-Za-z_]+=|srun: .*[Ss]tep creat", line)
         )
 
 
