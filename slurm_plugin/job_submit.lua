@@ -196,7 +196,9 @@ local KEYS = {
   { "per_node", "GPUs on each node, from " .. GPUS[3], is_whole_from(GPUS) },
   { "profile", "yes or no", is_one_of("yes", "no") },
   { "segment", "nodes in a rack together, from " .. GPUS[3], is_whole_from(GPUS) },
+  { "interactive", "yes or no", is_one_of("yes", "no") },
 }
+local FLAGS = { interactive = true } -- keys that mean yes without a value
 local KEY_NAMES, KEY_OF = {}, {}
 for position, key in ipairs(KEYS) do
   KEY_NAMES[position], KEY_OF[key[1]] = key[1], { accepts = key[2], read = key[3] }
@@ -279,6 +281,9 @@ end
 local function why_not_together(values)
   local reqs, per_node, shape = values.reqs, values.per_node, values.shape
   if not reqs then return "reqs is missing: give the GPU counts, as in hops:reqs=1,2,4,8" end
+  if values.interactive == "yes" and not reqs:find("^[0-9]+$") then
+    return "reqs=" .. shown(reqs) .. " with interactive: a session keeps its GPUs, so give one count"
+  end
   if values.num and not reqs:find("-", 1, true) then
     return "num=" .. shown(values.num) .. " goes with a range only: write reqs=min-max, or leave num out"
   end
@@ -302,6 +307,7 @@ local function read_comment(comment)
   end
   for _, piece in ipairs(pieces) do
     local key, value = piece:match("^(.-)=(.*)$")
+    if not key and FLAGS[trim(piece)] then key, value = trim(piece), "yes" end
     if not key then return nil, shown(trim(piece)) .. " has no '=': write key=value joined by ';'" end
     key, value = trim(key), trim(value)
     if not KEY_OF[key] then return nil, unknown_key(key) end
@@ -313,6 +319,7 @@ local function read_comment(comment)
   end
   local problem = why_not_together(values)
   if problem then return nil, problem end
+  if values.interactive == "yes" then values.preempt = "no" end
   return values
 end
 
@@ -1266,6 +1273,7 @@ local function read_request(job, values)
     return nil, "the number of nodes is hops' choice: leave '*N' out of --constraint"
   end
   o.shape, o.each = shape_of(o)
+  if values.interactive == "yes" and o.shape == "any" then o.shape = "node" end
   if values.shape or values.per_node then
     o.each = values.per_node and tonumber(values.per_node)
     o.shape = values.per_node and "even" or values.shape
@@ -1499,9 +1507,9 @@ local function refusal_of(job, values)
   if given(job.het_job_offset) or option_in(job.script, "^#SBATCH%s+(%a+job)%s*$") then
     return "no heterogeneous jobs (hetjob, ' : '): submit the parts as separate jobs, or leave hops: out of every comment"
   end
-  if job.script == nil then -- also of a later part of a heterogeneous job, under --test-only
-    return "batch jobs alone: submit it with sbatch, the parts of a heterogeneous job (hetjob, ' : ') as separate jobs, or "
-      .. "leave hops: out of every comment"
+  if job.script == nil and values.interactive ~= "yes" then -- also a later part of a heterogeneous job, under --test-only
+    return "srun and salloc are for sessions: write hops:reqs=" .. values.reqs .. ";interactive, or submit a batch job with "
+      .. "sbatch; the parts of a heterogeneous job (hetjob, ' : ') as separate jobs"
   end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
     -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.
@@ -1645,6 +1653,7 @@ local function accept(job, partitions, values, asked, word)
     tell("held until you run `scontrol release JOB` (this also clears --begin)")
   else
     tell(accepted_text(asked, values) .. (given(job.array_inx) and ", for each task of the array" or "")
+      .. (values.interactive == "yes" and ", as a session that nothing moves" or "")
       .. ". squeue shows it held until hops starts it; `hopsctl explain JOB` says why")
   end
 end
