@@ -21,6 +21,7 @@ NodeName=n[0-1],x CPUs=32 \\
     Gres=gpu:A100:4(S:0-1),nvme:1
 include more.conf
 """
+MEMORY = "min_mem_per_node=60000"
 MORE = "nodename=v[01-10] Gres=gpu:v100:2 RealMemory=32000\n"
 
 
@@ -35,6 +36,8 @@ def submitted(
         (folder / "more.conf").write_text(more)
     if LUA is None:
         pytest.skip("no Lua interpreter here")
+    for place in ("node", "job"):
+        fields = fields.replace(f"{place}=gpu", f"tres_per_{place}=gres:gpu")
     texts = (f"hops:reqs={reqs}", "", "", "", fields.replace(" ", "\n"))
     done = subprocess.run(
         [LUA, str(HERE / "submit_driver.lua"), str(plugin)],
@@ -56,13 +59,13 @@ def submitted(
         ("2,64", "", "never on this cluster as it is: 64 GPUs"),
         ("1-64", "", ""),
         ("21-64", "", "21 GPUs: the cluster has 20 of one type"),
-        ("13", "tres_per_job=gres:gpu:a100:13", "of the type a100: the most on one node are 4"),
-        ("1", "tres_per_node=gres:gpu:h100:1", "no node has GPUs of the type h100: the types are a100, v100"),
-        ("2", "tres_per_node=gres:gpu:2 min_mem_per_node=60000", ""),
-        ("2", "tres_per_node=gres:gpu:v100:2 min_mem_per_node=60000", "no node with as many has so much"),
-        ("16", "min_mem_per_node=60000", "16 GPUs with --mem=60000M: too few nodes have so much memory"),
-        ("16", "tres_per_node=gres:gpu:4 min_nodes=4 max_nodes=4", "nodes with 4 each have 12 in all"),
-        ("12", "tres_per_node=gres:gpu:4 min_nodes=3 max_nodes=3", ""),
+        ("13", "job=gpu:a100:13", "of the type a100: the most on one node are 4"),
+        ("1", "node=gpu:h100:1", "no node has GPUs of the type h100: the types are a100, v100"),
+        ("2", f"node=gpu:2 {MEMORY}", ""),
+        ("2", f"node=gpu:v100:2 {MEMORY}", "no node with as many has so much"),
+        ("16", MEMORY, "16 GPUs with --mem=60000M: too few nodes have so much memory"),
+        ("16", "node=gpu:4 min_nodes=4 max_nodes=4", "nodes with 4 each have 12 in all"),
+        ("12", "node=gpu:4 min_nodes=3 max_nodes=3", ""),
         ("64;cpu=yes", "", ""),
     ],
 )  # fmt: skip
