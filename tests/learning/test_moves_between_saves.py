@@ -43,8 +43,8 @@ while True:
 
 
 def test_no_save_is_cut_off(tmp_path: Path) -> None:
-    """It saves 3 of 5 s and is moved three times. A third of such moves fell into a save before hops
-    looked at them.
+    """It saves 3 of 5 s and is moved three times. A third of such moves fell into a save before
+    hops looked at them.
     """
     script, notes = tmp_path / "train.py", tmp_path / "notes"
     tmp_path.chmod(0o755)
