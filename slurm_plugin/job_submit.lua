@@ -22,7 +22,6 @@ hops_is_loaded = true
 local NO_VAL = slurm.NO_VAL or 4294967294 -- Slurm's "not given" of 32-bit fields
 local NO_VAL16 = slurm.NO_VAL16 or 65534
 local RELEASE = slurm.INFINITE or 4294967295 -- the priority that `scontrol release` asks for
-local NOT_AVAILABLE = 2014 -- ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE of slurm_errno.h (22.05 to 26.05), for which sbatch has words
 local DENIED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR -- scontrol shows the code, not the text (22.05)
 
 -- As sbatch writes it: with '/' from 23.11 on, which has this constant since 23.11.3.
@@ -1168,8 +1167,8 @@ local function fixed_tasks(script, o)
 end
 
 ------------------------------------------------------------------------------------------
--- What the cluster has. Slurm checks a held job's size only once it is released, and this script refuses at
--- submission what no node could ever give.
+-- What the cluster has. Slurm checks a held job's size only once it is released: what no node could give is told at
+-- submission. It is not refused, since slurm.conf may be about to change.
 
 local CLUSTER_SECONDS = 60 -- slurm.conf may change; a large one takes some milliseconds
 
@@ -1242,13 +1241,14 @@ local function why_no_room(cluster, job, o, count)
   return string.format("%d GPUs%s: " .. most, count, o.kind and " of the type " .. o.kind or "", o.each and o.shape ~= "node" and o.each or room, room)
 end
 
--- What no node of the cluster could give the job: why it is refused, or nil and what to tell its user.
-local function check_room(job, o, values)
+-- What no node of the cluster could give the job, for its user; nil: it has all.
+local function warn_of_room(_, o, values, job)
   local cluster = cluster_now()
   if values.cpu == "yes" or #cluster.nodes == 0 then return nil end
   local why = why_no_room(cluster, job, o, smallest_count(values.reqs, o.each))
-  if why and cluster.complete then return why end
-  if why then return nil, why .. ". The job waits until nodes join that have them" end
+  local until_then = cluster.complete and "" or ", until nodes join that have them"
+  if why then return "Requested node configuration is not available: " .. why .. ". hops cannot start the job" .. until_then end
+  if job.environment and job.environment.HOPS_CHECK == "1" then return nil end -- which tells of each count
   local never = {}
   local list = values.reqs:find("-", 1, true) and "" or values.reqs
   for item in list:gmatch("%d+") do
@@ -1256,7 +1256,7 @@ local function check_room(job, o, values)
     local fits = count % (o.each or 1) ~= 0 or not why_no_room(cluster, job, o, count)
     if not fits then never[#never + 1] = item end
   end
-  return nil, joined(never) and "never on this cluster as it is: " .. joined(never) .. " GPUs"
+  return joined(never) and "never on this cluster as it is: " .. joined(never) .. " GPUs"
 end
 
 ------------------------------------------------------------------------------------------
@@ -1511,8 +1511,8 @@ local function refusal_of(job, values)
     return "no heterogeneous jobs (hetjob, ' : '): submit the parts as separate jobs, or leave hops: out of every comment"
   end
   if job.script == nil and values.interactive ~= "yes" then -- also a later part of a heterogeneous job, under --test-only
-    return "srun and salloc are for sessions: write hops:reqs=" .. values.reqs .. ";interactive, or submit a batch job with "
-      .. "sbatch, without hetjob"
+    return "batch jobs alone: submit it with sbatch, the parts of a heterogeneous job (hetjob, ' : ') as separate jobs; or, for "
+      .. "a session by srun or salloc, write hops:reqs=" .. values.reqs .. ";interactive"
   end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
     -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.
@@ -1628,7 +1628,8 @@ local function accept(job, partitions, values, asked, word)
   end
   local rest = remark(job.comment)
   if rest then tell(rest) end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_moves }) do
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_moves,
+    warn_of_room }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end
   end
@@ -1648,7 +1649,6 @@ local function accept(job, partitions, values, asked, word)
     tell("--no-requeue is ignored, since hops may move the job; write preempt=no in the comment to keep it")
   end
   if job.requeue ~= 0 or values.preempt ~= "no" then job.requeue = 1 end
-  job.time_min = NO_VAL -- hopsd shortens the limit; backfill would do so untold
   local held_by_user = job.priority == 0
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0
@@ -1673,12 +1673,6 @@ local function submit(job, partitions)
     tell(problem)
     return slurm.ERROR
   end
-  local impossible, note = check_room(job, asked, values)
-  if impossible then
-    tell(impossible)
-    return NOT_AVAILABLE
-  end
-  if note then tell(note) end
   accept(job, partitions, values, asked, word)
   return slurm.SUCCESS
 end

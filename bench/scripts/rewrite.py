@@ -8,28 +8,11 @@ GPU_TYPE = "a100"
 """Of every GPU of the trial's cluster."""
 
 # Options that name what another site has, or folders of it.
-_SITE = [
-    "partition",
-    "account",
-    "qos",
-    "reservation",
-    "constraint",
-    "nodelist",
-    "nodefile",
-    "exclude",
-    "clusters",
-    "licenses",
-    "chdir",
-    "workdir",
-    "output",
-    "error",
-    "input",
-    "wckey",
-    "mail-user",
-    "mcs-label",
-    "container-image",
-    "container-mounts",
-]
+_SITE = (
+    "partition", "account", "qos", "reservation", "constraint", "nodelist", "nodefile", "exclude",
+    "clusters", "licenses", "chdir", "workdir", "output", "error", "input", "wckey", "mail-user",
+    "mcs-label", "container-image", "container-mounts",
+)  # fmt: skip
 _SITE_LETTERS = "pAqCwFxMLDoei"
 
 _PROGRAMS = (
@@ -39,8 +22,8 @@ _PROGRAMS = (
 
 
 def rewrite(text: str, prelude: str) -> str:
-    """The script with its options but those that name a site, with three tasks of an array at most, and
-    with stand-ins for its programs.
+    """The script with its options but those that name a site, with three tasks of an array at
+    most, and with stand-ins for its programs.
     """
     lines, done = [], False
     for line in text.splitlines():

@@ -26,7 +26,8 @@ case $name in
     mpirun | mpiexec | horovodrun) ranks=$(count_of '(n|np|c)') ranks=${ranks:-${SLURM_NTASKS-1}} ;;
     python*) [[ $all == *" -m torch.distributed."* ]] && ranks=$(count_of 'nproc[_-]per[_-]node') ;;
     nvidia-smi) echo "$gpus GPUs"; case $all in *" -l"*) exec sleep 600 ;; esac; exit 0 ;;
-    conda | mamba | wandb | nvcc | which | sbatch) exit 0 ;;
+    sbatch) echo "Submitted batch job 1" && echo "$*" >> "$NOTES/submitted.$SLURM_JOB_ID" && exit 0 ;;
+    conda | mamba | wandb | nvcc | which) exit 0 ;;
 esac
 ranks=${ranks:-1}
 line="$name ranks=$ranks task=${SLURM_PROCID-}/${SLURM_STEP_NUM_TASKS-}/${SLURM_NTASKS-} tasks_per_node=${SLURM_NTASKS_PER_NODE-} gpus=$gpus on_node=${SLURM_GPUS_ON_NODE-} cores=${SLURM_CPUS_PER_TASK-} nodes=${SLURM_NNODES-} array=${SLURM_ARRAY_TASK_ID-} threads=${OMP_NUM_THREADS-}"

@@ -43,4 +43,4 @@ class SaveReader:
 
 
 def _times(report: Report) -> SaveTimes:
-    return SaveTimes(report.saving, report.saved_at or 0.0, report.save_every)
+    return SaveTimes(report.saving and not report.final, report.saved_at or 0.0, report.save_every)

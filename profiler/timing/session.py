@@ -159,6 +159,8 @@ class Session:
         if not counts.iterations and not self._short:
             return
         self._closed = True
+        if self._saving and self._saved == counts.iterations:  # its last act; not one that failed
+            self._end_save()
         if not (counts.inference and self._below):
             self._write(final=True)
 
@@ -287,10 +289,13 @@ class Session:
         self._saved = self._hooks.recorder.counts.iterations
 
     def _note_save_over(self) -> None:
+        self._end_save()
+        self._write(final=False)
+
+    def _end_save(self) -> None:
         now = time.time()
         self._save_every = None if self._saved_at is None else max(0.0, now - self._saved_at)
         self._saving, self._saved_at = False, now
-        self._write(final=False)
 
     def _samples(self, recorder: Recorder) -> tuple[float, float, str]:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""

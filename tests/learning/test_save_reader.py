@@ -28,6 +28,14 @@ def test_a_save_under_way_is_seen(tmp_path: Path) -> None:
     assert reader(tmp_path)(job()) == SaveTimes(saving=True)
 
 
+def test_a_process_that_has_ended_saves_no_more(tmp_path: Path) -> None:
+    """A script's first training, whose last act was a save: a move waited for it for 5 minutes."""
+    put(tmp_path, report(saving=True, final=True))
+    assert reader(tmp_path)(job()) is None
+    put(tmp_path, report(pid=77, saving=True))
+    assert reader(tmp_path)(job()) == SaveTimes(saving=True)
+
+
 def test_nothing_is_known_of_who_tells_nothing(tmp_path: Path) -> None:
     assert reader(tmp_path)(job()) is None
     put(tmp_path, report())

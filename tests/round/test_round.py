@@ -637,6 +637,32 @@ def test_a_job_that_would_lose_all_its_work_stays(
     assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
 
 
+@pytest.mark.parametrize(
+    ("word", "restarts", "saved", "stays"),
+    [
+        ("signal:steps:INT:90|traps:none", 0, None, False),  # the user says that it answers
+        ("signal:steps:INT:90|traps:none", 1, None, True),  # no save followed
+        ("signal:steps:INT:90|traps:none", 1, False, True),
+        ("signal:steps:INT:90|traps:none", 1, True, False),
+        ("signal:steps:INT:90|traps:none|repeats:requeues", 2, None, False),
+        ("signal:batch:USR1:90|traps:USR1", 2, None, False),  # its shell's text is known
+    ],
+)
+def test_a_job_whose_steps_did_not_answer_their_signal_is_not_stopped_again(
+    word: str, restarts: int, saved: bool | None, stays: bool
+) -> None:
+    """It died of INT, and started over in each round."""
+    port, memory = cluster(comment(1)), store()
+    (job,) = port.jobs
+    asked = read_asked(f"hops:asks|shape:any|{word}")
+    port.jobs[job] = replace(port.jobs[job], asked=asked, restarts=restarts)
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
+    port.jobs[job] = replace(port.jobs[job], restarts=restarts)
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    assert (job in built.pinned) == stays
+
+
 def test_a_job_that_submits_another_when_it_is_stopped_stays() -> None:
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs

@@ -1,5 +1,5 @@
-"""Each way of saving that the documentation recommends, moved once on a site with accounting: no run
-failed, no mail says so, and nothing that depends on the job started before its end.
+"""Each way of saving that the documentation recommends, moved once on a site with accounting: no
+run failed, no mail says so, and nothing that depends on the job started before its end.
 """
 
 from __future__ import annotations

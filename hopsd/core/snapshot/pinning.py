@@ -114,7 +114,15 @@ class Pinning:
 
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
-    """Whether a job that could otherwise be moved stays until it has saved."""
-    if job.asked.warned or record is None or record.saved or rule is Unsaved.MOVES:
+    """Whether a job that could otherwise be moved stays until it has saved.
+
+    Of one whose steps are sent a signal only its saves tell whether it answers: where a restart
+    followed none, it is not stopped again for nothing.
+    """
+    if record is None or record.saved or rule is Unsaved.MOVES:
+        return False
+    asked = job.asked
+    silent = asked.signal_steps and job.restarts > 0 and "requeues" not in asked.repeats
+    if asked.warned and not silent:
         return False
     return rule is Unsaved.STAYS or record.saved is False

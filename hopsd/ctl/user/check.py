@@ -7,6 +7,7 @@ shapes are what the default policy plans for each count alone.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,6 +40,7 @@ NOT_OURS = 3
 
 _SAID = "hops: "
 _FOUND = "hops-check "
+_BEFORE_WORDS = re.compile(r"^(sbatch: )?(error: )?(allocation failure: )?")
 _JOB = JobId("check")
 _DEFAULT = PlanConfig().settings
 
@@ -68,11 +70,13 @@ def check(words: tuple[str, ...]) -> None:
         plain = "there is no 'hops:' in its comment: it is an ordinary job"
         complain(plain if accepted else reply.strip())
         sys.exit(NOT_OURS if accepted else REFUSED)
+    if not accepted:
+        for line in why_refused(reply):
+            print(printable(line))
+        sys.exit(REFUSED)
     for line in lines:
         if not line.startswith(_FOUND):
             print(printable(line))
-    if not accepted:
-        sys.exit(REFUSED)
     options = dict(
         line.removeprefix(_FOUND).partition(" ")[::2] for line in lines if _FOUND in line
     )
@@ -84,6 +88,18 @@ def check(words: tuple[str, ...]) -> None:
             print(line)
     except HopsError as error:
         complain(f"where it could run is not known: {error}")
+
+
+def why_refused(reply: str) -> list[str]:
+    """What sbatch says of a job that is not accepted: by hops, or by Slurm or for another part of a
+    heterogeneous job after hops has accepted it.
+    """
+    lines = reply.splitlines()
+    accepted = [index for index, line in enumerate(lines) if f"{_SAID}accepted:" in line]
+    rest = lines[accepted[-1] + 1 :] if accepted else lines
+    words = [line.partition(_SAID)[2] or _BEFORE_WORDS.sub("", line).strip() for line in rest]
+    refusals = [word for word in words if word and not word.startswith(_FOUND)]
+    return [word for word in refusals if "Unspecified error" not in word]
 
 
 def shapes(options: Mapping[str, str], reading: Reading) -> list[str]:

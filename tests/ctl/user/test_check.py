@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from hopsd.ctl import cli
-from hopsd.ctl.user.check import NOT_OURS
+from hopsd.ctl.user.check import NOT_OURS, why_refused
 
 
 @pytest.fixture
@@ -38,3 +38,23 @@ def test_words_too_long_for_a_file_name(given: Path) -> None:
     done = CliRunner().invoke(cli, ["check", command])
     assert (done.exit_code, done.exception.__class__) == (NOT_OURS, SystemExit)
     assert command in given.read_text().splitlines()
+
+
+ACCEPTED = "hops: accepted: 1 GPU, all on one node. squeue shows it held"
+PARTS = "batch jobs alone: submit it with sbatch, the parts of a heterogeneous job as separate jobs"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (["sbatch: error: hops: unknown key 'req'", "sbatch: error: x: Unspecified error"], 1),
+        ([f"sbatch: error: {ACCEPTED}", "allocation failure: Invalid feature specification"], 1),
+        ([f"sbatch: error: 0: {ACCEPTED}", f"sbatch: error: 1: hops: {PARTS}"], 1),
+        (["sbatch: error: hops: hops-check asks shape:node", "sbatch: error: Invalid account"], 1),
+    ],
+)
+def test_of_what_is_refused_only_the_reason_is_printed(said: list[str], why: int) -> None:
+    """Slurm's own reason, too, and that of another part of a heterogeneous job."""
+    lines = why_refused("\n".join(said))
+    assert len(lines) == why
+    assert lines[0].startswith(("unknown key", "Invalid", "batch jobs alone"))

@@ -170,6 +170,20 @@ for iteration in range(20):
     believed(report)
 
 
+def test_a_save_that_is_a_programs_last_act_is_over_with_it(node: Node) -> None:
+    code = """
+import io, torch
+w = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for iteration in range(4):
+    optimizer.zero_grad(); (w * w).sum().backward(); optimizer.step()
+torch.save(w, io.BytesIO())
+"""
+    (report,) = node.run("-c", code).reports
+    assert (report["final"], report["saved"], report["saving"]) == (True, 4, False)
+    assert report["saved_at"] is not None
+
+
 @pytest.mark.parametrize(
     ("state", "restarts", "rank", "line"),
     [
