@@ -11,6 +11,7 @@ from hopsd.core.placement.pools import Able, Pools, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
+from hopsd.core.queue.progress import Progress, progress
 from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
 from hopsd.core.snapshot.doubts import doubtful_batch, doubts_of_job
 from hopsd.core.snapshot.pinning import STAY_NOTES, UNSEEN_SAVE_NOTE, Stay
@@ -137,13 +138,14 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
     segments = segments_note(rules, of.comment.reqs)
     types = context.types.of(of.read)
     mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
-    cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of)
+    trained = progress(of.record, speeds.tables)
+    cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of, trained)
     notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, mingled]
     notes += [*doubts_of_job(of.comment, of.record), context.speeds.doubt(of.record.workload)]
     if left_out:
         of = replace(of, comment=replace(of.comment, reqs=reqs))
     expected = _expected(of, context)
-    job = _job(of, context, speeds, rules, expected)
+    job = _job(of, context, speeds, rules, expected, trained)
     if job is not None:
         job, short = context.shortages.avoided(
             kept_to_counts(job), of.record.workload, context.pools, lasting=not of.read.avoids
@@ -154,7 +156,12 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
 
 
 def _job(
-    of: JobFacts, context: Context, speeds: Estimate, rules: Rules, expected: Expectation | None
+    of: JobFacts,
+    context: Context,
+    speeds: Estimate,
+    rules: Rules,
+    expected: Expectation | None,
+    trained: Progress,
 ) -> Job | None:
     read, comment, record, settings = of.read, of.comment, of.record, context.settings
     running = _running(read, context)
@@ -170,13 +177,13 @@ def _job(
         server_factor=speeds.server_factor,
         server_factor_at=speeds.server_factor_at,
         age_seconds=_age(of, expected, settings),
-        samples=_samples(of, expected),
+        samples=_samples(of, expected, trained),
         state=_state(read, context.reading.now),
         restart_seconds=_restart_seconds(record, settings),
         time_limit_seconds=read.time_limit_seconds,
         preemptible=of.stay is Stay.NO,
         running=running,
-        samples_done=record.samples_done,
+        samples_done=trained.done,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
         run_seconds_by_type=record.run_seconds_by_type,
@@ -234,11 +241,17 @@ def _fewer_cores(job: JobReading, rules: Rules) -> str:
     )
 
 
-def _longer_than_declared(of: JobFacts) -> str:
+def _longer_than_declared(of: JobFacts, trained: Progress) -> str:
     """A note about samples= that were too few."""
     declared, done = of.comment.samples, of.record.samples_done
-    if declared is None or (expected := by_declared(declared, done)) == declared:
+    if declared is None or (expected := by_declared(declared, trained.due)) == declared:
         return ""
+    if trained.due > done:
+        return (
+            f"in the time on its GPUs it could have trained {trained.due:,.0f} samples, more than"
+            f" its samples={declared:g}, and reports {done:,.0f}: it is expected to train"
+            f" {expected:,.0f} in all"
+        )
     return (
         f"it has trained {done:,.0f} samples, more than its samples={declared:g}: it is expected"
         f" to train {expected:,.0f} in all"
@@ -252,10 +265,10 @@ def _running(read: JobReading, context: Context) -> Allocation:
     return Allocation.of({node: gpus for node, gpus in read.allocation if node in context.up})
 
 
-def _samples(of: JobFacts, expected: Expectation | None) -> float | None:
+def _samples(of: JobFacts, expected: Expectation | None, trained: Progress) -> float | None:
     """As declared, else as expected."""
     if of.comment.samples is not None:
-        return by_declared(of.comment.samples, of.record.samples_done)
+        return by_declared(of.comment.samples, trained.due)
     return expected.samples if expected is not None else None
 
 
