@@ -8,7 +8,7 @@ time makes a number of samples that the job should have trained; what it says is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -23,6 +23,11 @@ TOLERANCE = 1.5
 never measured are no lies. What a liar gains within it: docs/lies.md."""
 
 
+SLOWEST_SERVER = 0.5
+"""A server that is slower still excuses no more than one that is half as fast: what servers are
+like is known from reports, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """``done``: the samples that count as trained. ``due``: the samples that count where hops asks
@@ -33,9 +38,16 @@ class Progress:
     due: float
 
 
-def progress(record: JobRecord, tables: Mapping[GpuType, ThroughputTable]) -> Progress:
-    """``tables``: the speeds that hops plans with. A speed that is assumed limits no report."""
+def progress(
+    record: JobRecord,
+    tables: Mapping[GpuType, ThroughputTable],
+    server_factors: Collection[float] = (),
+) -> Progress:
+    """``tables``, ``server_factors``: the speeds that hops plans with. One that is assumed limits
+    no report.
+    """
     least, most = _of_gpu_time(record, tables)
+    least *= max(min(server_factors, default=1.0), SLOWEST_SERVER)
     done = min(record.samples_done, TOLERANCE * most)
     return Progress(done, max(done, least / TOLERANCE))
 

@@ -138,7 +138,7 @@ def snapshot_job(of: JobFacts, context: Context) -> SnapshotJob:
     segments = segments_note(rules, of.comment.reqs)
     types = context.types.of(of.read)
     mingled = "" if of.record.communication_timed is not False else MINGLED_NOTE
-    trained = progress(of.record, speeds.tables)
+    trained = progress(of.record, speeds.tables, speeds.server_factor.values())
     cores, longer = _fewer_cores(of.read, rules), _longer_than_declared(of, trained)
     notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, mingled]
     notes += [*doubts_of_job(of.comment, of.record), context.speeds.doubt(of.record.workload)]
