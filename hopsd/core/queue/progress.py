@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from math import inf
 
 from hopsd.core.speed.answers import ASSUMED
 from hopsd.core.speed.throughput import per_gpu
@@ -23,9 +22,9 @@ TOLERANCE = 1.5
 never measured are no lies. What a liar gains within it: docs/lies.md."""
 
 
-SLOWEST_SERVER = 0.5
-"""A server that is slower still excuses no more than one that is half as fast: what servers are
-like is known from reports, too."""
+LARGEST_EXCUSE = 0.5
+"""Restarts, spread GPUs and slow servers excuse a job that trained less than its GPU time makes,
+down to this share: what they are like is known from its reports, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +45,29 @@ def progress(
     """``tables``, ``server_factors``: the speeds that hops plans with. One that is assumed limits
     no report.
     """
-    least, most = _of_gpu_time(record, tables)
-    least *= max(min(server_factors, default=1.0), SLOWEST_SERVER)
-    done = min(record.samples_done, TOLERANCE * most)
-    return Progress(done, max(done, least / TOLERANCE))
-
-
-def _of_gpu_time(
-    record: JobRecord, tables: Mapping[GpuType, ThroughputTable]
-) -> tuple[float, float]:
-    """The least and the most samples that the job can have trained on what it held; at most
-    infinity, where a speed is assumed or a type has none.
-    """
     if record.run_seconds <= 0.0:
-        return 0.0, inf
+        return Progress(record.samples_done, record.samples_done)
     gpus = max(1, round(record.attained_gpu_seconds / record.run_seconds))
-    loading = record.restart_seconds * (1 + record.restarts)
-    trained_share = max(0.0, 1.0 - loading / record.run_seconds)
     least = most = 0.0
+    limited = bool(record.run_seconds_by_type)
     for gpu_type, seconds in record.run_seconds_by_type.items():
-        table = tables.get(gpu_type)
-        shapes = [(gpus, 1), *([(gpus, 2)] if gpus > 1 else [])]
-        speeds = [speed for shape in shapes if table and (speed := per_gpu(table, *shape)) > 0.0]
-        if table is None or not speeds:
-            most = inf
-            continue
-        least += trained_share * seconds * gpus * min(speeds)
-        most += seconds * gpus * max(speeds)
-        if any(table.source_of(*shape) == ASSUMED for shape in shapes):
-            most = inf
-    return least, most
+        slow, fast, measured = _speeds(tables.get(gpu_type), gpus)
+        least += seconds * gpus * slow
+        most += seconds * gpus * fast
+        limited = limited and measured
+    loading = record.restart_seconds * (1 + record.restarts)
+    least *= max(0.0, 1.0 - loading / record.run_seconds) * min(server_factors, default=1.0)
+    done = min(record.samples_done, TOLERANCE * most) if limited else record.samples_done
+    return Progress(done, max(done, max(least, LARGEST_EXCUSE * most) / TOLERANCE))
+
+
+def _speeds(table: ThroughputTable | None, gpus: int) -> tuple[float, float, bool]:
+    """Samples per second per GPU, spread or not: the lowest and the highest, 0 if there are none,
+    and whether they were measured.
+    """
+    if table is None:
+        return 0.0, 0.0, False
+    shapes = [(gpus, 1), *([(gpus, 2)] if gpus > 1 else [])]
+    speeds = [speed for shape in shapes if (speed := per_gpu(table, *shape)) > 0.0]
+    measured = bool(speeds) and all(table.source_of(*shape) != ASSUMED for shape in shapes)
+    return min(speeds, default=0.0), max(speeds, default=0.0), measured
