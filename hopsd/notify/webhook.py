@@ -99,5 +99,6 @@ class Webhook:
             return f"HTTP {error.code}"
         except (OSError, ValueError) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            system = isinstance(reason, OSError) and reason.strerror
-            return describe_error(reason) if system else "no valid answer"
+            if isinstance(reason, OSError) and reason.strerror:
+                return describe_error(reason)
+            return "no valid answer"
