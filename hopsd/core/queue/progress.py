@@ -48,26 +48,23 @@ def progress(
     if record.run_seconds <= 0.0:
         return Progress(record.samples_done, record.samples_done)
     gpus = max(1, round(record.attained_gpu_seconds / record.run_seconds))
-    least = most = 0.0
+    least = usual = most = 0.0
     limited = bool(record.run_seconds_by_type)
     for gpu_type, seconds in record.run_seconds_by_type.items():
-        slow, fast, measured = _speeds(tables.get(gpu_type), gpus)
-        least += seconds * gpus * slow
-        most += seconds * gpus * fast
-        limited = limited and measured
+        table = tables.get(gpu_type)
+        limited = limited and table is not None
+        if table is None:
+            continue
+        # One GPU's speed, too: who lets several look slow is not to be held to that.
+        shapes = [(gpus, 1), *([(gpus, 2), (1, 1)] if gpus > 1 else [])]
+        limited = limited and all(table.source_of(*shape) != ASSUMED for shape in shapes)
+        speeds = [per_gpu(table, *shape) for shape in shapes]
+        held = [speed for speed in speeds[:2] if speed > 0.0]
+        least += seconds * gpus * min(held, default=0.0)
+        usual += seconds * gpus * max(held, default=0.0)
+        most += seconds * gpus * max(speeds)
     loading = record.restart_seconds * (1 + record.restarts)
     least *= max(0.0, 1.0 - loading / record.run_seconds) * min(server_factors, default=1.0)
+    limited = limited and most > 0.0
     done = min(record.samples_done, TOLERANCE * most) if limited else record.samples_done
-    return Progress(done, max(done, max(least, LARGEST_EXCUSE * most) / TOLERANCE))
-
-
-def _speeds(table: ThroughputTable | None, gpus: int) -> tuple[float, float, bool]:
-    """Samples per second per GPU, spread or not: the lowest and the highest, 0 if there are none,
-    and whether they were measured.
-    """
-    if table is None:
-        return 0.0, 0.0, False
-    shapes = [(gpus, 1), *([(gpus, 2)] if gpus > 1 else [])]
-    speeds = [speed for shape in shapes if (speed := per_gpu(table, *shape)) > 0.0]
-    measured = bool(speeds) and all(table.source_of(*shape) != ASSUMED for shape in shapes)
-    return min(speeds, default=0.0), max(speeds, default=0.0), measured
+    return Progress(done, max(done, max(least, LARGEST_EXCUSE * usual) / TOLERANCE))

@@ -45,9 +45,7 @@ def with_allocations(
     return replace(snapshot, nodes=nodes, jobs=tuple(jobs))
 
 
-def _amounts(
-    job: Job, allocation: Allocation
-) -> Iterator[tuple[NodeName, int, int, Fraction]]:
+def _amounts(job: Job, allocation: Allocation) -> Iterator[tuple[NodeName, int, int, Fraction]]:
     """GPUs, cores and memory in MB that the job takes of each node."""
     for node, gpus in allocation:
         yield node, gpus, job.rules.cores(gpus), Fraction(job.rules.memory_mb(gpus))

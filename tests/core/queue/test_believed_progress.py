@@ -59,9 +59,15 @@ def test_a_job_that_is_silent_or_stalls_outlives_its_claim_all_the_same(says: fl
 
 def test_spread_gpus_are_given_the_benefit_of_the_doubt() -> None:
     spread = progress(ran(100.0, gpus=4, says=1e9), SPEEDS)
-    assert spread.done == TOLERANCE * 100.0 * 4 * 8.0
+    assert spread.done == TOLERANCE * 100.0 * 4 * 10.0  # as one GPU alone
     assert progress(ran(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0 / TOLERANCE
     assert progress(ran(100.0, on=V100), SPEEDS).due == 200.0 / TOLERANCE
+
+
+def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
+    """The job looked as if it would end last, which `tail_weight` starts sooner."""
+    slow = {A100: ThroughputTable({1: 10.0, 4: 1e-9}, {2: 1e-9})}
+    assert progress(ran(100.0, gpus=4, says=3000.0), slow).done == 3000.0
 
 
 def test_a_slow_server_and_restarts_are_excuses_up_to_a_point() -> None:
