@@ -191,8 +191,10 @@ def _drain(made: World, seen: Seen) -> None:
             seen.findings.append(Finding("floods its log", "", f"{daemon.name}: {lines} lines"))
 
 
-def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[float, float]:
-    """Seconds between two ticks of a leader, and between two that planned, while all hung."""
+def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[float, float, float]:
+    """Seconds between two ticks of a leader before all hung and while it did, and between two that
+    planned meanwhile.
+    """
     ticks: list[float] = []
     plans: list[float] = []
     for log in daemon_logs:
@@ -204,6 +206,7 @@ def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[fl
                     ticks.append(at)
                     plans += [at] if entry["level"] == "info" else []
     return (
+        max(_longest_gap(ticks, wait.peace, wait.begun) for wait in waits),
         max(_longest_gap(ticks, wait.begun, wait.ended) for wait in waits),
         max(_longest_gap(plans, wait.begun, wait.planned_until) for wait in waits),
     )
@@ -222,10 +225,11 @@ def tell(made: World, seen: Seen, findings: list[Finding], seed: int) -> None:
     slowest = max(seen.recoveries, default=0.0)
     print(f"well again after {slowest:.1f} s at the latest ({len(seen.recoveries)} looks)")
     if made.waits:
-        ticks, plans = longest_gaps(made.waits, [daemon.log for daemon in made.hopsd])
+        peace, ticks, plans = longest_gaps(made.waits, [daemon.log for daemon in made.hopsd])
         print(
             f"with every wait at once, {len(made.waits)} times: longest gap between two ticks"
-            f" {ticks:.1f} s, between two plans {plans:.1f} s"
+            f" {ticks:.1f} s, between two plans {plans:.1f} s; just before, without any, between"
+            f" two ticks {peace:.1f} s"
         )
     print("  ".join(f"{name} {count}" for name, count in sorted(seen.happened.items())))
     blamed = [finding for finding in findings if not finding.explained]

@@ -497,6 +497,8 @@ def every_wait_at_once(world: World, rng: Random) -> Iterator[float]:
     """All that a tick could wait for, at once. No plan is possible while PostgreSQL is silent: it
     is for 4 s while plans are watched, and for 13 s while only ticks are.
     """
+    peace = time.time()
+    time.sleep(20.0)
     begun = time.time()
     harms = [w(world, rng) for w in (long_grace, epilog_long, slurmdbd_frozen, reports_hang)]
     for harm in harms:
@@ -505,6 +507,6 @@ def every_wait_at_once(world: World, rng: Random) -> Iterator[float]:
     yield 30.0
     planned_until = time.time()
     _database_silent(world, 13.0)
-    world.waits.append(Wait(begun, planned_until, time.time()))
+    world.waits.append(Wait(peace, begun, planned_until, time.time()))
     for harm in harms:
         next(harm, None)

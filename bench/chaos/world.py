@@ -74,9 +74,10 @@ class Owed:
 @dataclass(frozen=True, slots=True)
 class Wait:
     """When everything that a tick could wait for hung; plans were possible until
-    ``planned_until``.
+    ``planned_until``. From ``peace`` to ``begun`` nothing did, for comparison.
     """
 
+    peace: float
     begun: float
     planned_until: float
     ended: float

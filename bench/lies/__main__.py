@@ -1,19 +1,20 @@
-"""What a user gains who lies about samples or speeds, and what that costs the others.
+"""What a user gains who lies about samples, speeds or progress, and what that costs the others.
 
-    python -m bench.lies [--jobs 25] [--seeds 3] [--priority latency_ratio] [--write]
+    python -m bench.lies [--jobs 25] [--seeds 3] [--policy hops+] [--rigid] [--only LIE] [--write]
     python -m bench.lies --sia DIR --policy hops+ [--tail-weight 0]
 
 One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
 are faked as the estimator would believe them: held to what is plausible. What comes by chance is
 measured by the truth told twice, with submissions a little later the second time. ``--write`` puts
-the tables into bench/results/lies.md. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in
-place of the paper's jobs; the ``sia-simulator`` folder of its authors (github:
-siasosp23/artifacts).
+the table into bench/results/lies.md. ``--rigid``: each job has one of its GPU counts. ``--sia``:
+Sia's traces philly 1, 2 and so on, rigid, in place of the paper's jobs; the ``sia-simulator``
+folder of its authors (github: siasosp23/artifacts).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,17 +31,61 @@ from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
+from hopsd.sim.cluster import Reported
 from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
-SAMPLES = (0.001, 0.1, 10.0, 1000.0)
-SPEEDS = (1e-9, 1e-3, 1e3, 1e9)
-DELAYS = (15.0, 60.0)
-"""Seconds by which submissions are late at most, where nobody lies."""
+LATE_SECONDS = 60.0
+"""By so much submissions are late at most, where nobody lies."""
+ALMOST = 0.999
 SHARE = 10
 """Every so manieth job is the liar's."""
 
 Tables = Mapping[GpuType, ThroughputTable]
+
+Report = Callable[[float, float], float]
+"""Samples trained and claimed to samples reported."""
+
+
+@dataclass(frozen=True)
+class Lie:
+    """``samples``: claimed, as a multiple of the true ones; ``speeds`` the same on several GPUs."""
+
+    name: str
+    samples: float = 1.0
+    speeds: float = 1.0
+    report: Report | None = None
+
+
+def _stalls(done: float, claimed: float) -> float:
+    return min(done, ALMOST * claimed)
+
+
+def _silent(done: float, claimed: float) -> float:  # noqa: ARG001
+    return 0.0
+
+
+def _almost_done(done: float, claimed: float) -> float:  # noqa: ARG001
+    return ALMOST * claimed
+
+
+def _twice_as_far(done: float, claimed: float) -> float:
+    return min(2.0 * done, ALMOST * claimed)
+
+
+LIES = (
+    Lie("samples times 0.001", 0.001),
+    Lie("samples times 0.001, reports stall at 99.9 %", 0.001, report=_stalls),
+    Lie("the same and speeds times 1000", 0.001, 1e3, _stalls),
+    Lie("samples times 0.001, no reports", 0.001, report=_silent),
+    Lie("samples times 1000", 1000.0),
+    Lie("speeds times 1000", speeds=1e3),
+    Lie("speeds times 1e-9", speeds=1e-9),
+    Lie("samples times 0.1, reports stall at 99.9 %", 0.1, report=_stalls),
+    Lie("true samples, reports always say 99.9 %", report=_almost_done),
+    Lie("true samples, reports say twice as far, at most 99.9 %", report=_twice_as_far),
+)
+"""Seven lies that reviewers found to pay, or might, and three more."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +97,14 @@ class Scene:
     liars: frozenset[JobId]
 
     @classmethod
-    def draw(cls, seed: int, jobs: int) -> Scene:
+    def draw(cls, seed: int, jobs: int, *, rigid: bool = False) -> Scene:
         made = preset("paper-64")
-        return cls.of(made.cluster(), made.workload(seed, jobs=jobs))
+        workload = made.workload(seed, jobs=jobs)
+        if rigid:
+            rng = random.Random(seed)
+            drawn = tuple(replace(j, reqs=(rng.choice(j.reqs),)) for j in workload.jobs)
+            workload = replace(workload, jobs=drawn)
+        return cls.of(made.cluster(), workload)
 
     @classmethod
     def of(cls, cluster: Cluster, workload: Workload) -> Scene:
@@ -91,10 +141,28 @@ class Scene:
         }
         return replace(self.truth, throughput=tables)
 
-    def completion(self, told: Workload, settings: SimulationSettings) -> tuple[float, float]:
+    def told(self, lie: Lie) -> Workload:
+        """The workload as the liar tells it."""
+        return replace(self.samples(lie.samples), throughput=self.speeds(lie.speeds).throughput)
+
+    def reported(self, lie: Lie) -> dict[JobId, Reported]:
+        """What the liar's jobs report of their progress."""
+        if lie.report is None:
+            return {}
+        claimed = {job.id: job.samples for job in self.samples(lie.samples).jobs}
+        return {job: _bound(lie.report, claimed[job]) for job in self.liars}
+
+    def completion(
+        self, told: Workload, settings: SimulationSettings, lie: Lie | None = None
+    ) -> tuple[float, float]:
         """Mean seconds from submission to the end: of the liar's jobs, of the others."""
         run = Simulation(
-            self.cluster, self.truth, get(settings.plan.policy), settings, told=told
+            self.cluster,
+            self.truth,
+            get(settings.plan.policy),
+            settings,
+            told=told,
+            reported=self.reported(lie) if lie is not None else {},
         ).run()
         if run.unfinished:
             raise SystemExit(f"jobs never ended: {sorted(run.unfinished)[:5]}")
@@ -123,30 +191,30 @@ def _faked(tables: Tables, factor: float) -> Tables:
     }
 
 
+def _bound(report: Report, claimed: float) -> Reported:
+    return lambda done: report(done, claimed)
+
+
 Means = list[tuple[float, float]]
 """Of each scene the mean completion time of the liar's jobs, and of the others'."""
 
 
-def curve(scenes: list[Scene], honest: Means, lie: str, settings: SimulationSettings) -> list[str]:
-    """One row a factor: how many times better the liar fares, and how many times worse the rest."""
+def lied(
+    scenes: list[Scene], honest: Means, lies: Sequence[Lie], settings: SimulationSettings
+) -> list[str]:
+    """One row a lie: how many times better the liar fares, and how many times worse the rest."""
     rows = []
-    for factor in SAMPLES if lie == "samples" else SPEEDS:
-        told = [s.samples(factor) if lie == "samples" else s.speeds(factor) for s in scenes]
-        lied = [s.completion(t, settings) for s, t in zip(scenes, told, strict=True)]
-        rows.append(compared(f"{factor:g}", honest, lied))
+    for lie in lies:
+        means = [scene.completion(scene.told(lie), settings, lie) for scene in scenes]
+        rows.append(compared(lie.name, honest, means))
     return rows
 
 
-def chance(scenes: list[Scene], honest: Means, settings: SimulationSettings) -> list[str]:
-    """The same where nobody lies, and submissions are up to so many seconds late."""
-    rows = []
-    for most in DELAYS:
-        told = [later(scene.truth, most, seed) for seed, scene in enumerate(scenes)]
-        late = [
-            replace(s, truth=t).completion(t, settings) for s, t in zip(scenes, told, strict=True)
-        ]
-        rows.append(compared(f"{most:g}", honest, late))
-    return rows
+def chance(scenes: list[Scene], honest: Means, settings: SimulationSettings) -> str:
+    """The same where nobody lies, and submissions are late."""
+    told = [later(scene.truth, LATE_SECONDS, seed) for seed, scene in enumerate(scenes)]
+    late = [replace(s, truth=t).completion(t, settings) for s, t in zip(scenes, told, strict=True)]
+    return compared(f"no lie, up to {LATE_SECONDS:g} s late", honest, late)
 
 
 def compared(what: str, honest: Means, other: Means) -> str:
@@ -173,9 +241,9 @@ def mean_and_interval(ratios: list[float], digits: int) -> str:
     return f"{mean} ± {half:.{digits}f}"
 
 
-def section(title: str, rows: list[str]) -> str:
-    head = f"| {title} | liar: times better, mean | most | others: times worse, mean | most |"
-    return "\n".join([head, "|---:|---:|---:|---:|---:|", *rows])
+def table(rows: list[str]) -> str:
+    head = "| lie | liar: times better, mean | most | others: times worse, mean | most |"
+    return "\n".join([head, "|---|---:|---:|---:|---:|", *rows])
 
 
 @click.command()
@@ -184,6 +252,8 @@ def section(title: str, rows: list[str]) -> str:
 @click.option("--policy", default="hops", show_default=True)
 @click.option("--priority", default="latency_ratio", show_default=True)
 @click.option("--tail-weight", default=PlanSettings().tail_weight, show_default=True)
+@click.option("--rigid", is_flag=True, help="One GPU count a job.")
+@click.option("--only", multiple=True, help="These lies alone, by a part of their names.")
 @click.option("--sia", "folder", type=Path, help="Play Sia's traces in place of draws.")
 @click.option("--write", is_flag=True, help="Write bench/results/lies.md.")
 def main(
@@ -192,6 +262,8 @@ def main(
     policy: str,
     priority: str,
     tail_weight: float,
+    rigid: bool,
+    only: tuple[str, ...],
     folder: Path | None,
     write: bool,
 ) -> None:
@@ -207,18 +279,15 @@ def main(
     )
     settings = SimulationSettings(plan=plan)
     scenes = (
-        [Scene.draw(seed, jobs) for seed in range(seeds)]
+        [Scene.draw(seed, jobs, rigid=rigid) for seed in range(seeds)]
         if folder is None
         else [_of_trace(folder, f"philly-{seed + 1}") for seed in range(seeds)]
     )
     honest = [scene.completion(scene.truth, settings) for scene in scenes]
     print("honest, hours:", [(round(a / 3600, 2), round(b / 3600, 2)) for a, b in honest])
-    tables = {
-        "no lie, late by at most, s": chance(scenes, honest, settings),
-        "claimed samples, times": curve(scenes, honest, "samples", settings),
-        "faked speeds, times": curve(scenes, honest, "speeds", settings),
-    }
-    text = "\n\n".join(section(title, rows) for title, rows in tables.items())
+    lies = [lie for lie in LIES if not only or any(part in lie.name for part in only)]
+    rows = [chance(scenes, honest, settings), *lied(scenes, honest, lies, settings)]
+    text = table(rows)
     if write:
         write_result("lies", "What lies gain", text)
 

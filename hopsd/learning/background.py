@@ -9,7 +9,7 @@ from pathlib import Path
 from hopsd.learning.reader import Collected, ReportReader
 from hopsd.model.reading import Reading
 
-WAIT_SECONDS = 3.0
+WAIT_SECONDS = 1.0
 """So long a tick waits for a scan. What takes longer is used by the first tick after its end."""
 
 

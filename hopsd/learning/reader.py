@@ -37,6 +37,9 @@ from hopsd.model.isolation import describe_error
 from hopsd.model.knowledge import PhaseRecord, Shortage, ThroughputRecord
 from hopsd.model.reading import JobReading, Reading, SlurmState, reused
 
+MAX_PROGRAMS_PER_JOB = 16
+"""Distinct ones: a script that its user edits between runs has few. Each is a workload of its own,
+which hops stores, fits and plans with."""
 MAX_FILES_PER_JOB = 4096
 
 MAX_READ_PER_USER = 4 * 2**20
@@ -118,6 +121,7 @@ class ReportReader:
         self._fresh: set[str] = set()
         self._reports_read: dict[str, tuple[Stamp, Report]] = {}
         self._heard: dict[str, float] = {}
+        self._programs: dict[JobId, list[str]] = {}
         self._counters: dict[Run, dict[Process, Counters]] = {}
         self._identities: dict[JobId, tuple[float, int]] = {}
         self._allocations: dict[Run, Allocation] = {}
@@ -180,6 +184,7 @@ class ReportReader:
             if job.allocation:
                 self._allocations[job.id, job.restarts] = job.allocation
         self._identities = {job: i for job, i in self._identities.items() if job in jobs}
+        self._programs = {job: names for job, names in self._programs.items() if job in jobs}
         self._allocations = {run: a for run, a in self._allocations.items() if run[0] in jobs}
         self._counters = {
             run: counters for run, counters in self._counters.items() if run[0] in jobs
@@ -187,6 +192,7 @@ class ReportReader:
 
     def _forget(self, job: JobId) -> None:
         """Slurm gave the number to another job."""
+        self._programs.pop(job, None)
         self._allocations = {run: a for run, a in self._allocations.items() if run[0] != job}
         self._counters = {run: c for run, c in self._counters.items() if run[0] != job}
         self._reports_read = {
@@ -302,7 +308,7 @@ class ReportReader:
         self, job: JobReading, reports: Mapping[str, Report], reading: Reading
     ) -> Collected:
         jobs = {job.id: job}
-        programs = programs_of(reports.values())
+        programs = self._accepted_programs(programs_of(reports.values()))
         records = tuple(self._records(reports.values(), jobs, reading, programs))
         fresh = [report for name, report in reports.items() if name in self._fresh]
         return Collected(
@@ -320,6 +326,18 @@ class ReportReader:
             gpus_used=gpus_used(reports.values(), job),
             keeps_steps=keeps_steps(reports.values()),
         )
+
+    def _accepted_programs(self, programs: Mapping[Run, str]) -> dict[Run, str]:
+        """With the job's last accepted program in place of those beyond
+        :data:`MAX_PROGRAMS_PER_JOB`.
+        """
+        accepted = {}
+        for run, program in sorted(programs.items()):
+            names = self._programs.setdefault(run[0], [])
+            if program not in names and len(names) < MAX_PROGRAMS_PER_JOB:
+                names.append(program)
+            accepted[run] = program if program in names else names[-1]
+        return accepted
 
     def _ranks(self, job: JobReading, reports: Mapping[str, Report]) -> Iterator[Rank]:
         """The last words of the present run's ranks, if one says that it stands still."""

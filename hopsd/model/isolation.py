@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from hopsd.errors import (
+    HopsError,
     NotLeaderError,
     PlanLateError,
     SlurmUnavailableError,
@@ -85,6 +86,12 @@ def _alone(error: Exception) -> Exception:
 
 
 def describe_error(error: Exception) -> str:
-    """One line about what an item raised: what hops says of it on purpose, or a defect."""
+    """One line about what an item raised: what hops or the system says of it, or a defect, with
+    the exception's name for whoever is to mend it.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     first = " ".join(str(error).split())[:300]
+    if first and isinstance(error, (HopsError, ImportError)):
+        return first
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

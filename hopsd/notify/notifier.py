@@ -10,6 +10,7 @@ import structlog
 from hopsd.config import NotifyConfig
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
+from hopsd.model.isolation import describe_error
 from hopsd.notify import webhook
 from hopsd.notify.news import Comparison
 
@@ -39,7 +40,7 @@ class Notifier:
             news = self._comparison.look(doc)
             self._webhook.send([item for item in news if item.kind in self._kinds])
         except Exception as error:
-            log.warning("notify", error=f"{type(error).__name__}: {error}")
+            log.warning("notify", error=describe_error(error))
 
     def close(self) -> None:
         if self._webhook is not None:

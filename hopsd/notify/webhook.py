@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from html import escape
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import structlog
 
+from hopsd.model.isolation import describe_error
 from hopsd.notify.news import News
 
 SHOWN = 20
@@ -97,4 +98,7 @@ class Webhook:
         except HTTPError as error:
             return f"HTTP {error.code}"
         except (OSError, ValueError) as error:
-            return type(error).__name__
+            reason = error.reason if isinstance(error, URLError) else error
+            if isinstance(reason, OSError) and reason.strerror:
+                return describe_error(reason)
+            return "no valid answer"

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from socketserver import TCPServer
+from string import punctuation
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import structlog
@@ -169,7 +171,10 @@ class _Handler(WSGIRequestHandler):
 
     def get_environ(self) -> dict[str, Any]:
         caller = self.server.caller(self.connection)
-        return {**super().get_environ(), CALLER: caller, TARGET: self.path}
+        environ = super().get_environ()
+        # Raw bytes, which no client of HTTP sends, would be no text of an application's.
+        query = quote(environ["QUERY_STRING"], safe=punctuation, encoding="latin-1")
+        return {**environ, "QUERY_STRING": query, CALLER: caller, TARGET: self.path}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """A request every some seconds is no news."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -21,6 +21,9 @@ from hopsd.sim.metrics import Change
 from hopsd.sim.speed import Speeds
 from hopsd.sim.usage import Usage
 from hopsd.slurm.port import InstantPort
+
+Reported = Callable[[float], float]
+"""The samples that a job says it has trained, of those that it has."""
 
 
 class BrokenPlanError(HopsError):
@@ -117,7 +120,8 @@ _Event = tuple[float, int, int, JobId | None, int]
 class VirtualCluster(InstantPort):
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
-    ``changes`` is the timeline of the run so far. ``claims``: what comments say instead of the
+    ``changes`` is the timeline of the run so far. ``reported``: what jobs report instead of the
+    samples that they have trained. ``claims``: what comments say instead of the
     truth, without samples unless they are ``declared``. ``time_limits``: of jobs, which nothing
     enforces. ``planning_seconds``: how long making the plan now applied took, if that counts: jobs
     it places train that much later. ``shares``: of the cluster, by user; if there are any,
@@ -129,6 +133,7 @@ class VirtualCluster(InstantPort):
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     failures: Sequence[Failure] = ()
     claims: Mapping[JobId, WorkloadJob] = field(default_factory=dict)
+    reported: Mapping[JobId, Reported] = field(default_factory=dict)
     declared: bool = True
     time_limits: Mapping[JobId, float] = field(default_factory=dict)
     now: float = 0.0
@@ -228,7 +233,8 @@ class VirtualCluster(InstantPort):
         running = {
             job_id: job.samples_at(self.now) for job_id, job in self._jobs.items() if job.rate
         }
-        return self._final | running
+        done = self._final | running
+        return done | {job: say(done[job]) for job, say in self.reported.items() if job in done}
 
     def reports(self) -> list[ThroughputRecord]:
         """The speed of each job that has trained since its last start, one report for a node."""

@@ -20,7 +20,13 @@ from hopsd.round.observe import observe
 from hopsd.round.run import run_round
 from hopsd.round.settings import RoundSettings
 from hopsd.round.window import RoundWindow
-from hopsd.sim.cluster import BrokenPlanError, ClusterSettings, Failure, VirtualCluster
+from hopsd.sim.cluster import (
+    BrokenPlanError,
+    ClusterSettings,
+    Failure,
+    Reported,
+    VirtualCluster,
+)
 from hopsd.sim.information.knowledge import KnowledgeSettings, PublicKnowledge, public_knowledge
 from hopsd.sim.metrics import Change
 from hopsd.sim.prediction.watcher import Watcher
@@ -108,14 +114,16 @@ class Simulation:
         failures: Sequence[Failure] = (),
         progress: Progress | None = None,
         told: Workload | None = None,
+        reported: Mapping[JobId, Reported] = MappingProxyType({}),
         shares: Mapping[UserName, float] = MappingProxyType({}),
         learns: Knowledge | None = None,
         watcher: Watcher | None = None,
     ) -> None:
         """``told``: what the scheduler learns of the jobs and their speeds, if users lie; it
-        replaces ``settings.knowledge``. ``shares``: the users' shares of the cluster. ``learns``:
-        what is known of the speeds at first, instead of tables; what jobs report is added.
-        ``watcher``: predicts during the run, and changes nothing in it.
+        replaces ``settings.knowledge``. ``reported``: what jobs then report of their progress.
+        ``shares``: the users' shares of the cluster. ``learns``: what is known of the speeds at
+        first, instead of tables; what jobs report is added. ``watcher``: predicts during the run,
+        and changes nothing in it.
         """
         self._workload = workload
         self._settings = settings
@@ -137,6 +145,7 @@ class Simulation:
             settings.cluster,
             failures,
             {job.id: job for job in knowledge.workload.jobs},
+            reported,
             knowledge.declared,
             knowledge.time_limits,
             shares=shares,

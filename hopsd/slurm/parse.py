@@ -24,6 +24,7 @@ from hopsd.core.submission.rules import gres_count
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import NO_TASKS, GpuType, JobId, NodeName, Tasks, UserName, part_of
+from hopsd.model.isolation import describe_error
 from hopsd.model.reading import (
     NO_ARRAY,
     PARTITIONS_MARK,
@@ -333,7 +334,7 @@ def isolated_reading(
         raise
     except Exception as defect:  # it must not keep the others from being read
         bare = job_reading({key: job[key] for key in _OF_SLURM if key in job}, order, known_jobs)
-        text = f"set aside: an option cannot be read, {type(defect).__name__}: {defect}"
+        text = f"set aside: an option cannot be read, {describe_error(defect)}"
         return replace(bare, barred=text)
 
 

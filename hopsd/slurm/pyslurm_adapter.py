@@ -239,7 +239,7 @@ def load_pyslurm(commands: SlurmCommands) -> Any:
     try:
         commands.run(sys.executable, "-P", "-c", "import pyslurm")
     except SlurmError as error:
-        last = str(error).strip().splitlines()[-1]
+        last = str(error).strip().splitlines()[-1].rpartition("Error: ")[2]
         raise SlurmError(f"pyslurm does not load: {last}") from error
     conf = commands.environment.get("SLURM_CONF") or os.environ.get("SLURM_CONF")
     loaded = sys.modules.get("pyslurm")

@@ -14,8 +14,11 @@ try:
 except ImportError as error:  # Flask is an extra
     MISSING = str(error)
 
-READERS = Bounds(per_user=64, in_all=128, seconds=80.0)
-"""A proxy is one user: what each of its readers may have is bounded by their turns."""
+READERS = Bounds(per_user=16, in_all=128, seconds=80.0)
+"""Eight users who read large answers byte by byte take all connections: no fewer."""
+PROXY = Bounds(per_user=64, in_all=128, seconds=80.0)
+"""On the socket: a proxy is one user, and reads answers as they come. What each of its readers may
+have is bounded by their turns."""
 
 
 class Web(OptionalServer):
@@ -28,6 +31,7 @@ class Web(OptionalServer):
 
         def serve() -> HttpServer:
             app = application(config, answers, turns or RequestSlots())
-            return HttpServer(config.listen, app, READERS, "web")
+            bounds = PROXY if config.listen.path is not None else READERS
+            return HttpServer(config.listen, app, bounds, "web")
 
         super().__init__("web", MISSING, serve if config.listen else None)

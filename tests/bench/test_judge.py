@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from bench.chaos import judge
+from bench.chaos.__main__ import longest_gaps
 from bench.chaos.slurm_log import SlurmLog
-from bench.chaos.world import Submitted
+from bench.chaos.world import Submitted, Wait
 from hopsd.model.allocation import Allocation
 
 JOB = Submitted("t", "36", 30.0, "6", "broken", 9)
@@ -120,3 +122,17 @@ def test_a_run_that_the_store_knows_is_found() -> None:
     placement: Any = SimpleNamespace(start=50.0, allocation=Allocation.of({"n0": 2}))
     world: Any = SimpleNamespace(forgot=[])
     assert judge.counts(world, job, [run(50.0, 55.0)], {"36": [placement]}, SlurmLog()) == []
+
+
+def test_gaps_are_the_leaders_and_between_plans_only_good_ticks_count(tmp_path: Path) -> None:
+    log = tmp_path / "one.log"
+    ticks = [(3.0, "active", "info"), (21.0, "active", "info"), (24.0, "active", "error")]
+    ticks += [(25.0, "standby", "info"), (30.0, "active", "info"), (48.0, "active", "error")]
+    lines = [
+        json.dumps({"timestamp": f"{datetime.fromtimestamp(at, UTC).isoformat()}", "event": "tick",
+                    "mode": mode, "level": level})
+        for at, mode, level in ticks
+    ]  # fmt: skip
+    log.write_text("no JSON\n" + "\n".join(lines))
+    peace, between_ticks, plans = longest_gaps([Wait(0.0, 20.0, 40.0, 50.0)], [log])
+    assert (peace, between_ticks, plans) == (17.0, 18.0, 10.0)

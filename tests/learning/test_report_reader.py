@@ -10,7 +10,7 @@ import pytest
 from report_values import NOW, report, timed
 from spooled_reports import UID, job, look, put, reading
 
-from hopsd.learning.reader import ReportReader
+from hopsd.learning.reader import MAX_PROGRAMS_PER_JOB, ReportReader
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, Tasks
 from hopsd.model.knowledge import Phases
@@ -115,6 +115,18 @@ def test_the_program_that_trains_longest_names_the_workload(tmp_path: Path) -> N
     collected = look(ReportReader(tmp_path), reading(job(comment="hops:reqs=1")))
     assert collected.programs == {"17": NEW}
     assert {record.workload for record in collected.phases} == {f"alice/train/+{NEW}"}
+
+
+def test_a_job_that_names_a_new_program_at_each_look_has_a_few_workloads(tmp_path: Path) -> None:
+    """Each was stored, fitted, and read by every plan."""
+    reader, workloads = ReportReader(tmp_path), set()
+    for number in range(50):
+        put(
+            tmp_path, report(pid=number, program=f"{number:012x}", **timed(100, 3200, 6.0 + number))
+        )
+        collected = look(reader, reading(job(comment="hops:reqs=1")))
+        workloads |= {record.workload for record in collected.phases}
+    assert 1 < len(workloads) <= MAX_PROGRAMS_PER_JOB
 
 
 def test_a_named_workload_keeps_its_name_whatever_trains(tmp_path: Path) -> None:

@@ -231,6 +231,22 @@ def test_srun_starts_nothing_on_gpus_that_slurmctld_does_not_name(node: Node) ->
     assert node.call("task_prolog.sh", HOPS_ASKS="shape:node|tasks:1/1").stdout == ""
 
 
+def test_where_the_prolog_can_write_nothing_a_step_asks_or_fails_with_the_nodes_name(
+    node: Node,
+) -> None:
+    """A full or read-only HOPS_RUN_DIR: 4 GPUs had one task, and nobody was told."""
+    asks = {"HOPS_ASKS": "shape:any|counted:yes|tasks:1/1", "HOPS_JOB_ID": "new"}
+    node.start("hops:reqs=6")
+    for file in node.run_dir.iterdir():
+        file.unlink()
+    fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=2 JOB_GRES=gpu:6 Comment=hops:reqs=6 ")
+    assert exports(node.call("task_prolog.sh", **asks))["HOPS_GPUS"] == "6"
+    (node.folder / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2\nexit 1\n")
+    said = node.call("task_prolog.sh", **asks).stdout
+    assert "print hops: srun starts nothing on n1, since slurmctld does not say" in said
+    assert "export SLURM_HOSTFILE=" in said
+
+
 @pytest.mark.parametrize(
     ("mark", "iterations"),
     [

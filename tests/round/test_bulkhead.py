@@ -201,7 +201,7 @@ def test_a_record_that_the_store_refuses_keeps_no_other_from_being_saved(tmp_pat
     rig.controller._store = rig.store = Picky()  # type: ignore[assignment]
     rig.tick()
     assert rig.port.running == {"1"}
-    assert "set aside: StoreError: PostgreSQL: integer out of range" in rig.row("2")["reason"]
+    assert "set aside: PostgreSQL: integer out of range" in rig.row("2")["reason"]
 
 
 def test_learning_never_ends_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

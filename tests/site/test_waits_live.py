@@ -1,4 +1,6 @@
-"""No tick waits: neither for a job that ignores its signal, nor for an epilog, nor for slurmdbd."""
+"""No tick waits: neither for a job that ignores its signal, nor for an epilog, nor for slurmdbd,
+PostgreSQL or a folder of reports that hang.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -16,14 +18,18 @@ from pathlib import Path
 import pytest
 from daemon_site import Site
 from fixtures_accounting import accounting_cluster
+from fixtures_postgres import Databases
 
+from bench.chaos.hanging import hanging_file_system
 from examples.demo.cluster import NodeSpec
 
 pytestmark = [pytest.mark.live, pytest.mark.long]
 
 REFRESH_SECONDS = 3.0
 MAX_GAP_SECONDS = 10.0
-EPILOG_SECONDS = 25
+EPILOG_SECONDS = 100
+DATABASE_SECONDS = 4.0
+WATCHED_SECONDS = 45.0
 NODES = [NodeSpec("a100", gpus=4, cpus=8)] * 3
 
 STUBBORN = """#!/bin/bash
@@ -91,8 +97,19 @@ def ticks(site: Site) -> list[float]:
     ]
 
 
-def test_one_users_jobs_an_epilog_and_a_hung_slurmdbd_stop_nobody(
-    site: Site, tmp_path: Path
+@contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_everything_that_a_tick_could_wait_for_at_once_stops_nobody(
+    site: Site, postgres: Databases, tmp_path: Path
 ) -> None:
     """Others waited up to 320 s beside idle GPUs; three ticks in 100 s."""
     site.hopsd.configure(round_seconds=20.0)
@@ -111,21 +128,24 @@ def test_one_users_jobs_an_epilog_and_a_hung_slurmdbd_stop_nobody(
     time.sleep(1.0)  # slurmdbd's answer to slurmctld, which nothing shows
     pid = site.cluster.pid("slurmdbd")
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    begun = time.time()
-    try:
+    reports = site.folder / "reports"
+    reports.mkdir(exist_ok=True)
+    with ExitStack() as hung:
+        hung.enter_context(stopped([pid]))
+        hung.enter_context(hanging_file_system(reports))
+        begun = time.time()
         (tmp_path / "slow").touch()
         status = site.hopsd.status()
         leaving = {s["job"] for s in status["round"]["steps"] if s["status"] == "under_way"}
         stays = next(job for job in long if job not in leaving)
         site.cluster.run("scancel", "--signal=KILL", stays)
         site.cluster.run("scancel", stays)
-        waited = until(
-            lambda: all(state(site, job) != "PENDING" for job in others), EPILOG_SECONDS + 90.0
-        )
-        time.sleep(max(0.0, 45.0 - (time.time() - begun)))
-    finally:
-        os.kill(pid, signal.SIGCONT)
+        with stopped(postgres.server.processes()):
+            time.sleep(DATABASE_SECONDS)
+        time.sleep(max(0.0, WATCHED_SECONDS - (time.time() - begun)))
+    waited = until(
+        lambda: all(state(site, job) != "PENDING" for job in others), EPILOG_SECONDS + 90.0
+    )
     seen = [at for at in ticks(site) if at >= begun]
     longest = max(after - before for before, after in pairwise([begun, *seen]))
     print(f"longest gap {longest:.1f} s in {len(seen)} ticks; others waited {waited:.1f} s")

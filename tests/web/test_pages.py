@@ -226,6 +226,14 @@ def test_a_question_that_is_none_is_refused(site: WebSite, query: str, said: str
     assert said in words(page)
 
 
+@pytest.mark.parametrize(
+    "query", [b"/jobs?user=\xff", b"/jobs/\xff\xfe", b"/what-if?job=\xc3(", b"/\x00"]
+)
+def test_raw_bytes_are_no_defect(site: WebSite, query: bytes) -> None:
+    answer = site.raw(b"GET " + query + b" HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert answer[9:12] in (b"200", b"400", b"404"), answer[:200]
+
+
 def test_one_question_at_a_time_and_not_for_long(site: WebSite) -> None:
     result = site.answers.result
     assert result is not None

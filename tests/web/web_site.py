@@ -49,6 +49,15 @@ class WebSite:
     def url(self) -> str:
         return f"http://{self.listen}"
 
+    def raw(self, request: bytes) -> bytes:
+        """The answer to what no client of HTTP would send."""
+        assert self.listen.path is not None
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(90.0)
+            connection.connect(str(self.listen.path))
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
     def get(self, path: str, method: str = "GET", **headers: str) -> Page:
         if self.listen.path is None:
             connection = http.client.HTTPConnection(str(self.listen), timeout=90)

@@ -11,6 +11,7 @@ from hopsd.core.placement.pools import Pools, RunnableFilter, pools_of
 from hopsd.core.placement.shortages import Shortages
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.priority import mean_count
+from hopsd.core.queue.progress import Progress, progress
 from hopsd.core.queue.run_time import Expectation, RunTimeQuery, RunTimes, by_declared, by_loops
 from hopsd.core.snapshot.doubts import doubtful_batch, doubts_of_job
 from hopsd.core.snapshot.pinning import STAY_NOTES, STEPS_NOTE, UNSEEN_SAVE_NOTE, Stay
@@ -141,7 +142,8 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     segments = segments_note(rules, facts.comment.reqs)
     types = context.types.for_job(facts.reading)
     mingled = "" if facts.record.communication_timed is not False else MINGLED_NOTE
-    cores, longer = _fewer_cores(facts.reading, rules), _longer_than_declared(facts)
+    trained = progress(facts.record, speeds.tables, speeds.server_factor.values())
+    cores, longer = _fewer_cores(facts.reading, rules), _longer_than_declared(facts, trained)
     notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, steps, mingled]
     notes += [
         *doubts_of_job(facts.comment, facts.record),
@@ -150,7 +152,7 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     if left_out:
         facts = replace(facts, comment=replace(facts.comment, reqs=reqs))
     expected = _expected(facts, context)
-    job = _job(facts, context, speeds, rules, expected)
+    job = _job(facts, context, speeds, rules, expected, trained)
     if job is not None:
         job, short = context.shortages.avoided(
             kept_to_counts(job),
@@ -170,7 +172,12 @@ def _steps_note(facts: JobFacts) -> str:
 
 
 def _job(
-    facts: JobFacts, context: Context, speeds: Estimate, rules: Rules, expected: Expectation | None
+    facts: JobFacts,
+    context: Context,
+    speeds: Estimate,
+    rules: Rules,
+    expected: Expectation | None,
+    trained: Progress,
 ) -> Job | None:
     reading, comment, record, settings = (
         facts.reading,
@@ -191,13 +198,13 @@ def _job(
         server_factor=speeds.server_factor,
         server_factor_at=speeds.server_factor_at,
         age_seconds=_age(facts, expected, settings),
-        samples=_samples(facts, expected),
+        samples=_samples(facts, expected, trained),
         state=_state(reading, context.reading.now),
         restart_seconds=_restart_seconds(record, settings),
         time_limit_seconds=reading.time_limit_seconds,
         preemptible=facts.stay is Stay.NO,
         running=running,
-        samples_done=record.samples_done,
+        samples_done=trained.done,
         attained_gpu_seconds=record.attained_gpu_seconds,
         run_seconds=record.run_seconds,
         run_seconds_by_type=record.run_seconds_by_type,
@@ -261,11 +268,17 @@ def _fewer_cores(job: JobReading, rules: Rules) -> str:
     )
 
 
-def _longer_than_declared(facts: JobFacts) -> str:
+def _longer_than_declared(facts: JobFacts, trained: Progress) -> str:
     """A note about samples= that were too few."""
     declared, trained_samples = facts.comment.samples, facts.record.samples_done
-    if declared is None or (expected := by_declared(declared, trained_samples)) == declared:
+    if declared is None or (expected := by_declared(declared, trained.due)) == declared:
         return ""
+    if trained.due > trained_samples:
+        return (
+            f"in the time on its GPUs it could have trained {trained.due:,.0f} samples, more than"
+            f" its samples={declared:g}, and reports {trained_samples:,.0f}: it is expected to train"
+            f" {expected:,.0f} in all"
+        )
     return (
         f"it has trained {trained_samples:,.0f} samples, more than its samples={declared:g}: it is"
         f" expected to train {expected:,.0f} in all"
@@ -281,10 +294,10 @@ def _running(reading: JobReading, context: Context) -> Allocation:
     )
 
 
-def _samples(facts: JobFacts, expected: Expectation | None) -> float | None:
+def _samples(facts: JobFacts, expected: Expectation | None, trained: Progress) -> float | None:
     """As declared, else as expected."""
     if facts.comment.samples is not None:
-        return by_declared(facts.comment.samples, facts.record.samples_done)
+        return by_declared(facts.comment.samples, trained.due)
     return expected.samples if expected is not None else None
 
 

@@ -16,6 +16,7 @@ import structlog
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import UserName
+from hopsd.model.isolation import describe_error
 from hopsd.model.reading import JobReading
 from hopsd.model.site import NO_RULES, Association, Bounds, Kind, Partition, Qos, SiteRules
 from hopsd.slurm.command import Runner, SlurmCommands
@@ -74,7 +75,7 @@ class SiteRulesReader:
             except SlurmUnavailableError:
                 raise
             except (SlurmError, LookupError, ValueError) as error:
-                log.warning("site rules", problem=f"{type(error).__name__}: {error}")
+                log.warning("site rules", problem=describe_error(error))
             self._known = subjects if expired else subjects | self._known
             now = self._clock()
             self._good_until = now + (now - start) / self._share

@@ -1,0 +1,70 @@
+"""How far a training has come: what its reports say, held to the GPU time that Slurm gave it.
+
+Reports and ``samples=`` come from the job's user, and can be false. Slurm's own record of which
+GPUs the job held, and for how long, is not the user's. With the speeds that hops plans with, that
+time makes a number of samples that the job should have trained; what it says is believed within
+:data:`TOLERANCE` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from hopsd.core.speed.answers import ASSUMED
+from hopsd.core.speed.throughput import per_gpu
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType
+from hopsd.model.job import ThroughputTable
+
+TOLERANCE = 1.5
+"""Factor by which a job may be faster or slower than its speeds say: contention, stalls and shapes
+never measured are no lies. What a liar gains within it: docs/lies.md."""
+
+
+LARGEST_EXCUSE = 0.5
+"""Restarts, spread GPUs and slow servers excuse a job that trained less than its GPU time makes,
+down to this share: what they are like is known from its reports, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``done``: the samples that count as trained. ``due``: the samples that count where hops asks
+    whether a job has outlived its claim; at least ``done``.
+    """
+
+    done: float
+    due: float
+
+
+def progress(
+    record: JobRecord,
+    tables: Mapping[GpuType, ThroughputTable],
+    server_factors: Collection[float] = (),
+) -> Progress:
+    """``tables``, ``server_factors``: the speeds that hops plans with. One that is assumed limits
+    no report.
+    """
+    if record.run_seconds <= 0.0:
+        return Progress(record.samples_done, record.samples_done)
+    gpus = max(1, round(record.attained_gpu_seconds / record.run_seconds))
+    least = usual = most = 0.0
+    limited = bool(record.run_seconds_by_type)
+    for gpu_type, seconds in record.run_seconds_by_type.items():
+        table = tables.get(gpu_type)
+        limited = limited and table is not None
+        if table is None:
+            continue
+        # One GPU's speed, too: who lets several look slow is not to be held to that.
+        shapes = [(gpus, 1), *([(gpus, 2), (1, 1)] if gpus > 1 else [])]
+        limited = limited and all(table.source_of(*shape) != ASSUMED for shape in shapes)
+        speeds = [per_gpu(table, *shape) for shape in shapes]
+        held = [speed for speed in speeds[:2] if speed > 0.0]
+        least += seconds * gpus * min(held, default=0.0)
+        usual += seconds * gpus * max(held, default=0.0)
+        most += seconds * gpus * max(speeds)
+    loading = record.restart_seconds * (1 + record.restarts)
+    least *= max(0.0, 1.0 - loading / record.run_seconds) * min(server_factors, default=1.0)
+    limited = limited and most > 0.0
+    done = min(record.samples_done, TOLERANCE * most) if limited else record.samples_done
+    return Progress(done, max(done, max(least, LARGEST_EXCUSE * usual) / TOLERANCE))

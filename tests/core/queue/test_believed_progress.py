@@ -1,0 +1,102 @@
+"""A report of progress counts as far as the GPU time that Slurm gave the job bears it out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hopsd.core.queue.progress import TOLERANCE, progress
+from hopsd.core.queue.run_time import by_declared
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.reading import SlurmState
+
+A100, V100 = GpuType("a100"), GpuType("v100")
+SPEEDS = {A100: ThroughputTable({1: 10.0, 4: 8.0}, {2: 4.0}), V100: ThroughputTable({1: 2.0})}
+NEW = JobRecord(
+    JobId("1"), UserName("eve"), "train", "hops:reqs=4", WorkloadName("w"), submit=0.0, seen=0.0,
+    state=SlurmState.RUNNING,
+)  # fmt: skip
+
+
+def ran(seconds: float, *, gpus: int = 1, on: GpuType = A100, says: float = 0.0) -> JobRecord:
+    return replace(
+        NEW,
+        run_seconds=seconds,
+        attained_gpu_seconds=seconds * gpus,
+        run_seconds_by_type={on: seconds},
+        samples_done=says,
+    )
+
+
+def test_an_honest_report_counts_as_it_is() -> None:
+    trained = progress(ran(100.0, says=1000.0), SPEEDS)
+    assert (trained.done, trained.due) == (1000.0, 1000.0)
+
+
+def test_before_it_runs_nothing_is_due() -> None:
+    assert progress(NEW, SPEEDS).due == 0.0
+
+
+def test_a_report_of_more_than_the_gpus_can_have_trained_counts_as_that_at_most() -> None:
+    """ "99.9 % done" at all times made every job of a user the next to end."""
+    trained = progress(ran(100.0, says=999_000.0), SPEEDS)
+    assert trained.done == TOLERANCE * 1000.0
+
+
+@pytest.mark.parametrize("says", [0.0, 9.99])
+def test_a_job_that_is_silent_or_stalls_outlives_its_claim_all_the_same(says: float) -> None:
+    claimed = 10.0
+    trained = progress(ran(100.0, says=says), SPEEDS)
+    assert trained.due == 1000.0 / TOLERANCE
+    assert by_declared(claimed, trained.due) > 5.0 * trained.due
+
+
+def test_spread_gpus_are_given_the_benefit_of_the_doubt() -> None:
+    spread = progress(ran(100.0, gpus=4, says=1e9), SPEEDS)
+    assert spread.done == TOLERANCE * 100.0 * 4 * 10.0  # as one GPU alone
+    assert progress(ran(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0 / TOLERANCE
+    assert progress(ran(100.0, on=V100), SPEEDS).due == 200.0 / TOLERANCE
+
+
+def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
+    """The job looked as if it would end last, which `tail_weight` starts sooner."""
+    slow = {A100: ThroughputTable({1: 10.0, 4: 1e-9}, {2: 1e-9})}
+    assert progress(ran(100.0, gpus=4, says=3000.0), slow).done == 3000.0
+
+
+def test_a_slow_server_and_restarts_are_excuses_up_to_a_point() -> None:
+    assert progress(ran(100.0), SPEEDS, [1.0, 0.8]).due == pytest.approx(800.0 / TOLERANCE)
+    assert progress(ran(100.0), SPEEDS, [1e-9]).due == pytest.approx(500.0 / TOLERANCE)
+    restarted = replace(ran(100.0), restart_seconds=12.5, restarts=1)
+    assert progress(restarted, SPEEDS).due == 750.0 / TOLERANCE
+    assert progress(replace(restarted, restart_seconds=1e300), SPEEDS).due == 500.0 / TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "speeds", [{}, {A100: ThroughputTable({1: 1.0}, source="assumed")}], ids=["none", "assumed"]
+)
+def test_no_report_is_doubted_where_no_speed_was_measured(
+    speeds: dict[GpuType, ThroughputTable],
+) -> None:
+    assert progress(ran(100.0, says=1e12), speeds).done == 1e12
+
+
+amounts = st.floats(0.0, 1e15)
+
+
+@given(amounts, st.floats(0.0, 1e9), st.integers(1, 4096), st.floats(1e-9, 1e9))
+def test_whatever_a_job_says_it_counts_within_the_tolerance(
+    says: float, seconds: float, gpus: int, speed: float
+) -> None:
+    trained = progress(
+        ran(seconds, gpus=gpus, says=says), {A100: ThroughputTable({1: speed}, {2: speed})}
+    )
+    possible = seconds * gpus * speed if seconds > 0.0 else inf
+    assert 0.0 <= trained.done <= min(says, TOLERANCE * possible * (1 + 1e-9))
+    assert trained.done <= trained.due <= max(says, possible)
