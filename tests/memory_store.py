@@ -38,7 +38,7 @@ from hopsd.store.port import PlanId, PlanRecord
 
 Row = TypeVar("Row")
 
-USES = ("hops", "plain", "fragmented", "idle", "down")
+USES = ("hops", "plain", "fragmented", "idle", "down", "rack_fragmented")
 
 
 @dataclass(slots=True)

@@ -31,7 +31,8 @@ def add_gpu_use(connection: Connection, use: Iterable[GpuUse]) -> None:
         on_conflict="ON CONFLICT (hour, gpu_type) DO UPDATE"
         " SET hops = gpu_use.hops + excluded.hops, plain = gpu_use.plain + excluded.plain,"
         " fragmented = gpu_use.fragmented + excluded.fragmented,"
-        " idle = gpu_use.idle + excluded.idle, down = gpu_use.down + excluded.down",
+        " idle = gpu_use.idle + excluded.idle, down = gpu_use.down + excluded.down,"
+        " rack_fragmented = gpu_use.rack_fragmented + excluded.rack_fragmented",
     )
 
 
@@ -42,7 +43,8 @@ def gpu_use(
     rows = connection.execute(
         "SELECT to_json(g) FROM (SELECT floor(hour / %(seconds)s) * %(seconds)s AS hour, gpu_type,"
         " sum(hops) AS hops, sum(plain) AS plain, sum(fragmented) AS fragmented,"
-        " sum(idle) AS idle, sum(down) AS down FROM gpu_use"
+        " sum(idle) AS idle, sum(down) AS down, sum(rack_fragmented) AS rack_fragmented"
+        " FROM gpu_use"
         " WHERE hour > %(since)s - 3600.0 AND hour < %(until)s GROUP BY 1, 2) g"
         " ORDER BY hour, gpu_type",
         {"since": since, "until": until, "seconds": seconds},
