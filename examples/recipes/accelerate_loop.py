@@ -26,9 +26,12 @@ model, optimizer, loader = accelerator.prepare(
 )
 
 for epoch in range(options.epochs):
-    for inputs, labels in loader:
+    samples = 0
+    for inputs, labels in loader:  # empty for what an earlier run did
         loss = cross_entropy(model(inputs), labels)
         accelerator.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
-    accelerator.print(f"epoch {epoch} on {accelerator.num_processes} GPUs", flush=True)
+        samples += len(labels)
+    if samples:
+        accelerator.print(f"epoch {epoch} on {accelerator.num_processes} GPUs", flush=True)

@@ -261,8 +261,8 @@ class _Pages:
                     job=row["id"] if row else job,
                     user=record["user"],
                     log=log_path,
-                    start=times and str(int(times.begin * 1000)),
-                    end=times and str(int(times.end * 1000)),
+                    start=str(int(times.begin * 1000)) if times else "",
+                    end=str(int(times.end * 1000)) if times else "",
                 ),
             }
 
