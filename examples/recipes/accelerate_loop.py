@@ -33,5 +33,5 @@ for epoch in range(options.epochs):
         optimizer.step()
         optimizer.zero_grad()
         samples += len(labels)
-    if samples:
-        accelerator.print(f"epoch {epoch} on {accelerator.num_processes} GPUs", flush=True)
+    if samples and accelerator.is_main_process:
+        print(f"epoch {epoch} on {accelerator.num_processes} GPUs", flush=True)
