@@ -8,6 +8,7 @@ from math import ceil
 import structlog
 
 from hopsd.config import HealthConfig
+from hopsd.core.interactive.sessions import is_session
 from hopsd.health.remedy import Remedy, RemedyDelays
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
@@ -30,7 +31,7 @@ def delays(config: HealthConfig) -> RemedyDelays:
 
 def requeueable(seen: Observation) -> tuple[JobReading, ...]:
     """Running jobs that hops may stop: neither the user (``preempt=no``, ``--no-requeue``) nor a
-    step under way keeps them where they are.
+    step under way keeps them where they are, and they are no sessions, which end by their own rule.
     """
     under_way = {transition.step.job for transition in seen.under_way}
     return tuple(
@@ -41,6 +42,7 @@ def requeueable(seen: Observation) -> tuple[JobReading, ...]:
         and job.id not in under_way
         and (comment := seen.comments.get(job.id)) is not None
         and comment.preempt
+        and not is_session(job.comment)
     )
 
 

@@ -166,6 +166,7 @@ def test_jobs_that_hops_may_not_stop_are_left_alone() -> None:
         replace(JOB, id=JobId("18"), comment="hops:reqs=2;preempt=no"),
         replace(JOB, id=JobId("19"), requeue=False),
         replace(JOB, id=JobId("20"), comment=""),
+        replace(JOB, id=JobId("22"), comment="hops:reqs=1;interactive"),
         replace(JOB, id=JobId("21"), state=SlurmState.PENDING),
     ]
     seen = observe_jobs([JOB, *others])
