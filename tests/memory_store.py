@@ -80,6 +80,7 @@ class MemoryStore(MemoryKnowledge):
         self._gpu_use: dict[tuple[float, GpuType], GpuUse] = {}
         self._release_requests: dict[int, ReleaseRequest] = {}
         self._now = 0.0
+        self._mail_kinds: dict[UserName, tuple[str, ...]] = {}
 
     def programs(self, scripts: Iterable[WorkloadName]) -> Mapping[WorkloadName, str]:
         return {name: self._programs[name][0] for name in scripts if name in self._programs}
@@ -291,6 +292,14 @@ class MemoryStore(MemoryKnowledge):
 
     def set_paused(self, *, paused: bool, operator: str, time: float) -> None:
         self._control = Control(paused, operator, time)
+
+    def mail_kinds(self, user: UserName) -> tuple[str, ...] | None:
+        return self._mail_kinds.get(user)
+
+    def save_mail_kinds(self, user: UserName, kinds: Sequence[str] | None) -> None:
+        self._mail_kinds.pop(user, None)
+        if kinds is not None:
+            self._mail_kinds[user] = tuple(kinds)
 
     def add_release_request(self, jobs: Sequence[JobId], uid: int, time: float) -> None:
         number = next(self._numbers)

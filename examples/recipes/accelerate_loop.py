@@ -13,7 +13,10 @@ parser.add_argument("--epochs", type=int, default=30)
 options = parser.parse_args()
 
 set_seed(1)
-accelerator = Accelerator(project_config=ProjectConfiguration(project_dir="accelerate-run"))
+accelerator = Accelerator(
+    cpu=not torch.cuda.is_available(),
+    project_config=ProjectConfiguration(project_dir="accelerate-run"),
+)
 data = TensorDataset(torch.randn(8192, 64), torch.randint(10, (8192,)))
 model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
 model, optimizer, loader = accelerator.prepare(
@@ -23,9 +26,12 @@ model, optimizer, loader = accelerator.prepare(
 )
 
 for epoch in range(options.epochs):
-    for inputs, labels in loader:
+    samples = 0
+    for inputs, labels in loader:  # empty for what an earlier run did
         loss = cross_entropy(model(inputs), labels)
         accelerator.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
-    accelerator.print(f"epoch {epoch} on {accelerator.num_processes} GPUs", flush=True)
+        samples += len(labels)
+    if samples and accelerator.is_main_process:
+        print(f"epoch {epoch} on {accelerator.num_processes} GPUs", flush=True)

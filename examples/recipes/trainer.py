@@ -44,9 +44,14 @@ class Network(torch.nn.Module):
 
 class Progress(TrainerCallback):
     def on_log(
-        self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **__: object
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        _: TrainerControl,
+        logs: dict[str, float],
+        **__: object,
     ) -> None:
-        if state.is_world_process_zero:
+        if state.is_world_process_zero and "loss" in logs:
             print(f"step {state.global_step} on {args.world_size} GPUs", flush=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hopsd.config.load import DEFAULT_PATH, load, parse
+from hopsd.config.mail_route import MailRoute
 from hopsd.config.schema import (
     ApiConfig,
     Config,
@@ -32,6 +33,7 @@ __all__ = [
     "KnowledgeConfig",
     "LogFormat",
     "LogLevel",
+    "MailRoute",
     "MetricsConfig",
     "NotifyConfig",
     "PlanConfig",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hopsd.config.listen import ListenAddress, NetworkAddress
+from hopsd.config.mail_route import MailRoute
 from hopsd.config.policy_name import PolicyName
 from hopsd.config.secret_url import SecretUrl
 from hopsd.policies.registry import POLICIES
@@ -174,6 +175,7 @@ _KIND_TEXT = {
     ListenAddress: "an absolute path, or a loopback address and a port as in 127.0.0.1:9817",
     SecretUrl: "an http or https URL",
     NetworkAddress: "an IP address of this machine and a port, as in 0.0.0.0:6822",
+    MailRoute: "a program's absolute path, or an SMTP server as in smtp://mail.example.org:25",
     PolicyName: f"one of {', '.join(POLICIES)}, or a policy of an installed package (docs/api.md)",
 }
 

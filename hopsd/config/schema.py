@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hopsd.config.listen import ListenAddress, NetworkAddress
+from hopsd.config.mail_route import MailRoute
 from hopsd.config.option import option
 from hopsd.config.policy_name import PolicyName
 from hopsd.config.secret_url import SecretUrl
@@ -511,7 +512,7 @@ class ApiConfig:
 
 @dataclass(frozen=True, slots=True)
 class NotifyConfig:
-    """What hops tells a chat by itself: docs/notify.md."""
+    """What hops tells a chat, users and admins by itself: docs/notify.md."""
 
     webhook: SecretUrl = option(
         SecretUrl(""),
@@ -533,6 +534,21 @@ class NotifyConfig:
         24.0,
         "A job is stuck that has waited so long and waits for a limit, or cannot run at all.",
         above=0,
+    )
+    mail: MailRoute = option(
+        MailRoute(""),
+        "How mails leave: a program that is called as mail(1), such as slurm.conf's MailProg, or an"
+        " SMTP server; empty: no mails. Users get what `hopsctl notify` or --mail-type says.",
+    )
+    mail_from: str = option("hops", "Sender of mails by SMTP.")
+    mails_per_hour: int = option(
+        6, "Mails to one user; what comes beyond waits, and goes in one mail.", minimum=1
+    )
+    admins: tuple[str, ...] = option(
+        (), "Addresses that get a mail about the last day: use, ends, nodes, stuck jobs."
+    )
+    digest_hour: int = option(
+        7, "From which hour of the day on (local time) the admins get it.", minimum=0, maximum=23
     )
 
 

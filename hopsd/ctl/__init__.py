@@ -33,6 +33,7 @@ COMMANDS = {
         "Learn run times from Slurm's accounting.",
     ),
     "migrate": ("hopsd.ctl.admin.database:migrate", "Bring the database's schema to this release."),
+    "notify": ("hopsd.ctl.user.notify:notify", "What you are told by mail."),
     "pause": ("hopsd.ctl.admin.control:pause", "Leave everything to Slurm."),
     "plan": ("hopsd.ctl.study.plan:plan", "Plan once from a snapshot file."),
     "release": ("hopsd.ctl.admin.control:release", "Give held jobs to plain Slurm."),

@@ -28,6 +28,15 @@ class News:
     user: str
     text: str
 
+    @property
+    def job_id(self) -> JobId:
+        return JobId(self.job)
+
+
+def one_line(text: str) -> str:
+    """Without line breaks and control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
 
 class Comparison:
     """Remembers what jobs had at the last tick. Nothing is told of the first one: hopsd may have

@@ -13,8 +13,7 @@ from urllib.request import Request, urlopen
 
 import structlog
 
-from hopsd.model.isolation import describe_error
-from hopsd.notify.news import News
+from hopsd.notify.news import News, one_line
 
 SHOWN = 20
 """Of a message; the rest is counted."""
@@ -44,7 +43,7 @@ def lines_of(news: Sequence[News]) -> list[str]:
     """A line each, without control characters."""
     lines = [f"job {item.job} of {item.user}: {item.text}" for item in news[:SHOWN]]
     suffix = [f"and {len(news) - SHOWN} more"] if len(news) > SHOWN else []
-    return ["".join(c if c.isprintable() else " " for c in line) for line in (*lines, *suffix)]
+    return list(map(one_line, (*lines, *suffix)))
 
 
 class Webhook:

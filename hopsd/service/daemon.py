@@ -36,6 +36,7 @@ from hopsd.learning.save_reader import SaveReader
 from hopsd.metrics import Metrics
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.privacy import Private, Viewer
+from hopsd.notify.news import KINDS
 from hopsd.notify.notifier import Notifier
 from hopsd.rest.server import RestServer
 from hopsd.serve.answers import ASK_SECONDS, QueryService
@@ -129,7 +130,7 @@ class Daemon:
             server = LocalServer(config.daemon.socket, self._answer, turns)
             self._metrics = Metrics(config)
             web = Web(config.web, self._answers, turns)
-            self._notifier = Notifier(config.notify, store.newest_jobs)
+            self._notifier = Notifier(config.notify, store, commands)
             rest_server = RestServer(config.api, self._answer, turns)
             try:
                 self._loop()
@@ -269,6 +270,8 @@ class Daemon:
             "diary": lambda r: self._answers.diary(self._viewer(r), r.arguments, self._store),
             "report": lambda r: self._answers.report(self._viewer(r), r.arguments, self._store),
             "health": self._health_of_nodes,
+            "notify": self._mail_kinds,
+            "set_notify": self._set_mail_kinds,
             "pause": lambda r: self._control(r, paused=True),
             "resume": lambda r: self._control(r, paused=False),
             "release": self._release,
@@ -290,6 +293,23 @@ class Daemon:
         if self._viewer(request).hides(Private.NODES):
             raise HopsError("what nodes are like is private here: ask root or Slurm's operators")
         return health_json(self._controller.health.health(self._answers.document["nodes"]))
+
+    def _mail_kinds(self, request: Request) -> Any:
+        chosen = self._store.mail_kinds(UserName(_user(request.uid)))
+        return {
+            "kinds": None if chosen is None else list(chosen),
+            "mails": bool(self._config.notify.mail),
+        }
+
+    def _set_mail_kinds(self, request: Request) -> Any:
+        kinds = request.arguments.get("kinds")
+        if kinds is not None and not (
+            isinstance(kinds, list) and set(map(str, kinds)) <= set(KINDS)
+        ):
+            raise InputError(f"kinds: accepted is a list of {', '.join(KINDS)}, or null")
+        chosen = None if kinds is None else [kind for kind in KINDS if kind in kinds]
+        self._store.save_mail_kinds(UserName(_user(request.uid)), chosen)
+        return self._mail_kinds(request)
 
     def _control(self, request: Request, *, paused: bool) -> Any:
         self._refuse_ordinary(request)

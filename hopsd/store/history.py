@@ -104,6 +104,12 @@ class History(Store, Protocol):
     def add_release_request(self, jobs: Sequence[JobId], uid: int, time: float) -> None:
         """Record a request to release ``jobs`` to plain Slurm; an empty list means all held."""
 
+    def mail_kinds(self, user: UserName) -> tuple[str, ...] | None:
+        """What a user set to be told by mail; None: nothing is set."""
+
+    def save_mail_kinds(self, user: UserName, kinds: Sequence[str] | None) -> None:
+        """Set it, or with None forget what was set."""
+
     def release_requests(self) -> tuple[ReleaseRequest, ...]:
         """The requests not yet fulfilled, in order."""
 

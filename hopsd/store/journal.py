@@ -1,4 +1,4 @@
-"""Tables ``events``, ``control`` and ``wishes``, and the deletion of old rows."""
+"""Tables ``events``, ``control``, ``mail_kinds`` and ``wishes``, and the deletion of old rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hopsd.errors import ConfigError
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, UserName
 from hopsd.model.journal import Control, Event, ReleaseRequest
 from hopsd.store import throughput
 from hopsd.store.codec import clean
@@ -50,6 +50,24 @@ def claim_cluster(connection: Connection, name: str) -> None:
             f"database.dsn: this database is cluster {row[0]}'s, and this Slurm is cluster {name};"
             " give each cluster a database of its own"
         )
+
+
+def mail_kinds(connection: Connection, user: UserName) -> tuple[str, ...] | None:
+    row = connection.execute(
+        "SELECT kinds FROM mail_kinds WHERE user_name = %s", [clean(user)]
+    ).fetchone()
+    return None if row is None else tuple(row[0])
+
+
+def save_mail_kinds(connection: Connection, user: UserName, kinds: Sequence[str] | None) -> None:
+    if kinds is None:
+        connection.execute("DELETE FROM mail_kinds WHERE user_name = %s", [clean(user)])
+        return
+    connection.execute(
+        "INSERT INTO mail_kinds (user_name, kinds) VALUES (%s, %s)"
+        " ON CONFLICT (user_name) DO UPDATE SET kinds = excluded.kinds",
+        [clean(user), json.dumps(list(kinds))],
+    )
 
 
 def set_paused(connection: Connection, paused: bool, operator: str, time: float) -> None:

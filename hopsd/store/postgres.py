@@ -321,6 +321,14 @@ class PostgresStore:
         with self._database.transaction() as connection:
             journal.set_paused(connection, paused, operator, time)
 
+    def mail_kinds(self, user: UserName) -> tuple[str, ...] | None:
+        with self._database.transaction() as connection:
+            return journal.mail_kinds(connection, user)
+
+    def save_mail_kinds(self, user: UserName, kinds: Sequence[str] | None) -> None:
+        with self._database.transaction() as connection:
+            journal.save_mail_kinds(connection, user, kinds)
+
     def add_release_request(self, jobs: Sequence[JobId], uid: int, time: float) -> None:
         with self._database.transaction() as connection:
             journal.add_release_request(connection, jobs, uid, time)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 
-def links(templates: Iterable[str], **values: str | None) -> list[tuple[str, str]]:
+def links(templates: Iterable[str], **values: str) -> list[tuple[str, str]]:
     """Title and address of each of ``templates``, such as `GPUs https://site/d?job={job}`. One that
-    needs a value which is empty or None is left out.
+    needs a value which is empty is left out.
     """
     result = []
     for template in templates:
@@ -17,6 +17,6 @@ def links(templates: Iterable[str], **values: str | None) -> list[tuple[str, str
         fields = re.findall(r"\{(\w+)\}", address)
         if all(values.get(name) for name in fields):
             for name in fields:
-                address = address.replace(f"{{{name}}}", quote(values[name] or "", safe="/"))
+                address = address.replace(f"{{{name}}}", quote(values[name], safe="/"))
             result.append((title.strip(), address))
     return result

@@ -27,7 +27,6 @@ from hopsd.model.reason import clock, duration
 from hopsd.serve.answers import STRANGER, QueryService
 from hopsd.serve.http import CALLER
 from hopsd.serve.peers import BusyError, RequestSlots
-from hopsd.store.history import DAY_SECONDS
 from hopsd.web import drawing
 from hopsd.web.choice import Choice
 from hopsd.web.links import links
@@ -50,7 +49,7 @@ HEADERS = {
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PLANS = 60
 """As many of the last plans are shown."""
-PERIODS = {"day": (DAY_SECONDS, HOUR), "month": (30 * DAY_SECONDS, DAY_SECONDS)}
+PERIODS = {"day": (24 * HOUR, HOUR), "month": (30 * 24 * HOUR, 24 * HOUR)}
 """Of the page of history, in seconds: the whole, and what is summed up in a bar."""
 OPEN_QUESTIONS = 8
 """Of one reader, at a time; browsers open six connections."""
@@ -262,8 +261,8 @@ class _Pages:
                     job=row["id"] if row else job,
                     user=record["user"],
                     log=log_path,
-                    start=times and str(int(times.begin * 1000)),
-                    end=times and str(int(times.end * 1000)),
+                    start=str(int(times.begin * 1000)) if times else "",
+                    end=str(int(times.end * 1000)) if times else "",
                 ),
             }
 

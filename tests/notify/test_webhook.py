@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from chat_server import chat
 from fixtures_cluster import wait_until
+from memory_store import MemoryStore
 
 from hopsd.config import parse
 from hopsd.config.secret_url import SecretUrl
@@ -12,6 +13,7 @@ from hopsd.errors import ConfigError
 from hopsd.notify.news import News
 from hopsd.notify.notifier import Notifier
 from hopsd.notify.webhook import SHOWN, Webhook, lines_of, matrix, slack
+from hopsd.slurm.command import SlurmCommands
 
 EVIL = "<!channel> & \x1b[31m\nx"
 
@@ -66,7 +68,7 @@ def test_the_site_chooses_what_is_told() -> None:
     job = {"id": "1", "user": "ann", "name": "net", "profiling": False, "code": None}
     with chat() as server:
         text = f'[notify]\nwebhook = "{server.url}"\nformat = "matrix"\nkinds = ["fewer"]\n'
-        notifier = Notifier(parse(text).notify, lambda _: {})
+        notifier = Notifier(parse(text).notify, MemoryStore(), SlurmCommands(1.0))
         for gpus in (4, 2):
             notifier.after_tick({**doc, "running": [{**job, "placement": {"n0": gpus}}]})
         notifier.after_tick({})  # no status document: logged, and nothing else

@@ -590,3 +590,14 @@ def test_the_queue_by_periods_counts_waits_for_the_time_they_lasted(store: Histo
     assert store.queue_periods(0.0, 100.0, 50.0)[1].waiting == 0.0
     (own,) = store.queue_periods(100.0, 200.0, 100.0, UserName("bob"))
     assert (own.waiting, own.ended) == (0.0, 0)
+
+
+def test_what_a_user_is_told_by_mail_is_theirs_and_can_be_forgotten(store: History) -> None:
+    ann, bob = UserName("ann"), UserName("bob")
+    assert store.mail_kinds(ann) is None
+    store.save_mail_kinds(ann, ["failed", "done"])
+    store.save_mail_kinds(ann, ["stuck"])
+    store.save_mail_kinds(bob, [])
+    assert (store.mail_kinds(ann), store.mail_kinds(bob)) == (("stuck",), ())
+    store.save_mail_kinds(ann, None)
+    assert store.mail_kinds(ann) is None

@@ -1,0 +1,94 @@
+"""The words of mails: about jobs to their users, about the day to the admins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hopsd.model.reason import clock, duration
+from hopsd.notify.news import STUCK_CODES, News, one_line
+
+LINES = 12
+"""Of each list; the rest is counted."""
+
+
+def paragraph(item: News, history: Mapping[str, Any]) -> str:
+    """What happened to a job, and what hops did with it. ``history``: `History.job_history`."""
+    lines = [f"Job {item.job}: {item.text}.", *_placements(history["placements"])]
+    waits = history["reasons"][-1:]
+    lines += [f"  last waited because: {wait['reason']}" for wait in waits]
+    lines.append(f"  more: hopsctl explain {item.job}")
+    return "\n".join(map(one_line, lines))
+
+
+def _placements(placements: Sequence[Mapping[str, Any]]) -> list[str]:
+    shown = placements[-LINES:]
+    earlier = len(placements) - len(shown)
+    lines = [f"  {earlier} earlier places"] if earlier else []
+    for place in shown:
+        nodes = " ".join(f"{node}:{gpus}" for node, gpus in place["nodes"].items())
+        end = "now" if place["end"] is None else clock(place["end"])
+        why = " (to be measured)" if place["profiling"] else ""
+        lines.append(f"  ran on {nodes} from {clock(place['start'])} to {end}{why}")
+    return lines
+
+
+def digest(
+    doc: Mapping[str, Any],
+    use: Sequence[Mapping[str, Any]],
+    ended: Sequence[Mapping[str, Any]],
+) -> str:
+    """The last day for admins. ``doc``: the status document; ``use``: `GpuUse` rows of the day;
+    ``ended``: records of the jobs that ended in it.
+    """
+    states = Counter(record["state"].lower() for record in ended)
+    waits = [record["wait_seconds"] for record in ended]
+    lines = [
+        f"{len(doc['running'])} jobs run, {len(doc['waiting'])} wait.",
+        f"{len(ended)} jobs ended"
+        + (f": {', '.join(f'{n} {state}' for state, n in states.most_common())}" if states else "")
+        + (f"; they had waited {duration(sum(waits) / len(waits))} on average." if waits else "."),
+        "",
+        *_use(use),
+    ]
+    nodes = [f"  {n['name']}: {n['health'] or n['state'].lower()}" for n in doc["nodes"]
+             if n["health"] or not n["usable"]]  # fmt: skip
+    stuck = [
+        f"  {row['id']} of {row['user']}, {duration(row['wait_seconds'])}: {row['reason']}"
+        for row in doc["waiting"]
+        if row["code"] in STUCK_CODES
+    ]
+    lines += _list("Nodes that take no work, or break it:", nodes)
+    lines += _list("Jobs that wait for a limit, or can run nowhere:", stuck)
+    if doc["error"]:
+        lines += ["", f"The last round failed: {doc['error']}"]
+    return "\n".join(map(one_line, lines))
+
+
+def _use(use: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for gpu_type in sorted({row["gpu_type"] for row in use}):
+        rows = [row for row in use if row["gpu_type"] == gpu_type]
+        parts = {key: sum(row[key] for row in rows) for key in USE_WORDS}
+        whole = sum(parts.values()) or 1.0
+        shares = ", ".join(
+            f"{100 * value / whole:.0f} % {USE_WORDS[key]}" for key, value in parts.items() if value
+        )
+        lines.append(f"{gpu_type}: {shares}")
+    return lines
+
+
+USE_WORDS = {
+    "hops": "for hops' jobs",
+    "plain": "for plain Slurm jobs",
+    "fragmented": "idle while jobs waited",
+    "idle": "idle",
+    "down": "down",
+}
+"""Keys of `GpuUse`."""
+
+
+def _list(title: str, lines: Sequence[str]) -> list[str]:
+    more = [f"  and {len(lines) - LINES} more"] if len(lines) > LINES else []
+    return ["", title, *lines[:LINES], *more] if lines else []

@@ -1,0 +1,101 @@
+"""Sends mails by the site's mail program or an SMTP server: never many to one user, never in a
+tick's way.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import subprocess
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+
+from hopsd.config import MailRoute
+from hopsd.notify.webhook import SHOWN
+
+SECONDS = 30.0
+"""For one mail to be taken."""
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """``to``: one address. ``subject`` and ``text`` are plain; what is no character is replaced."""
+
+    to: str
+    subject: str
+    text: str
+
+
+class MailError(Exception):
+    """The mail was not taken; the message says why."""
+
+
+def deliver(mail: Mail, route: MailRoute, sender: str) -> None:
+    """Hand a mail over.
+
+    Raises:
+        MailError: it was not taken within ``SECONDS``.
+    """
+    try:
+        if route.server is None:
+            subprocess.run(
+                [route, "-s", mail.subject, mail.to],
+                input=mail.text.encode(),
+                check=True,
+                capture_output=True,
+                timeout=SECONDS,
+            )
+            return
+        message = EmailMessage()
+        message["From"], message["To"], message["Subject"] = sender, mail.to, mail.subject
+        message["Date"], message["Message-ID"] = formatdate(), make_msgid(domain="hops")
+        message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers
+        message.set_content(mail.text)
+        with smtplib.SMTP(*route.server, timeout=SECONDS) as server:
+            server.send_message(message)
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip()
+        raise MailError(f"exit code {error.returncode}: {said[:200]}") from error
+    except (OSError, ValueError, smtplib.SMTPException, subprocess.TimeoutExpired) as error:
+        raise MailError(f"{type(error).__name__}: {error}"[:300]) from error
+
+
+@dataclass(slots=True)
+class _Mailbox:
+    sent: deque[float] = field(default_factory=deque)
+    waiting: list[str] = field(default_factory=list)
+    more: int = 0
+
+
+class Allowance:
+    """At most ``per_hour`` mails an hour to one address. What comes beyond waits and goes in one
+    mail when there is room; of a great deal the rest is counted.
+    """
+
+    def __init__(self, per_hour: int) -> None:
+        self._per_hour = per_hour
+        self._boxes: dict[str, _Mailbox] = {}
+
+    def add(self, address: str, paragraphs: Sequence[str]) -> None:
+        box = self._boxes.setdefault(address, _Mailbox())
+        room = max(0, SHOWN - len(box.waiting))
+        box.waiting += paragraphs[:room]
+        box.more += len(paragraphs[room:])
+
+    def due(self, now: float, send: Callable[[str, Sequence[str], int], None]) -> None:
+        """Call ``send`` with the address, the paragraphs and the number of those left out, for each
+        mail that may go now.
+        """
+        for address, box in list(self._boxes.items()):
+            while box.sent and box.sent[0] <= now - HOUR:
+                box.sent.popleft()
+            if box.waiting and len(box.sent) < self._per_hour:
+                paragraphs, more = box.waiting, box.more
+                box.waiting, box.more = [], 0
+                box.sent.append(now)
+                send(address, paragraphs, more)
+            if not box.waiting and not box.sent:
+                del self._boxes[address]

@@ -1,0 +1,129 @@
+"""Writes and sends mails, in a thread of its own: to users of their jobs, to admins of the day."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from hopsd.config import NotifyConfig
+from hopsd.errors import HopsError
+from hopsd.model.ids import UserName
+from hopsd.model.journal import HOUR
+from hopsd.notify.letters import digest, paragraph
+from hopsd.notify.mail import Allowance, Mail, MailError, deliver
+from hopsd.notify.news import News
+from hopsd.notify.recipients import MailWish, address_of
+from hopsd.store.history import DAY_SECONDS, History
+
+Document = Mapping[str, Any]
+
+WAITING_MAX = 1000
+"""Ticks; while mails cannot be sent for long, later ones are dropped, and the log says so."""
+ENDED_MAX = 100_000
+"""Jobs of a day in a digest."""
+
+log = structlog.get_logger()
+
+
+class Postman:
+    """``wish_of``: what a job's user asked Slurm for, such as `read_mail_wish`; ``domain``:
+    slurm.conf's MailDomain. ``send``: hands a mail over, in place of the configured way.
+    """
+
+    def __init__(
+        self,
+        config: NotifyConfig,
+        store: History,
+        wish_of: Callable[[str], MailWish],
+        domain: Callable[[], str] = str,
+        send: Callable[[Mail], None] | None = None,
+    ) -> None:
+        self._config, self._store = config, store
+        self._wish_of, self._domain = wish_of, domain
+        self._send = send or (lambda mail: deliver(mail, config.mail, config.mail_from))
+        self._allowance = Allowance(config.mails_per_hour)
+        self._day: int | None = None
+        self._ticks: queue.Queue[tuple[Sequence[News], Document] | None] = queue.Queue(WAITING_MAX)
+        self._thread = threading.Thread(target=self._work, name="mail", daemon=True)
+        self._thread.start()
+
+    def after_tick(self, news: Sequence[News], doc: Document) -> None:
+        """Returns at once. ``doc``: the status document."""
+        try:
+            self._ticks.put_nowait((news, doc))
+        except queue.Full:
+            log.error("mail", dropped=len(news), reason="mails are not taken fast enough")
+
+    def close(self, seconds: float = 2.0) -> None:
+        """What waits is sent in so many seconds, or not."""
+        try:
+            self._ticks.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(seconds)
+
+    def _work(self) -> None:
+        while (tick := self._ticks.get()) is not None:
+            news, doc = tick
+            for step in (self._write, self._send_due, self._digest):
+                try:
+                    step(news, doc)
+                except Exception as error:  # the next mail is another matter
+                    log.error("mail", error=f"{type(error).__name__}: {error}")
+
+    def _write(self, news: Sequence[News], _: Document) -> None:
+        chosen: dict[str, Collection[str] | None] = {}
+        domain = self._domain() if news else ""
+        for item in news:
+            if item.user not in chosen:
+                chosen[item.user] = self._store.mail_kinds(UserName(item.user))
+            own = chosen[item.user]
+            if own is not None and item.kind not in own:
+                continue  # Slurm need not be asked
+            address = address_of(item, self._wish_of(item.job), own, domain)
+            if address:
+                history = self._store.job_history(item.job_id)
+                self._allowance.add(address, [paragraph(item, history)])
+
+    def _send_due(self, _: Sequence[News], doc: Document) -> None:
+        self._allowance.due(doc["time"] or 0.0, self._send_paragraphs)
+
+    def _send_paragraphs(self, address: str, paragraphs: Sequence[str], more: int) -> None:
+        first = paragraphs[0].partition("\n")[0].removesuffix(".")
+        others = len(paragraphs) + more - 1
+        subject = f"hops: {first}"[:150] + (f" (and {others} more)" if others else "")
+        rest = [f"And {more} more."] if more else []
+        end = "`hopsctl notify` says what you are told, and changes it."
+        self._try(Mail(address, subject, "\n\n".join([*paragraphs, *rest, end]) + "\n"))
+
+    def _digest(self, _: Sequence[News], doc: Document) -> None:
+        """Once a day, after the hour that the site chose (local time)."""
+        now = doc["time"]
+        if not self._config.admins or now is None or doc["mode"] != "active":
+            return
+        day = datetime.fromtimestamp(now - self._config.digest_hour * HOUR).toordinal()  # noqa: DTZ006
+        before, self._day = self._day, day
+        if before is None or before == day:
+            return
+        since = now - DAY_SECONDS
+        ended = [
+            asdict(job)
+            for job in self._store.ended_jobs(ENDED_MAX)
+            if job.end is not None and job.end >= since
+        ]
+        use = [asdict(row) for row in self._store.gpu_use(since, now, HOUR)]
+        text = digest(doc, use, ended)
+        for admin in self._config.admins:
+            self._try(Mail(admin, f"hops: {text.partition(chr(10))[0]}", text + "\n"))
+
+    def _try(self, mail: Mail) -> None:
+        try:
+            self._send(mail)
+        except (MailError, HopsError) as error:
+            log.error("mail", error=str(error), did="a mail is dropped")

@@ -1,0 +1,57 @@
+"""`hopsctl notify`: what is asked of hopsd, and what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hopsd.ctl.user import notify as module
+from hopsd.errors import InputError
+from hopsd.notify.news import KINDS
+
+
+class Hopsd:
+    """Keeps one user's setting."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] | None = None
+
+    def ask(self, _: object, command: str, **arguments: Any) -> dict[str, Any]:
+        if command == "set_notify":
+            self.kinds = arguments["kinds"]
+        return {"kinds": self.kinds, "mails": True}
+
+
+@pytest.fixture
+def hopsd(monkeypatch: pytest.MonkeyPatch) -> Hopsd:
+    made = Hopsd()
+    monkeypatch.setattr(module, "ask_daemon", made.ask)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds", "said"),
+    [
+        ([], None, "what each job's sbatch asked for"),
+        (["failed", "stuck"], ["failed", "stuck"], "By mail: failed, stuck"),
+        (["all"], list(KINDS), "By mail: done, failed, fewer, stuck"),
+        (["none"], [], "By mail: nothing"),
+        (["default"], None, "what each job's sbatch asked for"),
+    ],
+)
+def test_a_user_sees_and_changes_what_they_are_told(
+    hopsd: Hopsd, words: list[str], kinds: list[str] | None, said: str
+) -> None:
+    done = CliRunner().invoke(module.notify, words)
+    assert done.exit_code == 0, done.output
+    assert said in done.output
+    assert hopsd.kinds == kinds
+
+
+def test_words_that_exclude_one_another_are_refused(hopsd: Hopsd) -> None:
+    done = CliRunner().invoke(module.notify, ["none", "failed"])
+    assert isinstance(done.exception, InputError)
+    assert "stand alone" in str(done.exception)
+    assert CliRunner().invoke(module.notify, ["sometimes"]).exit_code == 2

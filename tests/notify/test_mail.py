@@ -1,0 +1,242 @@
+"""Mails: to whom, how many, in which words; nothing of a job's becomes an option or a header."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mail_server import mail_server
+from memory_store import MemoryStore
+
+from hopsd.config import MailRoute, NotifyConfig, parse
+from hopsd.errors import ConfigError, SlurmError
+from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
+from hopsd.model.journal import GpuUse
+from hopsd.model.reading import SlurmState
+from hopsd.notify.letters import paragraph
+from hopsd.notify.mail import HOUR, Allowance, Mail, MailError, deliver
+from hopsd.notify.news import DONE, FAILED, FEWER, KINDS, STUCK, STUCK_CODES, News
+from hopsd.notify.postman import Postman
+from hopsd.notify.recipients import MailWish, address_of, read_mail_wish
+from hopsd.notify.webhook import SHOWN
+
+ANN = UserName("ann")
+NOON = time.mktime((2026, 11, 27, 12, 0, 0, 0, 0, -1))
+DOC: dict[str, Any] = {
+    "mode": "active", "time": NOON, "error": None, "running": [], "waiting": [], "nodes": [],
+}  # fmt: skip
+
+
+class Slurm:
+    """What `scontrol show job` says."""
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+    def run(self, *_: str) -> str:
+        if self.text is None:
+            raise SlurmError("gone")
+        return self.text
+
+
+@pytest.mark.parametrize(
+    ("said", "kinds", "address"),
+    [
+        ("   MailUser=ann@x.org MailType=END,FAIL\n", {DONE, FAILED, STUCK}, "ann@x.org"),
+        ("   MailUser=ann MailType=ALL\n", set(KINDS), "ann"),
+        ("   MailUser=(null) MailType=NONE\n", set(), ""),
+        ("   Command=MailType=ALL_x\n", set(), ""),
+        (None, set(), ""),
+    ],
+)
+def test_what_a_user_asked_slurm_for(said: str | None, kinds: set[str], address: str) -> None:
+    assert read_mail_wish(Slurm(said), "17") == MailWish(frozenset(kinds), address)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wish", "chosen", "to"),
+    [
+        (MailWish(), None, ""),
+        (MailWish(frozenset(KINDS), "boss@x.org"), None, "boss@x.org"),
+        (MailWish(frozenset(KINDS)), None, "ann@site.org"),
+        (MailWish(), [FAILED], "ann@site.org"),
+        (MailWish(frozenset(KINDS), "boss@x.org"), [], ""),
+        (MailWish(frozenset(KINDS), "-Sevil"), None, ""),
+        (MailWish(frozenset(KINDS), "a@x.org,b@x.org"), None, ""),
+        (MailWish(frozenset(KINDS), "a@x.org\nBcc: b@x.org"), None, ""),
+    ],
+)
+def test_a_users_own_setting_overrides_what_they_asked_slurm_for(
+    wish: MailWish, chosen: Sequence[str] | None, to: str
+) -> None:
+    assert address_of(News(FAILED, "1", "ann", "x"), wish, chosen, "site.org") == to
+
+
+@given(
+    per_hour=st.integers(1, 5),
+    times=st.lists(st.floats(0, 4 * HOUR), max_size=60).map(sorted),
+)
+def test_never_more_mails_an_hour_and_nothing_is_forgotten(
+    per_hour: int, times: list[float]
+) -> None:
+    allowance = Allowance(per_hour)
+    sent: list[tuple[float, int]] = []
+    now = 0.0
+
+    def send(_: str, paragraphs: Sequence[str], more: int) -> None:
+        assert len(paragraphs) <= SHOWN
+        sent.append((now, len(paragraphs) + more))
+
+    for now in times:
+        allowance.add("ann", ["x"])
+        allowance.due(now, send)
+    now = 10 * HOUR
+    allowance.due(now, send)
+    assert sum(count for _, count in sent) == len(times)
+    for start, _ in sent:
+        assert sum(start <= at < start + HOUR for at, _ in sent) <= per_hour
+
+
+def test_a_program_gets_the_mail_as_mail_does(tmp_path: Path) -> None:
+    program = tmp_path / "mail"
+    program.write_text(f'#!/bin/sh\nprintf "%s|" "$@" > {tmp_path}/sent\ncat >> {tmp_path}/sent\n')
+    program.chmod(0o755)
+    deliver(Mail("ann@x.org", "a $(b) 'c'", "text\n"), MailRoute(str(program)), "hops")
+    assert (tmp_path / "sent").read_text() == "-s|a $(b) 'c'|ann@x.org|text\n"
+    program.write_text("#!/bin/sh\necho no such user >&2\nexit 67\n")
+    with pytest.raises(MailError, match="exit code 67: no such user"):
+        deliver(Mail("ann", "s", "t"), MailRoute(str(program)), "hops")
+    with pytest.raises(MailError, match="FileNotFoundError"):
+        deliver(Mail("ann", "s", "t"), MailRoute(str(tmp_path / "none")), "hops")
+
+
+def test_an_smtp_server_gets_the_mail() -> None:
+    with mail_server() as server:
+        deliver(Mail("ann@x.org", "job 1: schön", "größer\n"), MailRoute(server.url), "hops@x.org")
+        (mail,) = server.mails
+        assert (mail["To"], mail["From"]) == ("ann@x.org", "hops@x.org")
+        assert mail["Subject"] == "job 1: schön"
+        assert mail["Auto-Submitted"] == "auto-generated"
+        assert mail.get_content().strip() == "größer"
+    with pytest.raises(MailError, match="ConnectionRefusedError"):
+        deliver(Mail("ann@x.org", "s", "t"), MailRoute("smtp://127.0.0.1:1"), "hops")
+    with pytest.raises(MailError, match="ValueError"):
+        deliver(Mail("a@x.org", "s\nBcc: b@x.org", "t"), MailRoute("smtp://127.0.0.1:1"), "hops")
+
+
+@pytest.mark.parametrize("text", ["mail", "http://x", "smtp://", "smtp://h:x", "smtp://u@h", "./m"])
+def test_another_way_for_mails_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="accepted: a program's absolute path, or an SMTP server"):
+        parse(f'[notify]\nmail = "{text}"')
+
+
+def ended(job: str, end: float, state: SlurmState = SlurmState.COMPLETED) -> JobRecord:
+    return JobRecord(
+        JobId(job), ANN, "net", "hops:reqs=2", WorkloadName("w"), end - 100.0, end, state,
+        wait_seconds=60.0, run_seconds=40.0, end=end,
+        allocation=Allocation.of({"n0": 2}), allocation_since=end - 40.0,
+    )  # fmt: skip
+
+
+class Post:
+    """A postman whose mails are kept."""
+
+    def __init__(self, wish: MailWish, **settings: Any) -> None:
+        self.mails: list[Mail] = []
+        self.store = MemoryStore()
+        config = NotifyConfig(mail=MailRoute("/usr/bin/mail"), **settings)
+        self.postman = Postman(config, self.store, lambda _: wish, send=self.mails.append)
+
+    def tick(self, *news: News, at: float = NOON, **doc: Any) -> None:
+        self.postman.after_tick(news, {**DOC, "time": at, **doc})
+
+    def all(self) -> list[Mail]:
+        self.postman.close(60.0)
+        return self.mails
+
+
+ASKED = MailWish(frozenset(KINDS), "ann@x.org")
+
+
+def test_a_mail_says_what_happened_and_where_the_job_ran() -> None:
+    post = Post(ASKED)
+    post.store.save_jobs([ended("1", NOON)])
+    post.tick(News(DONE, "1", "ann", "net is done: it ran 40s and waited 1m00s"))
+    (mail,) = post.all()
+    assert mail.to == "ann@x.org"
+    assert mail.subject == "hops: Job 1: net is done: it ran 40s and waited 1m00s"
+    assert "ran on n0:2 from " in mail.text
+    assert "hopsctl explain 1" in mail.text
+
+
+def test_one_mail_for_a_ticks_news_and_the_users_setting_holds() -> None:
+    post = Post(ASKED)
+    post.store.save_mail_kinds(ANN, [FAILED])
+    post.tick(*(News(FAILED, str(n), "ann", "net failed") for n in range(3)),
+              News(FEWER, "9", "ann", "net runs on 2 GPUs, 4 before"))  # fmt: skip
+    (mail,) = post.all()
+    assert mail.subject.endswith("(and 2 more)")
+    assert "Job 9" not in mail.text
+
+
+def test_who_asked_for_nothing_gets_nothing() -> None:
+    post = Post(MailWish())
+    post.tick(News(FAILED, "1", "ann", "net failed"))
+    assert post.all() == []
+
+
+def test_a_mail_that_is_not_taken_does_not_stop_the_next() -> None:
+    post = Post(ASKED)
+
+    def send(mail: Mail) -> None:
+        if "1" in mail.subject:
+            raise MailError("no")
+        post.mails.append(mail)
+
+    post.postman._send = send
+    post.tick(News(FAILED, "1", "ann", "net failed"))
+    post.tick(News(FAILED, "2", "ann", "net failed"), at=NOON + 1.0)
+    assert [mail.subject for mail in post.all()] == ["hops: Job 2: net failed"]
+
+
+def test_admins_get_the_day_once() -> None:
+    post = Post(MailWish(), admins=("root@x.org",), digest_hour=7)
+    morning = NOON - 5 * HOUR
+    post.store.save_jobs([ended("1", morning - HOUR), ended("2", morning - 30 * HOUR)])
+    post.store.save_jobs([ended("3", morning - HOUR, SlurmState.FAILED)])
+    post.store.add_gpu_use(
+        [GpuUse((morning - HOUR) // HOUR * HOUR, GpuType("a100"), 30.0, idle=10.0)]
+    )
+    waiting = [{"id": "7", "user": "bob", "wait_seconds": 7200.0, "code": STUCK_CODES[0],
+                "reason": "its account has 8 GPUs"}]  # fmt: skip
+    nodes = [{"name": "n3", "health": "", "state": "DOWN", "usable": False}]
+    for minutes in (-10, -5, 1, 6, 60):
+        post.tick(at=morning + 60.0 * minutes, waiting=waiting, nodes=nodes)
+    (mail,) = post.all()
+    assert mail.to == "root@x.org"
+    assert "2 jobs ended: 1 completed, 1 failed" in mail.text
+    assert "a100: 75 % for hops' jobs, 25 % idle" in mail.text
+    assert "n3: down" in mail.text
+    assert "7 of bob, 2h00m: its account has 8 GPUs" in mail.text
+
+
+def test_no_name_makes_a_second_line() -> None:
+    history = {"placements": [], "reasons": [{"reason": "x\ny\x1b[31m"}]}
+    assert len(paragraph(News(DONE, "1", "ann", "a\nb"), history).splitlines()) == 3
+
+
+def test_nothing_waits_for_a_mail_program_that_hangs() -> None:
+    post = Post(ASKED)
+    post.postman._send = lambda _: time.sleep(3600.0)
+    started = time.monotonic()
+    for number in range(2000):
+        post.tick(News(FAILED, str(number), "ann", "net failed"))
+    post.postman.close(0.1)
+    assert time.monotonic() - started < 30.0
