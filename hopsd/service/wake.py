@@ -59,13 +59,11 @@ class Waker:
         if last is None or found is None:
             return False
         heard, self._heard = self._heard, found.submitted
+        came, went = found.submitted != last.submitted, found.ended != last.ended
+        idle = any(node["idle"] and node["usable"] for node in document["nodes"])
         if now < self._paused_until:
             self._last = last  # what comes in a pause counts at its end
-        elif found.ended != last.ended and document["waiting"]:
-            return True
-        elif found.submitted != last.submitted and any(
-            node["idle"] and node["usable"] for node in document["nodes"]
-        ):
+        elif (came and idle) or (went and document["waiting"]):
             return True
         return found.submitted != heard and self._session_came(document)
 

@@ -52,9 +52,7 @@ def ask(port: Cluster, job: str = "9", gpus: int = 1, user: str = "eve") -> None
 def proven(memory: MemoryStore, *jobs: str) -> None:
     """The jobs were seen to save, and to train on after a restart."""
     known = memory.jobs()
-    memory.save_jobs(
-        replace(known[JobId(job)], saved=True, restart_seconds=20.0) for job in jobs
-    )
+    memory.save_jobs(replace(known[JobId(job)], saved=True, restart_seconds=20.0) for job in jobs)
 
 
 def full(*comments: str) -> tuple[Cluster, MemoryStore, RoundWindow]:

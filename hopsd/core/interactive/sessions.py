@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -149,7 +150,7 @@ def _capacity(snapshot: Snapshot) -> int:
 
 
 def _reserve(
-    snapshot: Snapshot, sessions: Collection[JobId], proven: Collection[JobId], reserve: int
+    snapshot: Snapshot, sessions: AbstractSet[JobId], proven: AbstractSet[JobId], reserve: int
 ) -> Limit:
     """Jobs that do not leave within seconds hold at most what sessions and the reserve leave."""
     held = sum(job.running.gpus for job in snapshot.jobs if job.id in sessions)

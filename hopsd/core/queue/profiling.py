@@ -8,7 +8,7 @@ meanwhile the job competes with an assumed speed.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,13 +27,12 @@ from hopsd.core.queue.reallocation import with_allocations
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord, ProfileRun
-from hopsd.model.ids import GpuType, JobId, NodeName, UserName, job_order
-from hopsd.model.job import Job, JobState, Node
+from hopsd.model.ids import GpuType, JobId, UserName, job_order
+from hopsd.model.job import Job, JobState
 from hopsd.model.knowledge import Knowledge, Shortage
 from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.reading import JobReading, Reading, SlurmState
 from hopsd.model.reason import Reason
-from hopsd.model.rules import Rules
 from hopsd.model.step import Step, StepKind
 
 LEAVE_SECONDS = 10.0
