@@ -41,6 +41,12 @@ TABLES = {
 SESSIONS_PER_HOUR = [0.3] * 7 + [2, 5, 8, 8, 6, 5, 8, 8, 8, 6, 4, 2, 2, 1, 1, 0.5, 0.3]
 """By hour of the day."""
 
+_HEAD = (
+    "| rigid trainings | seed | sessions | held of all GPU time | wait p50, s | p95, s | max, s |"
+    " within 30 s | never started | as ordinary jobs: p50, s | p95, s | trainings' work |"
+    " loss beyond |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
 MEDIAN_SECONDS, SIGMA, LONGEST = 2400.0, 1.0, 8 * 3600.0
 """Of a session's length, log-normal."""
 
@@ -91,7 +97,7 @@ def sessions(seed: int, hours: float) -> list[WorkloadJob]:
         jobs.append(
             WorkloadJob(
                 JobId(str(100_000 + len(jobs))),
-                UserName(f"user{rng.randrange(12)}"),
+                UserName(f"user{rng.randrange(40)}"),
                 round(at, 1),
                 SESSION,
                 float(seconds * gpus),
@@ -122,7 +128,7 @@ def play(jobs: list[WorkloadJob], options: argparse.Namespace, reserve: int) -> 
         round_seconds=1800.0,
         refresh_seconds=options.look,
         horizon=end,
-        sessions=SessionSettings(reserve=reserve),
+        sessions=SessionSettings(reserve, user_gpus=8, share=0.5),
         cluster=ClusterSettings(restart_seconds=options.restart, leave_seconds=options.leave),
     )
     simulation = Simulation(cluster(), workload, get(options.policy), settings)
@@ -161,18 +167,15 @@ def play(jobs: list[WorkloadJob], options: argparse.Namespace, reserve: int) -> 
 
 def main() -> None:
     options = _options()
-    rows = [
-        "| rigid trainings | seed | reserve | sessions | held of all GPU time | wait p50, s | p95, s | max, s |"
-        " within 30 s | never started | as ordinary jobs: p50, s | p95, s | trainings' work | loss beyond |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    print("\n".join(rows))
+    rows = [_HEAD]
+    print(_HEAD)
     total = 64 * options.hours * 3600.0
+    means = []
     for rigid in options.rigid:
         losses = []
         for seed in options.seeds:
             base = trainings(seed, rigid, options.hours)
-            some = [job for job in sessions(seed, options.hours)]
+            some = sessions(seed, options.hours)
             plain = play(base, options, 0)
             day = play(base + some, options, options.reserve)
             ordinary = [replace(job, interactive=False, preemptible=False) for job in some]
@@ -182,7 +185,7 @@ def main() -> None:
             losses.append(loss)
             waits, late = np.array(day.waits), np.array(other.waits)
             cells = [
-                f"{rigid:.0%}", seed, options.reserve, len(some), f"{share:.2%}",
+                f"{rigid:.0%}", seed, len(some), f"{share:.2%}",
                 f"{np.median(waits):.0f}", f"{np.percentile(waits, 95):.0f}", f"{waits.max():.0f}",
                 f"{np.mean(waits <= 30.0):.1%}", day.unserved,
                 f"{np.median(late):.0f}", f"{np.percentile(late, 95):.0f}",
@@ -190,16 +193,16 @@ def main() -> None:
             ]  # fmt: skip
             rows.append(f"| {' | '.join(map(str, cells))} |")
             print(rows[-1], flush=True)
-        rows.append("")
-        rows.append(f"Mean loss with {rigid:.0%} of the trainings rigid: {np.mean(losses):.2%}.")
-        print(rows[-1])
-        rows.append("")
+        means.append(f"{np.mean(losses):.2%} with {rigid:.0%} of the trainings rigid")
     text = (
-        f"{__doc__ or ''}".partition("\n\n")[2]
-        + f"\n\nLook {options.look:g} s, leave {options.leave:g} s, a restart {options.restart:g} s;"
-        f" `{options.policy}`, rounds of 30 min.\n\n"
+        f"{(__doc__ or '').partition(chr(10) * 2)[2].strip()}\n\n"
+        f"Look {options.look:g} s, leave {options.leave:g} s, a restart {options.restart:g} s;"
+        f" `{options.policy}`, rounds of 30 min; a reserve of {options.reserve} GPUs, sessions of"
+        f" 1, 2 or 4 GPUs on at most half of them.\n\n"
         + "\n".join(rows)
+        + f"\n\nMean loss: {', '.join(means)}.\n"
     )
+    print(text.rpartition("\n\n")[2])
     if options.write:
         write_result("interactive", "Sessions on a full cluster", text)
 
