@@ -57,7 +57,7 @@ def cluster() -> Cluster:
 
 def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
     """More than the cluster can do in the day: the queue is never empty."""
-    rng = random.Random(seed)  # noqa: S311  # a simulation, not a secret
+    rng = random.Random(seed)  # a simulation, not a secret
     jobs: list[WorkloadJob] = []
     asked, at = 0.0, 0.0
     while asked < 1.3 * 64 * hours * 3600.0 or at < hours * 3600.0:
@@ -85,8 +85,8 @@ def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
 
 
 def sessions(seed: int, hours: float) -> list[WorkloadJob]:
-    rng = random.Random(1000 + seed)  # noqa: S311
-    jobs = []
+    rng = random.Random(1000 + seed)
+    jobs: list[WorkloadJob] = []
     at = 0.0
     while at < hours * 3600.0:
         at += rng.expovariate(max(SESSIONS_PER_HOUR) / 3600.0)
