@@ -34,11 +34,14 @@ its grace."""
 
 @dataclass(frozen=True, slots=True)
 class Concession:
-    """What a running job keeps, ``target`` (empty: it stops), and the GPU seconds that it costs."""
+    """What a running job keeps, ``target`` (empty: it stops), and the GPU seconds that it costs;
+    ``cause``: for which session.
+    """
 
     job: Job
     target: Allocation
     cost: float
+    cause: str = ""
 
     def freed(self, node: NodeName) -> int:
         return self.job.running.on(node) - self.target.on(node)
@@ -163,7 +166,8 @@ class Room:
         concessions: Mapping[JobId, Concession],
         ledger: Ledger,
     ) -> None:
-        self.concessions |= concessions
+        cause = f"to make room for session {session.id}"
+        self.concessions |= {job: replace(one, cause=cause) for job, one in concessions.items()}
         self.placements[session.id] = allocation
         self._ledger = ledger
         ledger.take(session, allocation)
