@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
 import subprocess
 import sys
 import time
-import urllib.request
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -126,11 +128,14 @@ def test_srun_runs_in_a_session_and_moves_nobody_where_a_gpu_is_idle(site: Site)
 
 
 STANDS_IN = f"""#!{sys.executable}
-# Answers where JupyterLab would.
-import http.server, sys
+# Answers where JupyterLab would, who has the token.
+import http.server, os, sys
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path.endswith(os.environ["JUPYTER_TOKEN"]) else 403)
+        self.end_headers()
 options = dict(word[2:].split("=") for word in sys.argv if "=" in word)
-server = http.server.HTTPServer((options["ip"], int(options["port"])), http.server.SimpleHTTPRequestHandler)
-server.serve_forever()
+http.server.HTTPServer((options["ip"], int(options["port"])), Page).serve_forever()
 """
 
 
@@ -158,6 +163,16 @@ def jupyter(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     }
 
 
+def through_tunnel(tunnel: str, address: str) -> int:
+    """The status that a browser gets at ``address`` through ssh as in ``tunnel``."""
+    _, host, port = tunnel.split()[2].split(":")
+    page = urllib.parse.urlsplit(address)
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    with closing(connection):
+        connection.request("GET", f"{page.path}?{page.query}", headers={"Host": page.netloc})
+        return connection.getresponse().status
+
+
 def test_jupyter_answers_on_a_full_cluster(
     site: Site, jupyter: dict[str, str], tmp_path: Path
 ) -> None:
@@ -174,15 +189,12 @@ def test_jupyter_answers_on_a_full_cluster(
     )
     print(f"running after {time.monotonic() - begin:.1f} s")
     url = tmp_path / f"jupyter-{job}.url"
-    deadline, answer = time.monotonic() + 90.0, b""
-    while not answer and time.monotonic() < deadline:
+    deadline, answer = time.monotonic() + 90.0, 0
+    while answer != HTTPStatus.OK and time.monotonic() < deadline:
         with suppress(OSError):
-            tunnel, address = url.read_text().splitlines()
-            _, host, _ = tunnel.split()[2].split(":")
-            assert url.stat().st_mode & 0o77 == 0
-            with urllib.request.urlopen(address.replace("localhost", host), timeout=10) as page:
-                answer = page.read()
+            answer = through_tunnel(*url.read_text().splitlines())
         time.sleep(0.2)
-    assert answer, (tmp_path / f"jupyter-{job}.log").read_text()
+    assert answer == HTTPStatus.OK, (tmp_path / f"jupyter-{job}.log").read_text()
+    assert url.stat().st_mode & 0o77 == 0, "the token is its user's"
     print(f"answers after {time.monotonic() - begin:.1f} s")
     assert site.hopsd.status()["running"], "the trainings go on"
