@@ -442,7 +442,7 @@ class MetricsConfig:
 
 @dataclass(frozen=True, slots=True)
 class HealthConfig:
-    """What hops does about nodes that break jobs: docs/health.md."""
+    """What hops does about nodes that break jobs, hung and idle jobs: docs/health.md."""
 
     drain: bool = option(
         False,
@@ -451,6 +451,22 @@ class HealthConfig:
     )
     drain_nodes_max: int = option(
         1, "No node is drained while so many that break jobs take no work.", minimum=1
+    )
+    avoid: bool = option(
+        False,
+        "Start no job on nodes that break jobs, where other nodes can hold it: at most a tenth of"
+        " the nodes of each GPU type. What runs there stays.",
+    )
+    requeue_hung_minutes: float = option(
+        0.0,
+        "Requeue a training that hangs and uses no processor time for so many minutes; 0: never.",
+        minimum=0.0,
+    )
+    requeue_idle_minutes: float = option(
+        0.0,
+        "Requeue a job whose processes do nothing for so many minutes; 0: never. Its user is told"
+        " ten minutes before.",
+        minimum=0.0,
     )
 
 
@@ -468,6 +484,16 @@ class WebConfig:
         "",
         "On a socket: the header in which a reverse proxy passes the logged-in user. Without it,"
         " readers see only what a user without jobs may see.",
+    )
+    job_links: tuple[str, ...] = option(
+        (),
+        "Links on a job's page, each a title and an address, such as"
+        " 'GPUs https://grafana.site/d/gpus?var-job={job}&from={start}&to={end}' or"
+        " 'Log https://ondemand.site/pun/sys/files/fs{log}'; {user} is accepted, too.",
+        link_fields=("job", "user", "log", "start", "end"),
+    )
+    node_links: tuple[str, ...] = option(
+        (), "The same on a node's page, with {node}.", link_fields=("node",)
     )
 
 
