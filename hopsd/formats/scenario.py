@@ -108,7 +108,7 @@ def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
     app, phase = fields["app"].or_none(read_app_of) or (None, 0)
     reqs = read_requirements(fields["reqs"])
     interactive = fields.get("interactive", flag, default=False)
-    if interactive and len(reqs) > 1:
+    if interactive and len(fields["reqs"].items()) > 1:
         fields["reqs"].refuse("one GPU count for a session (interactive)")
     return WorkloadJob(
         id=JobId(fields["id"].text()),
