@@ -29,9 +29,9 @@ def situations(draw: st.DrawFn) -> tuple[Snapshot, list[Job], frozenset[JobId], 
     """A cluster with running jobs, those that may move, those that proved it, and a session."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     free = {f"n{i}": size for i, size in enumerate(sizes)}
-    jobs = []
+    jobs: list[Job] = []
     for number in range(draw(st.integers(0, 6))):
-        held = {}
+        held: dict[str, int] = {}
         for node in draw(st.lists(st.sampled_from(sorted(free)), min_size=1, max_size=2)):
             if free[node]:
                 held[node] = draw(st.integers(1, free[node])) + held.get(node, 0)
