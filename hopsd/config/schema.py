@@ -334,7 +334,7 @@ class KnowledgeConfig:
 
 @dataclass(frozen=True, slots=True)
 class InteractiveConfig:
-    """Sessions (interactive in the comment): srun, salloc, Jupyter. They start before all others."""
+    """Sessions (interactive in the comment): srun, salloc, Jupyter. They start before others."""
 
     reserve: int = option(
         0,

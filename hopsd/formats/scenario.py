@@ -100,19 +100,23 @@ def _switches(item: Item) -> tuple[str, ...]:
 def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
     fields = item.fields(
         "id user submit workload samples reqs",
-        "batch_size preemptible cpu app restart_seconds segment max_switches per_node",
+        "batch_size preemptible cpu app restart_seconds segment max_switches per_node interactive",
     )
     workload = WorkloadName(fields["workload"].text())
     if workload not in throughput:
         fields["workload"].refuse("a workload of throughput")
     app, phase = fields["app"].or_none(read_app_of) or (None, 0)
+    reqs = read_requirements(fields["reqs"])
+    interactive = fields.get("interactive", flag, default=False)
+    if interactive and len(fields["reqs"].items()) > 1:
+        fields["reqs"].refuse("one GPU count for a session (interactive)")
     return WorkloadJob(
         id=JobId(fields["id"].text()),
         user=UserName(fields["user"].text()),
         submit=number(fields["submit"]),
         workload=workload,
         samples=positive(fields["samples"]),
-        reqs=read_requirements(fields["reqs"]),
+        reqs=reqs,
         batch_size=fields["batch_size"].or_none(lambda size: size.whole(minimum=1)),
         preemptible=fields.get("preemptible", flag, default=True),
         cpu=fields.get("cpu", flag, default=False),
@@ -122,4 +126,5 @@ def _job(item: Item, throughput: Mapping[WorkloadName, object]) -> WorkloadJob:
         segment=fields["segment"].or_none(lambda count: count.whole(minimum=1)),
         max_switches=fields["max_switches"].or_none(lambda count: count.whole(minimum=1)),
         per_node=fields["per_node"].or_none(lambda count: count.whole(minimum=1)),
+        interactive=interactive,
     )

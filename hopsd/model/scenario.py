@@ -60,7 +60,7 @@ class WorkloadJob:
     until those of earlier phases have ended. ``time_limit_seconds``: None: not known.
     ``restart_seconds``: what each start but the first takes; None: as the settings say.
     ``segment``, ``max_switches``: as in :class:`hopsd.model.rules.Rules`; with either, all its
-    servers give equally many GPUs, ``per_node`` if given.
+    servers give equally many GPUs, ``per_node`` if given. ``interactive``: a session.
     """
 
     id: JobId
@@ -79,6 +79,7 @@ class WorkloadJob:
     segment: int | None = None
     max_switches: int | None = None
     per_node: int | None = None
+    interactive: bool = False
 
     @property
     def asked(self) -> Asked:

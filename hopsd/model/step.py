@@ -35,7 +35,7 @@ class Step:
     the job, which nodes it must not use, and the fewest nodes that hold so many GPUs.
     ``partition``: those of its partitions in which the plan counts it, "": all it asks for.
     ``profiling``: the step belongs to a profile run, which measures at most ``iterations`` (0: the
-    profiler's default).
+    profiler's default). ``cause``: for whom the job makes room, for its user; "": for the plan.
     """
 
     job: JobId
@@ -48,6 +48,7 @@ class Step:
     least_nodes: int = 1
     iterations: int = 0
     partition: str = ""
+    cause: str = ""
 
 
 class OutcomeStatus(StrEnum):

@@ -90,7 +90,7 @@ def decide(
     plan = replace(plan, placements={**plan.placements, **sessions.placements})
     waiting = {**plan.waiting, **built.refused, **observation.errors, **sessions.waiting}
     plan = replace(plan, waiting=profiles.explained(waiting))
-    built = built.with_notes(profiles.unmeasurable)
+    built = built.with_notes(profiles.unmeasurable).with_notes(sessions.notes)
     _check_finite(plan, expected)
     steps = diff(
         observation.reading,
@@ -103,7 +103,13 @@ def decide(
         first=info.first,
     )
     relevant = tuple(
-        replace(step, partition=built.partitions.get(step.job, "")) if step.target else step
+        replace(
+            step,
+            partition=built.partitions.get(step.job, ""),
+            cause=sessions.causes.get(step.job, ""),
+        )
+        if step.target
+        else step
         for step in (*sessions.stops, *profiles.steps, *steps)
     )
     return Decision(observation, built, expected, profiles, plan, relevant)

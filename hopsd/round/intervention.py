@@ -14,8 +14,9 @@ def intervention(outcome: StepOutcome) -> tuple[str, str] | None:
         return "ended_by_signal", outcome.error
     if outcome.status is not OutcomeStatus.DONE or not step.current:
         return None
+    cause = f" {step.cause}" if step.cause else ""
     if step.kind is StepKind.MOVE:
-        return "moved", f"hops moved it from {step.current} to {outcome.actual}"
+        return "moved", f"hops moved it from {step.current} to {outcome.actual}{cause}"
     if step.kind is StepKind.PREEMPT:
-        return "stopped", f"hops stopped it on {step.current}; it waits for its next turn"
+        return "stopped", f"hops stopped it on {step.current}{cause}; it waits for its next turn"
     return None

@@ -50,6 +50,7 @@ from hopsd.service.hung_jobs import HungJobs
 from hopsd.service.idle_jobs import IdleJobs
 from hopsd.service.node_health import NodeHealth
 from hopsd.service.remedies import Remedies, delays, requeueable
+from hopsd.service.session_ends import SessionEnds
 from hopsd.service.shadow_diary import Diary
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.port import Port
@@ -143,6 +144,7 @@ class Controller:
         self._hung_jobs = HungJobs(store)
         commands = SlurmCommands(HEALTH_ASK_SECONDS)
         self._idle_jobs = IdleJobs(store, commands)
+        self._session_ends = SessionEnds(store, commands)
         self.health = HealthService(store)
         self._remedies = Remedies(store)
         self._node_health = NodeHealth(store, self.health, commands)
@@ -275,6 +277,10 @@ class Controller:
         acts = self._config.slurm.port is not PortName.SHADOW and not self._store.control().paused
         health = replace(self._config.health, drain=self._config.health.drain and acts)
         self._node_health.look(self.document["nodes"], health, now)
+        if acts:
+            ending = self._config.interactive.ending
+            jobs = self._seen.reading.jobs
+            self._session_ends.look(jobs, self._idle_jobs.seconds(), now, ending)
         if not 0.0 <= now - self._pruned < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
             self._store.save_predictions(self.outlook.state())

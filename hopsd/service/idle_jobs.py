@@ -22,7 +22,7 @@ EVERY_SECONDS = 55.0
 """Between two questions about a job's processor time."""
 
 
-def _in_thread(work: Callable[[], None]) -> None:
+def in_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="idle", daemon=True).start()
 
 
@@ -33,7 +33,7 @@ class IdleJobs:
         self,
         store: History,
         commands: Runner,
-        begin: Callable[[Callable[[], None]], None] = _in_thread,
+        begin: Callable[[Callable[[], None]], None] = in_thread,
     ) -> None:
         self._store, self._commands, self._begin = store, commands, begin
         self._watches: dict[tuple[JobId, int], IdleWatch] = {}
@@ -105,6 +105,10 @@ class IdleJobs:
             if job not in self._hung
         }
         return self._partly | idle
+
+    def seconds(self) -> dict[JobId, float]:
+        """For how long each of them has done nothing."""
+        return {job: idle.seconds for job, idle in self._idle.items()}
 
     def _ask(
         self,

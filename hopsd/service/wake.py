@@ -59,12 +59,11 @@ class Waker:
         if last is None or activity is None:
             return False
         heard, self._heard = self._heard, activity.submitted
+        came, went = activity.submitted != last.submitted, activity.ended != last.ended
+        idle = any(node["idle"] and node["usable"] for node in document["nodes"])
         if now < self._paused_until:
             self._last = last  # what comes in a pause counts at its end
-        elif (activity.ended != last.ended and document["waiting"]) or (
-            activity.submitted != last.submitted
-            and any(node["idle"] and node["usable"] for node in document["nodes"])
-        ):
+        elif (came and idle) or (went and document["waiting"]):
             return True
         return activity.submitted != heard and self._session_came(document)
 

@@ -59,12 +59,14 @@ class ClusterSettings:
     where the workload does not say; ``profiling_seconds``: the same at its first.
 
     ``checkpoint_seconds``: how much training a failure may cost; a preemption costs none, since
-    the job is warned.
+    the job is warned. ``leave_seconds``: how long whoever gets a running job's GPUs waits until
+    it has left them.
     """
 
     restart_seconds: float = 30.0
     checkpoint_seconds: float = 600.0
     profiling_seconds: float = 0.0
+    leave_seconds: float = 0.0
 
     def restart_of(self, job: WorkloadJob) -> float:
         """Its own restart seconds, else those of all."""
@@ -120,12 +122,12 @@ _Event = tuple[float, int, int, JobId | None, int]
 class VirtualCluster(InstantPort):
     """Implements :class:`hopsd.slurm.port.Port`; time stands still between ``advance`` calls.
 
-    ``changes`` is the timeline of the run so far. ``reported``: what jobs report instead of the
-    samples that they have trained. ``claims``: what comments say instead of the
-    truth, without samples unless they are ``declared``. ``time_limits``: of jobs, which nothing
-    enforces. ``planning_seconds``: how long making the plan now applied took, if that counts: jobs
-    it places train that much later. ``shares``: of the cluster, by user; if there are any,
-    readings include Slurm's fair-share factors.
+    ``changes`` is the timeline of the run so far; ``begun``: when each job first had its GPUs.
+    ``reported``: what jobs report instead of the samples that they have trained. ``claims``: what
+    comments say instead of the truth, without samples unless they are ``declared``.
+    ``time_limits``: of jobs, which nothing enforces. ``planning_seconds``: how long making the plan
+    now applied took, if that counts: jobs it places train that much later. ``shares``: of the
+    cluster, by user; if there are any, readings include Slurm's fair-share factors.
     """
 
     cluster: Cluster
@@ -139,6 +141,7 @@ class VirtualCluster(InstantPort):
     now: float = 0.0
     shares: Mapping[UserName, float] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
+    begun: dict[JobId, float] = field(default_factory=dict)
     finished: int = 0
     planning_seconds: float = 0.0
     _trained: float = 0.0
@@ -149,6 +152,8 @@ class VirtualCluster(InstantPort):
     _nodes: dict[NodeName, NodeReading] = field(default_factory=dict)
     _users: dict[JobId, UserName] = field(default_factory=dict)
     _idle: dict[NodeName, int] = field(default_factory=dict)
+    _free: dict[NodeName, int] = field(default_factory=dict)
+    """GPUs that were idle before the steps that are being applied."""
     _unfinished: dict[tuple[UserName, AppName | None], list[int]] = field(default_factory=dict)
     _speeds: Speeds = field(init=False)
     _usage: Usage = field(init=False)
@@ -290,6 +295,7 @@ class VirtualCluster(InstantPort):
         Raises:
             BrokenPlanError: a step that no real cluster could carry out.
         """
+        self._free = dict(self._idle)
         for step in steps:
             job = self._jobs.get(step.job)
             if step.kind in (StepKind.PREEMPT, StepKind.MOVE) and job is not None:
@@ -357,7 +363,9 @@ class VirtualCluster(InstantPort):
     def _start(self, job: _VirtualJob, previous: _Before, target: Allocation) -> None:
         settings = self.settings
         overhead = settings.restart_of(job.spec) if previous.started else settings.profiling_seconds
-        job.trains_from = self.now + self.planning_seconds + overhead
+        arrives = self.now + self.planning_seconds + self._leaving_seconds(target)
+        self.begun.setdefault(job.spec.id, arrives)
+        job.trains_from = arrives + overhead
         job.started = True
         job.reading = replace(
             job.reading,
@@ -368,6 +376,13 @@ class VirtualCluster(InstantPort):
             restarts=previous.reading.restarts + previous.started,
         )
         self._note(job.spec.id, target)
+
+    def _leaving_seconds(self, target: Allocation) -> float:
+        """How long others take to leave what a job gets beyond idle GPUs."""
+        idle = all(gpus <= self._free.get(node, 0) for node, gpus in target)
+        for node, gpus in target:
+            self._free[node] = max(0, self._free.get(node, 0) - gpus)
+        return 0.0 if idle else self.settings.leave_seconds
 
     def _go_on(self, job: _VirtualJob, previous: _Before) -> None:
         """One plan took its GPUs, another of the same instant gives them back: it never left."""

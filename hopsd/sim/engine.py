@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from types import MappingProxyType
 
+from hopsd.core.interactive.settings import SessionSettings
 from hopsd.core.queue.restarts import needless_restarts
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.model.ids import JobId, UserName
@@ -65,6 +66,7 @@ class SimulationSettings:
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     knowledge: KnowledgeSettings = field(default_factory=KnowledgeSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    sessions: SessionSettings = field(default_factory=SessionSettings)
     idle_rounds: int = 50
     horizon: float = math.inf
     count_planning: bool = False
@@ -160,6 +162,7 @@ class Simulation:
             settings.round_seconds,
             settings.plan,
             snapshot=settings.snapshot,
+            sessions=settings.sessions,
         )
         self._plans: list[PlanMade] = []
         self._needless = 0
@@ -306,6 +309,8 @@ class Simulation:
         if self._early_end() <= self.port.now:
             return True
         idle = self.port.idle_gpus
+        if any(job.interactive for job in self.port.waiting()):
+            return True
         return idle >= self._smallest and any(job.reqs[0] <= idle for job in self.port.waiting())
 
     def _learn(self) -> None:

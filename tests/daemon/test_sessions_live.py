@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import shutil
 import subprocess
+import sys
 import time
+import urllib.parse
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
 
 import pytest
-from daemon_site import LONG, Site
+from daemon_site import LONG, ROOT, Site
 from fixtures_cluster import running_cluster
 
 from examples.demo.cluster import NodeSpec
@@ -119,3 +125,76 @@ def test_srun_runs_in_a_session_and_moves_nobody_where_a_gpu_is_idle(site: Site)
     assert done.stdout.split()[0] == "2", (done.stdout, done.stderr)
     assert "as a session that nothing moves" in done.stderr
     assert site.worker_log.read_text().count("run ") == 1
+
+
+STANDS_IN = f"""#!{sys.executable}
+# Answers where JupyterLab would, who has the token.
+import http.server, os, sys
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path.endswith(os.environ["JUPYTER_TOKEN"]) else 403)
+        self.end_headers()
+options = dict(word[2:].split("=") for word in sys.argv if "=" in word)
+http.server.HTTPServer((options["ip"], int(options["port"])), Page).serve_forever()
+"""
+
+
+@pytest.fixture(params=["stand-in", "JupyterLab"])
+def jupyter(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """The environment in which `jupyter lab` is one of the two."""
+    programs, real = tmp_path / "bin", Path(sys.executable).with_name("jupyter")
+    programs.mkdir()
+    program = programs / "jupyter"
+    if request.param == "stand-in":
+        program.write_text(STANDS_IN)
+        program.chmod(0o755)
+    elif real.exists() and shutil.which("jupyter-lab", path=str(real.parent)):
+        program.symlink_to(real)
+    else:
+        pytest.skip("JupyterLab is not installed beside this Python")
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "jupyter_server_config.json").write_text('{"ServerApp": {"allow_root": true}}')
+    return {
+        "PATH": f"{programs}:{real.parent}:{os.environ['PATH']}",
+        "JUPYTER_CONFIG_DIR": str(config),
+        "HOME": str(tmp_path),
+        "USER": "root",
+    }
+
+
+def through_tunnel(tunnel: str, address: str) -> int:
+    """The status that a browser gets at ``address`` through ssh as in ``tunnel``."""
+    _, host, port = tunnel.split()[2].split(":")
+    page = urllib.parse.urlsplit(address)
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    with closing(connection):
+        connection.request("GET", f"{page.path}?{page.query}", headers={"Host": page.netloc})
+        return connection.getresponse().status
+
+
+def test_jupyter_answers_on_a_full_cluster(
+    site: Site, jupyter: dict[str, str], tmp_path: Path
+) -> None:
+    trainings = fill(site)
+    begin = time.monotonic()
+    done = subprocess.run(
+        ["sbatch", "--parsable", f"--chdir={tmp_path}", ROOT / "examples" / "jupyter.sh"],
+        env=environment(site) | jupyter, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    site.hopsd.wait_for(
+        lambda status: {row["id"] for row in status["running"]} == {*trainings, job}
+    )
+    print(f"running after {time.monotonic() - begin:.1f} s")
+    url = tmp_path / f"jupyter-{job}.url"
+    deadline, answer = time.monotonic() + 90.0, 0
+    while answer != HTTPStatus.OK and time.monotonic() < deadline:
+        with suppress(OSError):
+            answer = through_tunnel(*url.read_text().splitlines())
+        time.sleep(0.2)
+    assert answer == HTTPStatus.OK, (tmp_path / f"jupyter-{job}.log").read_text()
+    assert url.stat().st_mode & 0o77 == 0, "the token is its user's"
+    print(f"answers after {time.monotonic() - begin:.1f} s")
+    assert site.hopsd.status()["running"], "the trainings go on"

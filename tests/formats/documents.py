@@ -138,7 +138,16 @@ WORKLOAD = {
             "reqs": [1, 2, 4],
             "preemptible": True,
             "restart_seconds": 12.5,
-        }
+        },
+        {
+            "id": "2",
+            "user": "u2",
+            "submit": 60.0,
+            "workload": "resnet50",
+            "samples": 1e6,
+            "reqs": [1],
+            "interactive": True,
+        },
     ],
 }
 

@@ -313,11 +313,22 @@ def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) ->
 
 
 @pytest.mark.parametrize("command", ["srun", "salloc"])
-def test_interactive_jobs_are_refused(cluster: PrivateCluster, command: str) -> None:
+def test_srun_and_salloc_are_for_sessions(cluster: PrivateCluster, command: str) -> None:
     done = as_user(cluster, OWNER, command, "--chdir=/", "--comment=hops:reqs=1", "true")
     assert done.returncode != 0
-    assert "hops: batch jobs alone" in done.stderr
+    assert "hops: srun and salloc are for sessions: write hops:reqs=1;interactive" in done.stderr
     assert queue(cluster) == []
+
+
+@pytest.mark.parametrize("options", ["", "--gres=gpu:2 --nodes=1 --ntasks=1"])
+def test_a_session_is_held_without_a_shape_of_its_own(
+    cluster: PrivateCluster, options: str
+) -> None:
+    asks = ("salloc", "--chdir=/", "--comment=hops:reqs=2;interactive", *options.split(), "true")
+    done = as_user(cluster, OWNER, "timeout", "--signal=INT", "3", *asks)
+    assert done.returncode != 0, "nobody places it here"
+    assert "GPUs, all on one node" in done.stderr
+    assert "as a session that nothing moves" in done.stderr
 
 
 def test_slurmctld_accepts_and_refuses_as_the_table_says(cluster: PrivateCluster) -> None:

@@ -19,6 +19,7 @@ from hopsd.model.reason import ReasonCode
 from hopsd.model.step import StepKind
 from hopsd.policies.hops.policy import plan as hops
 from hopsd.policies.registry import get
+from hopsd.round.intervention import intervention
 from hopsd.round.result import RoundResult
 from hopsd.round.run import run_round
 from hopsd.round.settings import RoundSettings
@@ -84,6 +85,10 @@ def test_a_training_that_saves_shrinks_for_a_session_in_the_middle_of_a_round() 
     assert not result.first
     kinds = {outcome.step.job: outcome.step.kind for outcome in result.outcomes}
     assert kinds == {JobId("2"): StepKind.MOVE, SESSION: StepKind.START}
+    (moved,) = [outcome for outcome in result.outcomes if outcome.step.kind is StepKind.MOVE]
+    told = intervention(moved)
+    assert told is not None
+    assert told[1].endswith("to make room for session 9")
     after = port.placements()
     assert after[JobId("2")].gpus == 2
     assert after[SESSION].nodes == after[JobId("2")].nodes

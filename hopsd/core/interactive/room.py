@@ -15,7 +15,7 @@ from hopsd.core.placement.contract import in_one
 from hopsd.core.placement.ledger import Ledger
 from hopsd.core.queue.competing import staying_jobs
 from hopsd.model.allocation import Allocation
-from hopsd.model.ids import JobId, NodeName
+from hopsd.model.ids import JobId, NodeName, job_order
 from hopsd.model.job import Job, Node
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.rules import ShapeRule
@@ -34,11 +34,14 @@ its grace."""
 
 @dataclass(frozen=True, slots=True)
 class Concession:
-    """What a running job keeps, ``target`` (empty: it stops), and the GPU seconds that it costs."""
+    """What a running job keeps, ``target`` (empty: it stops), and the GPU seconds that it costs;
+    ``cause``: for which session.
+    """
 
     job: Job
     target: Allocation
     cost: float
+    cause: str = ""
 
     def freed(self, node: NodeName) -> int:
         return self.job.running.on(node) - self.target.on(node)
@@ -129,10 +132,14 @@ class Room:
         options = list(self._options(node.name, needed)) if may_move else []
         alone = [one for one in options if one.freed(node.name) >= needed]
         if alone:
-            one = min(alone, key=lambda one: one.cost)
+            one = min(alone, key=lambda one: (one.cost, job_order(one.job.id)))
             return {one.job.id: one}
         given: dict[JobId, Concession] = {}
-        for one in sorted(options, key=lambda one: one.cost / one.freed(node.name)):
+
+        def cost_of_each(one: Concession) -> tuple[float, object]:
+            return one.cost / one.freed(node.name), job_order(one.job.id)
+
+        for one in sorted(options, key=cost_of_each):
             if one.job.id not in given:
                 given[one.job.id] = one
                 needed -= one.freed(node.name)
@@ -163,7 +170,8 @@ class Room:
         concessions: Mapping[JobId, Concession],
         ledger: Ledger,
     ) -> None:
-        self.concessions |= concessions
+        cause = f"to make room for session {session.id}"
+        self.concessions |= {job: replace(one, cause=cause) for job, one in concessions.items()}
         self.placements[session.id] = allocation
         self._ledger = ledger
         ledger.take(session, allocation)

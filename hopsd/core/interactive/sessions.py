@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -43,13 +44,16 @@ class SessionPlan:
 
     ``placements``: of sessions that start, and of trainings that shrink for them; ``stops``: of
     trainings that stop for them. At the beginning of a round both trainings' parts are empty: the
-    policy chooses who makes room. ``waiting``: why sessions wait.
+    policy chooses who makes room. ``waiting``: why sessions wait. ``causes``: for whom trainings
+    make room. ``notes``: what the users of sessions should know.
     """
 
     snapshot: Snapshot
     placements: Mapping[JobId, Allocation] = field(default_factory=dict)
     stops: tuple[Step, ...] = ()
     waiting: Mapping[JobId, Reason] = field(default_factory=dict)
+    causes: Mapping[JobId, str] = field(default_factory=dict)
+    notes: Mapping[JobId, str] = field(default_factory=dict)
 
     def beside(self, plan: Plan) -> SessionPlan:
         """Without the sessions for which the policy made no room, as one that never preempts."""
@@ -68,6 +72,8 @@ class SessionPlan:
         kept = {job: given for job, given in self.placements.items() if job not in unfit}
         return replace(self, placements=kept, waiting={**self.waiting, **unfit})
 
+
+_NOTE = "a session (interactive): hops does not move it"
 
 _NO_ROOM = Reason(
     ReasonCode.LOST_TO_OTHERS,
@@ -102,7 +108,7 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
     if not snapshot.round.first:
         placements |= {job: one.target for job, one in concessions.items() if one.target}
         stops = tuple(
-            Step(job, StepKind.PREEMPT, current=one.job.running)
+            Step(job, StepKind.PREEMPT, current=one.job.running, cause=one.cause)
             for job, one in concessions.items()
             if not one.target
         )
@@ -118,7 +124,9 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
     if settings.reserve:
         row = _reserve(left, sessions, proven, settings.reserve)
         left = replace(left, limits=(*left.limits, row))
-    return SessionPlan(left, placements, stops, refused)
+    causes = {job: one.cause for job, one in concessions.items() if job in placements}
+    notes = {job.id: _NOTE for job in snapshot.jobs if job.id in sessions and job.running}
+    return SessionPlan(left, placements, stops, refused, causes, notes)
 
 
 def _may_move(job: Job) -> bool:
@@ -149,7 +157,7 @@ def _capacity(snapshot: Snapshot) -> int:
 
 
 def _reserve(
-    snapshot: Snapshot, sessions: Collection[JobId], proven: Collection[JobId], reserve: int
+    snapshot: Snapshot, sessions: AbstractSet[JobId], proven: AbstractSet[JobId], reserve: int
 ) -> Limit:
     """Jobs that do not leave within seconds hold at most what sessions and the reserve leave."""
     held = sum(job.running.gpus for job in snapshot.jobs if job.id in sessions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -27,15 +27,13 @@ def with_allocations(
     memory_mb: dict[NodeName, Fraction] = defaultdict(Fraction)
     jobs = []
     for job in snapshot.jobs:
-        if job.id in allocations:
-            for sign, allocation in ((-1, job.running), (1, allocations[job.id])):
-                for node, *amounts in _amounts(job, allocation):
-                    gpus[node] += sign * int(amounts[0])
-                    cores[node] += sign * int(amounts[1])
-                    memory_mb[node] += sign * amounts[2]
-            job = replace(job, running=allocations[job.id])
+        for sign, allocation in _changes(job, allocations):
+            for node, count in allocation:
+                gpus[node] += sign * count
+                cores[node] += sign * job.rules.cores(count)
+                memory_mb[node] += sign * job.rules.memory_mb(count)
         if job.id not in removed:
-            jobs.append(job)
+            jobs.append(replace(job, running=allocations.get(job.id, job.running)))
     nodes = tuple(
         _reduced(node, gpus[node.name], cores[node.name], memory_mb[node.name])
         if gpus[node.name] or cores[node.name] or memory_mb[node.name]
@@ -45,10 +43,11 @@ def with_allocations(
     return replace(snapshot, nodes=nodes, jobs=tuple(jobs))
 
 
-def _amounts(job: Job, allocation: Allocation) -> Iterator[tuple[NodeName, int, int, Fraction]]:
-    """GPUs, cores and memory in MB that the job takes of each node."""
-    for node, gpus in allocation:
-        yield node, gpus, job.rules.cores(gpus), Fraction(job.rules.memory_mb(gpus))
+def _changes(
+    job: Job, allocations: Mapping[JobId, Allocation]
+) -> tuple[tuple[int, Allocation], ...]:
+    """What the job gives back (-1) and takes (1)."""
+    return ((-1, job.running), (1, allocations[job.id])) if job.id in allocations else ()
 
 
 def _reduced(node: Node, gpus: int, cores: int, memory_mb: Fraction) -> Node:

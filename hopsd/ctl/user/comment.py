@@ -77,11 +77,7 @@ def _lines(comment: Comment) -> list[str]:
         f"app            {_app(comment)}",
         f"shape          {_shape(comment)}",
         *([f"in one rack    {comment.segment} nodes at a time"] if comment.segment else []),
-        *(
-            ["session        yes: it comes first, and nothing moves it"]
-            if comment.interactive
-            else []
-        ),
+        *(["session        it comes first, and nothing moves it"] if comment.interactive else []),
     ]
 
 

@@ -8,7 +8,8 @@ TERMS: dict[str, str] = {
     " of the same training, or else from its time limit.",
     "first plan": "The plan that opens a round: running jobs that may move compete again.",
     "fragments": "GPUs that stay idle although a job waits that an idle cluster could run.",
-    "further plan": "A plan within a round: only waiting jobs get GPUs, and nobody moves.",
+    "further plan": "A plan within a round: only waiting jobs get GPUs, and nobody moves, but to"
+    " make room for a session.",
     "gain": "How much faster the job runs in its placement than in its slowest possible one.",
     "latency ratio": "Waiting time over expected run time. At 1, a job has waited as long as it"
     " runs. wait/run in tables.",
@@ -26,6 +27,8 @@ TERMS: dict[str, str] = {
     "round": "The time between two first plans; only at its end may running jobs be moved.",
     "sensitivity": "How many times slower a GPU gets when the job is spread over servers.",
     "server factor": "A server's speed relative to its GPU type: 0.95 is 5 % slow.",
+    "session": "A job that somebody waits for (interactive in its comment): it starts before others"
+    " and is never moved.",
     "shape": "How a job's GPUs lie: how many, on how many servers.",
     "throughput": "Samples that the job trains on per second.",
     "window": "The jobs at the head of the queue that compete in a plan.",

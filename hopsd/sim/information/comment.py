@@ -19,6 +19,8 @@ def comment_of(job: WorkloadJob, workload: WorkloadName, *, declared: bool = Tru
         parts.append(f"batch={job.batch_size}")
     if not job.preemptible:
         parts.append("preempt=no")
+    if job.interactive:
+        parts.append("interactive")
     if job.cpu:
         parts.append("cpu=yes")
     if job.app is not None:

@@ -1,0 +1,225 @@
+"""``python -m bench.interactive``: a working day of sessions on a full cluster.
+
+64 GPUs of one type, trainings that never leave one idle for want of work: elastic ones, ones with
+a fixed count, and rigid ones that nothing moves. Sessions come by the hours of a working day. Each
+day is played three times: without sessions, with them, and with the same sessions as ordinary
+jobs with ``preempt=no``.
+
+How long a session waits: until hopsd has woken and looked (``--look``), and where others make room
+for it until they have saved and left (``--leave``). Both are set well above what was measured live
+(tests/daemon/test_sessions_live.py: 4 s from salloc to its shell, all of it).
+
+The trainings' loss is of their work, in GPU seconds at the speed of one GPU: what is missing beside
+the day without sessions once the GPU seconds that the sessions held are taken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bench.result_file import write_result
+from hopsd.core.interactive.settings import SessionSettings
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
+from hopsd.model.job import ThroughputTable
+from hopsd.model.scenario import Cluster, Server, Workload, WorkloadJob
+from hopsd.policies.registry import get
+from hopsd.sim.cluster import ClusterSettings
+from hopsd.sim.engine import Simulation, SimulationSettings
+
+DAY = 86400.0
+TYPE = GpuType("a100")
+TRAINING, SESSION = WorkloadName("training"), WorkloadName("session")
+TABLES = {
+    TRAINING: {TYPE: ThroughputTable({1: 1.0, 8: 0.93}, {2: 0.85, 4: 0.8})},
+    SESSION: {TYPE: ThroughputTable({1: 1.0}, {})},
+}
+SESSIONS_PER_HOUR = [0.3] * 7 + [2, 5, 8, 8, 6, 5, 8, 8, 8, 6, 4, 2, 2, 1, 1, 0.5, 0.3]
+"""By hour of the day."""
+
+_HEAD = (
+    "| rigid trainings | seed | sessions | held of all GPU time | wait p50, s | p95, s | max, s |"
+    " within 30 s | never started | as ordinary jobs: p50, s | p95, s | trainings' work |"
+    " loss beyond |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+MEDIAN_SECONDS, SIGMA, LONGEST = 2400.0, 1.0, 8 * 3600.0
+"""Of a session's length, log-normal."""
+
+
+def cluster() -> Cluster:
+    return Cluster(tuple(Server(NodeName(f"n{i}"), TYPE, 8) for i in range(8)))
+
+
+def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
+    """More than the cluster can do in the day: the queue is never empty."""
+    rng = random.Random(seed)  # a simulation, not a secret
+    jobs: list[WorkloadJob] = []
+    asked, at = 0.0, 0.0
+    while asked < 1.3 * 64 * hours * 3600.0 or at < hours * 3600.0:
+        kind = rng.random()
+        largest = rng.choice([2, 4, 8, 8, 16])
+        elastic = tuple(2**k for k in range(5) if 2**k <= largest)
+        gpu_seconds = 3600.0 * 2.0 * 24.0 ** rng.random()
+        fixed = rng.choice([1, 2, 4, 8])
+        jobs.append(
+            WorkloadJob(
+                JobId(str(len(jobs) + 1)),
+                UserName(f"user{rng.randrange(12)}"),
+                round(at, 1),
+                TRAINING,
+                gpu_seconds,
+                elastic if kind > rigid + 0.2 else (fixed,),
+                batch_size=64,
+                preemptible=kind > rigid,
+            )
+        )
+        asked += gpu_seconds
+        if asked > 2.0 * 64 * 3600.0:  # the cluster fills at once, then jobs come all day
+            at += rng.expovariate(64 * 1.1 / np.exp(np.log(3600.0 * 2.0) + np.log(24.0) / 2))
+    return jobs
+
+
+def sessions(seed: int, hours: float) -> list[WorkloadJob]:
+    rng = random.Random(1000 + seed)
+    jobs: list[WorkloadJob] = []
+    at = 0.0
+    while at < hours * 3600.0:
+        at += rng.expovariate(max(SESSIONS_PER_HOUR) / 3600.0)
+        if rng.random() * max(SESSIONS_PER_HOUR) > SESSIONS_PER_HOUR[int(at / 3600.0) % 24]:
+            continue
+        gpus = rng.choices([1, 2, 4], [0.85, 0.1, 0.05])[0]
+        seconds = min(LONGEST, MEDIAN_SECONDS * np.exp(SIGMA * rng.gauss(0.0, 1.0)))
+        jobs.append(
+            WorkloadJob(
+                JobId(str(100_000 + len(jobs))),
+                UserName(f"user{rng.randrange(40)}"),
+                round(at, 1),
+                SESSION,
+                float(seconds * gpus),
+                (gpus,),
+                interactive=True,
+            )
+        )
+    return jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """``work``: of the trainings, GPU seconds at the speed of one GPU; ``held``: GPU seconds that
+    sessions held; ``waits``: of the sessions; ``restarts``: of the trainings.
+    """
+
+    work: float
+    held: float
+    waits: tuple[float, ...]
+    unserved: int
+    restarts: int
+
+
+def play(jobs: list[WorkloadJob], options: argparse.Namespace, reserve: int) -> Day:
+    workload = Workload(TABLES, tuple(sorted(jobs, key=lambda job: job.submit)))
+    end = options.hours * 3600.0
+    settings = SimulationSettings(
+        round_seconds=1800.0,
+        refresh_seconds=options.look,
+        horizon=end,
+        sessions=SessionSettings(reserve, user_gpus=8, share=0.5),
+        cluster=ClusterSettings(restart_seconds=options.restart, leave_seconds=options.leave),
+    )
+    simulation = Simulation(cluster(), workload, get(options.policy), settings)
+    run = simulation.run()
+    port = simulation.port
+    port.advance(end)
+    asked = {job.id: job for job in jobs if job.workload == SESSION}
+    held: dict[JobId, float] = defaultdict(float)
+    since: dict[JobId, tuple[float, int]] = {}
+    moves = 0
+    for change in run.changes:
+        if change.time > end:
+            break
+        if change.job in since:
+            at, gpus = since.pop(change.job)
+            held[change.job] += (change.time - at) * gpus
+            moves += bool(change.job not in asked and change.placement)
+        if change.placement:
+            since[change.job] = change.time, change.placement.gpus
+    for job, (at, gpus) in since.items():
+        held[job] += (end - at) * gpus
+    done = port.samples_done()
+    of_sessions = sum(
+        done.get(job, spec.samples if job in port.begun and job not in port.unfinished else 0.0)
+        for job, spec in asked.items()
+    )
+    waits = tuple(port.begun.get(job, end) - spec.submit for job, spec in asked.items())
+    return Day(
+        port.trained - of_sessions,
+        sum(held[job] for job in asked),
+        waits,
+        len(asked.keys() - port.begun.keys()),
+        moves,
+    )
+
+
+def main() -> None:
+    options = _options()
+    rows = [_HEAD]
+    print(_HEAD)
+    total = 64 * options.hours * 3600.0
+    means = []
+    for rigid in options.rigid:
+        losses = []
+        for seed in options.seeds:
+            base = trainings(seed, rigid, options.hours)
+            some = sessions(seed, options.hours)
+            plain = play(base, options, 0)
+            day = play(base + some, options, options.reserve)
+            ordinary = [replace(job, interactive=False, preemptible=False) for job in some]
+            other = play(base + ordinary, options, 0)
+            share = day.held / total
+            loss = 1.0 - day.work / (plain.work * (1.0 - share))
+            losses.append(loss)
+            waits, late = np.array(day.waits), np.array(other.waits)
+            cells = [
+                f"{rigid:.0%}", seed, len(some), f"{share:.2%}",
+                f"{np.median(waits):.0f}", f"{np.percentile(waits, 95):.0f}", f"{waits.max():.0f}",
+                f"{np.mean(waits <= 30.0):.1%}", day.unserved,
+                f"{np.median(late):.0f}", f"{np.percentile(late, 95):.0f}",
+                f"{day.work / plain.work:.2%}", f"{loss:.2%}",
+            ]  # fmt: skip
+            rows.append(f"| {' | '.join(map(str, cells))} |")
+            print(rows[-1], flush=True)
+        means.append(f"{np.mean(losses):.2%} with {rigid:.0%} of the trainings rigid")
+    text = (
+        f"{(__doc__ or '').partition(chr(10) * 2)[2].strip()}\n\n"
+        f"Look {options.look:g} s, leave {options.leave:g} s, a restart {options.restart:g} s;"
+        f" `{options.policy}`, rounds of 30 min; a reserve of {options.reserve} GPUs, sessions of"
+        f" 1, 2 or 4 GPUs on at most half of them.\n\n"
+        + "\n".join(rows)
+        + f"\n\nMean loss: {', '.join(means)}.\n"
+    )
+    print(text.rpartition("\n\n")[2])
+    if options.write:
+        write_result("interactive", "Sessions on a full cluster", text)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.interactive", description=__doc__)
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rigid", type=float, nargs="+", default=[0.2, 0.5])
+    parser.add_argument("--reserve", type=int, default=2)
+    parser.add_argument("--look", type=float, default=6.0, help="from a submission to its plan, s")
+    parser.add_argument("--leave", type=float, default=15.0)
+    parser.add_argument("--restart", type=float, default=60.0)
+    parser.add_argument("--policy", default="hops+")
+    parser.add_argument("--no-write", dest="write", action="store_false")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""When the site has sessions end: warned first, then ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hopsd.core.interactive.sessions import is_session
+from hopsd.core.interactive.settings import EndingSettings
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.reason import clock
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What to do with a session now: warn it, or end it (``ends``); ``text`` says why."""
+
+    job: JobReading
+    ends: bool
+    text: str
+
+
+@dataclass(slots=True)
+class Endings:
+    """Which sessions were warned, and when. A hopsd that starts warns anew."""
+
+    _warned: dict[tuple[JobId, float], float] = field(default_factory=dict)
+
+    def notices(
+        self,
+        jobs: Iterable[JobReading],
+        idle_seconds: Mapping[JobId, float],
+        now: float,
+        settings: EndingSettings,
+    ) -> list[Notice]:
+        """``idle_seconds``: of jobs that do nothing with what they hold."""
+        found, kept = [], {}
+        for job in jobs:
+            if job.state is not SlurmState.RUNNING or not is_session(job.comment):
+                continue
+            why = _why(job, idle_seconds.get(job.id, 0.0), now, settings)
+            if why is None:
+                continue
+            key = job.id, job.start
+            since = self._warned.get(key)
+            kept[key] = now if since is None else since
+            if since is None:
+                text = f"hops ends this session at {clock(now + settings.warning_seconds)}: {why}"
+                found.append(Notice(job, ends=False, text=text))
+            elif now - since >= settings.warning_seconds:
+                found.append(Notice(job, ends=True, text=f"hops ended the session: {why}"))
+        self._warned = kept
+        return found
+
+
+def _why(job: JobReading, idle: float, now: float, settings: EndingSettings) -> str | None:
+    """Why the session is to end; None: it may go on."""
+    if settings.idle_seconds and idle >= settings.idle_seconds:
+        return (
+            f"it has used no processor time for {idle / 60:.0f} min, and the site ends sessions"
+            f" after {settings.idle_seconds / 60:g}"
+        )
+    if settings.seconds and now - job.start >= settings.seconds - settings.warning_seconds:
+        return f"the site ends sessions after {settings.seconds / 3600:g} h"
+    return None

@@ -1,0 +1,67 @@
+"""When sessions end: after a warning, and only those that the site has end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from memory_cluster import submitted
+
+from hopsd.core.interactive.ending import Endings
+from hopsd.core.interactive.settings import EndingSettings
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, SlurmState
+
+IDLE = EndingSettings(idle_seconds=3600.0, warning_seconds=300.0)
+JOB = JobId("1")
+
+
+def session(comment: str = "hops:reqs=1;interactive", start: float = 1000.0) -> JobReading:
+    return replace(submitted(1, comment), state=SlurmState.RUNNING, start=start)
+
+
+def test_an_idle_session_is_warned_once_and_ended_if_it_stays_idle() -> None:
+    endings = Endings()
+    told = []
+    for at in range(0, 4800, 60):
+        idle = {JOB: float(at)}
+        told += [(at, n.ends) for n in endings.notices([session()], idle, 1000.0 + at, IDLE)]
+    assert told[0] == (3600, False)
+    assert told[1] == (3900, True)
+    assert all(ends for _, ends in told[1:])
+
+
+def test_one_that_is_used_after_the_warning_goes_on() -> None:
+    endings = Endings()
+    assert [n.ends for n in endings.notices([session()], {JOB: 3600.0}, 5000.0, IDLE)] == [False]
+    assert endings.notices([session()], {}, 5100.0, IDLE) == []
+    assert [n.ends for n in endings.notices([session()], {JOB: 3600.0}, 9000.0, IDLE)] == [False]
+
+
+def test_the_longest_time_is_warned_of_ahead() -> None:
+    endings, settings = Endings(), EndingSettings(seconds=7200.0, warning_seconds=300.0)
+    assert endings.notices([session()], {}, 1000.0 + 6800.0, settings) == []
+    (warning,) = endings.notices([session()], {}, 1000.0 + 6900.0, settings)
+    assert not warning.ends
+    assert "after 2 h" in warning.text
+    (end,) = endings.notices([session()], {}, 1000.0 + 7200.0, settings)
+    assert end.ends
+
+
+@given(
+    idle=st.floats(0, 1e6),
+    ran=st.floats(0, 1e6),
+    comment=st.sampled_from(["hops:reqs=1", "hops:reqs=1;interactive=no", "interactive"]),
+)
+def test_no_job_but_a_session_is_ever_ended(idle: float, ran: float, comment: str) -> None:
+    endings, settings = Endings(), EndingSettings(60.0, 60.0, 60.0)
+    for at in (ran, ran + 100.0):
+        assert endings.notices([session(comment)], {JOB: idle}, 1000.0 + at, settings) == []
+
+
+@given(idle=st.floats(0, 1e6), ran=st.floats(0, 1e6))
+def test_by_default_sessions_go_on(idle: float, ran: float) -> None:
+    endings = Endings()
+    for at in (ran, ran + 1e4):
+        assert endings.notices([session()], {JOB: idle}, 1000.0 + at, EndingSettings()) == []
