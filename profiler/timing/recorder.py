@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         rows: int
         outputs: int
         axes: set[int]
-        mixed: bool
+        unclear: bool
 
     Timed = tuple[dict[str, float], float, float]
     """Seconds by phase, samples and batches of an iteration."""
@@ -111,6 +111,7 @@ class Recorder:
         self._factor = 1.0
         self._last_factor = 0.0
         self._steps_elsewhere = 0
+        self._learners_differ = False
         self._last_graphless = -RARE
         self._closure_steps = 0
         self.reads = False
@@ -246,7 +247,7 @@ class Recorder:
     def looked(self, batch: Batch) -> None:
         """The backward pass that begins was seen to be over ``batch``."""
         self._looked, self._given = True, batch.samples
-        self._mixed |= batch.mixed
+        self._mixed |= batch.unclear
         self._rows += batch.rows
         self._outputs += batch.outputs
         self._axes |= batch.axes
@@ -345,10 +346,13 @@ class Recorder:
         return self._end_iteration(now, iterations)
 
     def stepped_elsewhere(self, optimizer: int) -> None:
-        """``optimizer`` has stepped in another thread, after a backward pass there."""
-        if optimizer == self._leader:
-            self._steps_elsewhere += 1
-            self.shares_steps = True
+        """``optimizer`` has stepped in another thread, after a backward pass there.
+
+        Where it is another than the leading one, that learner may have batches of another size.
+        """
+        self._steps_elsewhere += 1
+        self.shares_steps = True
+        self._learners_differ |= optimizer != self._leader
 
     def _begin_anew(self) -> None:
         """What was taken for iterations were gradient accumulations of a single one."""
@@ -382,6 +386,7 @@ class Recorder:
         learners, self._steps_elsewhere = 1 + self._steps_elsewhere, 0
         if not fetches:  # what other threads read has been counted
             samples, batches = samples * learners, batches * learners
+            self.unclear = self.unclear or self._learners_differ
         timed = self._judge(now, iterations, samples, batches, learners)
         self._time(self._seconds, samples, batches, learners, timed=timed)
         self._begin_iteration()
@@ -509,7 +514,8 @@ class Recorder:
         """Samples and batches of the first iterations, by what is usual as is known by now."""
         return [
             (samples, batches)
-            if samples and self._usual.is_known(passes, fetches, evaluations)
+            if samples
+            and (self._usual.is_known(passes, fetches, evaluations) or self._usual.reads(fetches))
             else self._usual.expected(passes, batches) or (samples, batches)
             for passes, fetches, evaluations, samples, batches in self._early
         ]

@@ -322,10 +322,10 @@ class Batch:
     """What a look showed of a forward pass."""
 
     def __init__(
-        self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, mixed: bool = False
+        self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, unclear: bool = False
     ) -> None:
         self.rows, self.outputs, self.axes = rows, outputs, axes
-        self.samples, self.mixed = samples, mixed
+        self.samples, self.unclear = samples, unclear
 
 
 def samples_where(read: int, given: int, seen: Batch) -> float:
