@@ -15,6 +15,8 @@ np.bool8 = np.bool_  # type: ignore[attr-defined]
 class Old(gymnasium.Wrapper):  # type: ignore[type-arg]
     """Four values of a step, one of a reset."""
 
+    unwrapped = property(lambda self: self)  # type: ignore[assignment]
+
     def reset(self, **_: Any) -> Any:
         return self.env.reset()[0]
 
@@ -43,6 +45,9 @@ class Pixels:
     def step(self, _: int) -> Any:
         self._steps += 1
         return self._frame(), float(self._random.normal()), self._steps % 50 == 0, {}
+
+    def seed(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
 
     def close(self) -> None:
         pass
