@@ -145,6 +145,11 @@ def tasks(environ: Mapping[str, str] = os.environ) -> int | None:
     return _whole(environ.get("SLURM_STEP_NUM_TASKS"))
 
 
+def is_first_rank(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is the first of its training, or the only one."""
+    return not _whole(environ.get("RANK") or environ.get("SLURM_PROCID"))
+
+
 def ranks(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many ranks this training has, as launchers say; None: they do not."""
     return _whole(environ.get("WORLD_SIZE"))

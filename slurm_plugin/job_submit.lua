@@ -22,6 +22,7 @@ hops_is_loaded = true
 local NO_VAL = slurm.NO_VAL or 4294967294 -- Slurm's "not given" of 32-bit fields
 local NO_VAL16 = slurm.NO_VAL16 or 65534
 local RELEASE = slurm.INFINITE or 4294967295 -- the priority that `scontrol release` asks for
+local NOT_AVAILABLE = 2014 -- ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE of slurm_errno.h (22.05 to 26.05), for which sbatch has words
 local DENIED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR -- scontrol shows the code, not the text (22.05)
 
 -- As sbatch writes it: with '/' from 23.11 on, which has this constant since 23.11.3.
@@ -195,7 +196,9 @@ local KEYS = {
   { "per_node", "GPUs on each node, from " .. GPUS[3], is_whole_from(GPUS) },
   { "profile", "yes or no", is_one_of("yes", "no") },
   { "segment", "nodes in a rack together, from " .. GPUS[3], is_whole_from(GPUS) },
+  { "interactive", "yes or no", is_one_of("yes", "no") },
 }
+local FLAGS = { interactive = true } -- keys that mean yes without a value
 local KEY_NAMES, KEY_OF = {}, {}
 for position, key in ipairs(KEYS) do
   KEY_NAMES[position], KEY_OF[key[1]] = key[1], { accepts = key[2], read = key[3] }
@@ -278,6 +281,9 @@ end
 local function why_not_together(values)
   local reqs, per_node, shape = values.reqs, values.per_node, values.shape
   if not reqs then return "reqs is missing: give the GPU counts, as in hops:reqs=1,2,4,8" end
+  if values.interactive == "yes" and not reqs:find("^[0-9]+$") then
+    return "reqs=" .. shown(reqs) .. " with interactive: a session keeps its GPUs, so give one count"
+  end
   if values.num and not reqs:find("-", 1, true) then
     return "num=" .. shown(values.num) .. " goes with a range only: write reqs=min-max, or leave num out"
   end
@@ -301,6 +307,7 @@ local function read_comment(comment)
   end
   for _, piece in ipairs(pieces) do
     local key, value = piece:match("^(.-)=(.*)$")
+    if not key and FLAGS[trim(piece)] then key, value = trim(piece), "yes" end
     if not key then return nil, shown(trim(piece)) .. " has no '=': write key=value joined by ';'" end
     key, value = trim(key), trim(value)
     if not KEY_OF[key] then return nil, unknown_key(key) end
@@ -312,6 +319,7 @@ local function read_comment(comment)
   end
   local problem = why_not_together(values)
   if problem then return nil, problem end
+  if values.interactive == "yes" then values.preempt = "no" end
   return values
 end
 
@@ -383,12 +391,32 @@ local function own_uid()
   return tonumber(text:match("\nUid:%s+%d+%s+(%d+)"))
 end
 
+-- Appends the lines of slurm.conf and of the files that it includes, in small letters and without comments; false:
+-- some of them cannot be read.
+local function read_conf(name, lines, depth)
+  local file = name:sub(1, 1) == "/" and io.open(name) or open_beside(name)
+  if not file or depth > 4 then return false end
+  local complete, begun = true, ""
+  for raw in file:lines() do
+    local line = begun .. raw:gsub("#.*", "")
+    local continued = line:match("^(.*)\\%s*$")
+    local included = line:match("^%s*[Ii][Nn][Cc][Ll][Uu][Dd][Ee]%s+(%S+)")
+    if not continued and included then
+      complete = read_conf(included, lines, depth + 1) and complete
+    elseif not continued then
+      lines[#lines + 1] = line:lower()
+    end
+    begun = continued or ""
+  end
+  file:close()
+  return complete
+end
+
 -- Whether Slurm keeps what is in a job's output file at a restart: slurm.conf lies beside this script.
 local function appends_output()
-  local file, value = open_beside("slurm.conf"), nil
-  if not file then return false end
-  for line in file:lines() do value = line:lower():match("^%s*jobfileappend%s*=%s*(%d+)") or value end
-  file:close()
+  local lines, value = {}, nil
+  read_conf("slurm.conf", lines, 0)
+  for _, line in ipairs(lines) do value = line:match("^%s*jobfileappend%s*=%s*(%d+)") or value end
   return value ~= nil and value ~= "0"
 end
 
@@ -1140,6 +1168,98 @@ local function fixed_tasks(script, o)
 end
 
 ------------------------------------------------------------------------------------------
+-- What the cluster has. Slurm checks a held job's size only once it is released, and this script refuses at
+-- submission what no node could ever give.
+
+local CLUSTER_SECONDS = 60 -- slurm.conf may change; a large one takes some milliseconds
+
+-- The nodes of slurm.conf as { count, memory in MB, GPUs by type }, "" for GPUs whose type it does not tell.
+-- `complete`: there can be no others.
+local function read_cluster()
+  local lines, default, cluster = {}, {}, { nodes = {}, at = os.time() }
+  cluster.complete = read_conf("slurm.conf", lines, 0)
+  for _, line in ipairs(lines) do
+    if line:find("^%s*maxnodecount%s*=") then cluster.complete = false end -- nodes may join at any time
+    local names = line:match("^%s*nodename%s*=%s*(%S+)")
+    local node = {
+      gres = line:match("%sgres%s*=%s*(%S+)") or default.gres,
+      memory = tonumber(line:match("%srealmemory%s*=%s*(%d+)")) or default.memory,
+    }
+    if names == "default" then
+      default = node
+    elseif names then
+      node.count, node.gpus = named_nodes(names), {}
+      for _, item in ipairs(gres_items(node.gres and node.gres:gsub("%b()", ""))) do
+        local kind = item.kind or ""
+        if item.name == "gpu" then node.gpus[kind] = (node.gpus[kind] or 0) + (tonumber(item.count) or 1) end
+      end
+      if node.count then cluster.nodes[#cluster.nodes + 1] = node else cluster.complete = false end
+    end
+  end
+  return cluster
+end
+
+local known_cluster
+local function cluster_now()
+  if not known_cluster or os.time() - known_cluster.at > CLUSTER_SECONDS then known_cluster = read_cluster() end
+  return known_cluster
+end
+
+-- The most GPUs of a type that the job's shape allows on nodes with that memory, and the types that there are.
+local function room_for(cluster, o, memory)
+  local most, totals, kinds = 0, {}, {}
+  for _, node in ipairs(cluster.nodes) do
+    for kind, gpus in pairs(node.gpus) do
+      if kind ~= "" and not totals[kind] then kinds[#kinds + 1] = kind end
+      totals[kind] = totals[kind] or 0
+      local is_asked = not o.kind or kind == "" or kind == o.kind:lower()
+      if is_asked and (node.memory or math.huge) >= memory then
+        totals[kind] = totals[kind] + (o.each and (gpus >= o.each and o.each or 0) or gpus) * node.count
+        most = math.max(most, gpus)
+      end
+    end
+  end
+  table.sort(kinds)
+  if o.shape == "node" then return most, kinds end
+  local total, untyped = 0, totals[""] or 0
+  for kind, gpus in pairs(totals) do total = math.max(total, gpus + (kind ~= "" and untyped or 0)) end
+  return total, kinds
+end
+
+-- Why the cluster has no room for `count` GPUs; nil: it has.
+local function why_no_room(cluster, job, o, count)
+  local memory = given(job.min_mem_per_node) and job.min_mem_per_node or 0
+  local room, kinds = room_for(cluster, o, memory)
+  if count <= room then return nil end
+  local without_memory = room_for(cluster, o, 0)
+  if o.kind and without_memory == 0 then
+    return string.format("no node has GPUs of the type %s: the types are %s", o.kind, table.concat(kinds, ", "))
+  elseif count <= without_memory then
+    return string.format("%d GPUs with --mem=%.0fM: %s so much memory", count, memory,
+      o.shape == "node" and "no node with as many has" or "too few nodes have")
+  end
+  local most = o.shape == "node" and "the most on one node are %d" or o.each and "nodes with %d each have %d in all" or "the cluster has %d of one type"
+  return string.format("%d GPUs%s: " .. most, count, o.kind and " of the type " .. o.kind or "", o.each and o.shape ~= "node" and o.each or room, room)
+end
+
+-- What no node of the cluster could give the job: why it is refused, or nil and what to tell its user.
+local function check_room(job, o, values)
+  local cluster = cluster_now()
+  if values.cpu == "yes" or #cluster.nodes == 0 then return nil end
+  local why = why_no_room(cluster, job, o, smallest_count(values.reqs, o.each))
+  if why and cluster.complete then return why end
+  if why then return nil, why .. ". The job waits until nodes join that have them" end
+  local never = {}
+  local list = values.reqs:find("-", 1, true) and "" or values.reqs
+  for item in list:gmatch("%d+") do
+    local count = tonumber(item)
+    local fits = count % (o.each or 1) ~= 0 or not why_no_room(cluster, job, o, count)
+    if not fits then never[#never + 1] = item end
+  end
+  return nil, joined(never) and "never on this cluster as it is: " .. joined(never) .. " GPUs"
+end
+
+------------------------------------------------------------------------------------------
 -- The request: options and script in one, as a word for hopsd.
 
 -- Returns what is asked, and the word for it; or nil and what to change.
@@ -1153,6 +1273,7 @@ local function read_request(job, values)
     return nil, "the number of nodes is hops' choice: leave '*N' out of --constraint"
   end
   o.shape, o.each = shape_of(o)
+  if values.interactive == "yes" and o.shape == "any" then o.shape = "node" end
   if values.shape or values.per_node then
     o.each = values.per_node and tonumber(values.per_node)
     o.shape = values.per_node and "even" or values.shape
@@ -1211,6 +1332,7 @@ local function read_request(job, values)
   add("ranks", o.fixed and string.format("%d", o.fixed.count))
   o.repeats = repeats_of(job.script)
   add("repeats", o.repeats)
+  add("time_min", given(job.time_min) and job.time_min > 0 and string.format("%.0f", job.time_min) or nil)
   local word = table.concat(words, "|")
   if #word > WORD_CHARACTERS then
     return nil, string.format("the options take %d characters: shorten --gres or --nodelist", #word)
@@ -1293,7 +1415,8 @@ end
 -- What may become of a job that hops may move, and how to keep it from that; nil: it stays.
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
-  local text = "the job may be stopped and restarted, also on other nodes or another GPU count: "
+  local others = has_other_counts(o, values)
+  local text = "the job may be stopped and restarted, also on other nodes" .. (others and " or another GPU count: " or ": ")
   if has(o.repeats, "resubmits") then
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
@@ -1314,7 +1437,7 @@ local function warn_of_moves(script, o, values, job)
     text = text .. "the script handles no signal (--signal, trap), so hops will not move it until it has called torch.save "
       .. "once, and work since the last save is lost. "
   end
-  if has_other_counts(o, values) and not commands_of(script):find("HOPS_FRAMEWORK_SAVES", 1, true) then
+  if others and not commands_of(script):find("HOPS_FRAMEWORK_SAVES", 1, true) then
     text = text .. "Another GPU count changes the batch of a step unless the training uses hops_profiler.ElasticLoader. "
   end
   local mode = open_mode_of(job)
@@ -1384,8 +1507,9 @@ local function refusal_of(job, values)
   if given(job.het_job_offset) or option_in(job.script, "^#SBATCH%s+(%a+job)%s*$") then
     return "no heterogeneous jobs (hetjob, ' : '): submit the parts as separate jobs, or leave hops: out of every comment"
   end
-  if job.script == nil then -- also of a later part of a heterogeneous job, under --test-only
-    return "batch jobs alone, and no part of a heterogeneous one: submit it with sbatch, without hetjob"
+  if job.script == nil and values.interactive ~= "yes" then -- also a later part of a heterogeneous job, under --test-only
+    return "srun and salloc are for sessions: write hops:reqs=" .. values.reqs .. ";interactive, or submit a batch job with "
+      .. "sbatch, without hetjob"
   end
   if given(job.array_inx) and given(job.dependency) and job.dependency:find("singleton", 1, true) then
     -- Slurm lets the tasks that it still keeps together go first (22.05), and hops others.
@@ -1521,10 +1645,7 @@ local function accept(job, partitions, values, asked, word)
     tell("--no-requeue is ignored, since hops may move the job; write preempt=no in the comment to keep it")
   end
   if job.requeue ~= 0 or values.preempt ~= "no" then job.requeue = 1 end
-  if given(job.time_min) and job.time_min > 0 then
-    tell("--time-min changes nothing while hops places the job: it starts with all of its --time, and waits for a maintenance "
-      .. "that comes sooner")
-  end
+  job.time_min = NO_VAL -- hopsd shortens the limit; backfill would do so untold
   local held_by_user = job.priority == 0
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0
@@ -1532,6 +1653,7 @@ local function accept(job, partitions, values, asked, word)
     tell("held until you run `scontrol release JOB` (this also clears --begin)")
   else
     tell(accepted_text(asked, values) .. (given(job.array_inx) and ", for each task of the array" or "")
+      .. (values.interactive == "yes" and ", as a session that nothing moves" or "")
       .. ". squeue shows it held until hops starts it; `hopsctl explain JOB` says why")
   end
 end
@@ -1548,6 +1670,12 @@ local function submit(job, partitions)
     tell(problem)
     return slurm.ERROR
   end
+  local impossible, note = check_room(job, asked, values)
+  if impossible then
+    tell(impossible)
+    return NOT_AVAILABLE
+  end
+  if note then tell(note) end
   accept(job, partitions, values, asked, word)
   return slurm.SUCCESS
 end

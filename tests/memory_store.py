@@ -23,6 +23,7 @@ from hopsd.model.journal import (
     GpuUse,
     Placement,
     PlanSummary,
+    QueuePeriod,
     ReasonRecord,
     ReleaseRequest,
 )
@@ -37,7 +38,7 @@ from hopsd.store.port import PlanId, PlanRecord
 
 Row = TypeVar("Row")
 
-USES = ("hops", "plain", "fragmented", "idle", "down")
+USES = ("hops", "plain", "fragmented", "idle", "down", "rack_fragmented")
 
 
 @dataclass(slots=True)
@@ -220,6 +221,33 @@ class MemoryStore(MemoryKnowledge):
 
     def newest_jobs(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
         return {job: record for job in jobs if (record := self.job(job)) is not None}
+
+    def ended_jobs(self, limit: int, user: UserName | None = None) -> tuple[JobRecord, ...]:
+        records = [job for job in self._ended.values() if user in (None, job.user)]
+        records.sort(key=lambda job: (-(job.end or 0.0), job.id, job.submit))
+        return tuple(records[:limit])
+
+    def queue_periods(
+        self, since: float, until: float, seconds: float, user: UserName | None = None
+    ) -> tuple[QueuePeriod, ...]:
+        jobs = [*self._ended.values(), *self._open.values()]
+        names = {job.id for job in jobs if job.user == user}
+        reasons = [
+            each for job, all_ in self._reasons.items() if not user or job in names for each in all_
+        ]
+        ended = [job for job in self._ended.values() if user in (None, job.user)]
+        periods, start = [], since
+        while start < until:
+            end = min(start + seconds, until)
+            waited = sum(
+                max(0.0, min(until if r.until is None else r.until, end) - max(r.since, start))
+                for r in reasons
+            )
+            waits = [job.wait_seconds for job in ended if start <= (job.end or 0.0) < end]
+            mean = fmean(waits) if waits else None
+            periods.append(QueuePeriod(start, waited / (end - start), len(waits), mean))
+            start += seconds
+        return tuple(periods)
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
         known = [*self._ended.values(), *self._open.values()]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 from bench.chaos.faults import FAULTS, Kind
 from bench.chaos.judge import Finding, judge, read_runs, redone
-from bench.chaos.world import World, wait_until, world
+from bench.chaos.world import Wait, World, wait_until, world
 
 JOBS_AT_A_TIME = 8
 AT_A_TIME = 2
@@ -51,9 +55,10 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", help="these kinds alone")
+    parser.add_argument("--refresh", type=float, default=1.0, help="hopsd's refresh_seconds")
     parser.add_argument("--keep", type=Path, help="logs and records are copied there")
     given = parser.parse_args()
-    with world() as made:
+    with world(given.refresh) as made:
         seen = torment(made, given.faults, Random(given.seed), given.only)
         findings = seen.findings + judge(made)
         tell(made, seen, findings, given.seed)
@@ -73,7 +78,7 @@ def torment(made: World, faults: int, rng: Random, only: list[str] | None = None
     drawn = _drawn(Random(rng.random()), only)
     for number, kind in zip(range(faults), drawn, strict=False):
         _top_up(made, jobs)
-        if kind.touches and kind.touches in {one.kind.touches for one in lasting}:
+        if any(kind.touches & one.kind.touches for one in lasting):
             _take_back(lasting, everything=True)
         harm = kind.harm(made, rng)
         begun = time.time()
@@ -109,9 +114,13 @@ def _top_up(made: World, rng: Random) -> None:
         made.submit(rng)
 
 
+def _urgency(kind: Kind) -> int:
+    return min((ORDER[thing] for thing in kind.touches if thing in ORDER), default=len(ORDER))
+
+
 def _take_back(lasting: list[Lasting], *, everything: bool = False) -> None:
     # Without these nothing else can be taken back.
-    for one in sorted(lasting, key=lambda one: ORDER.get(one.kind.touches, len(ORDER))):
+    for one in sorted(lasting, key=lambda one: _urgency(one.kind)):
         if everything or time.monotonic() >= one.until:
             time.sleep(max(0.0, one.until - time.monotonic()))
             next(one.harm, None)
@@ -182,6 +191,29 @@ def _drain(made: World, seen: Seen) -> None:
             seen.findings.append(Finding("floods its log", "", f"{daemon.name}: {lines} lines"))
 
 
+def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[float, float]:
+    """Seconds between two ticks of a leader, and between two that planned, while all hung."""
+    ticks: list[float] = []
+    plans: list[float] = []
+    for log in daemon_logs:
+        for line in log.read_text(errors="replace").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                entry = json.loads(line)
+                if entry.get("event") == "tick" and entry.get("mode") != "standby":
+                    at = datetime.fromisoformat(entry["timestamp"]).timestamp()
+                    ticks.append(at)
+                    plans += [at] if entry["level"] == "info" else []
+    return (
+        max(_longest_gap(ticks, wait.begun, wait.ended) for wait in waits),
+        max(_longest_gap(plans, wait.begun, wait.planned_until) for wait in waits),
+    )
+
+
+def _longest_gap(times: Iterable[float], since: float, until: float) -> float:
+    between = sorted(at for at in times if since < at < until)
+    return max(after - before for before, after in pairwise([since, *between, until]))
+
+
 def tell(made: World, seen: Seen, findings: list[Finding], seed: int) -> None:
     runs = read_runs(made.records)
     lost, total = redone(made)
@@ -189,6 +221,12 @@ def tell(made: World, seen: Seen, findings: list[Finding], seed: int) -> None:
     print(f"{sum(map(len, runs.values()))} runs; {lost:.0f} of {total:.0f} s of work done twice;")
     slowest = max(seen.recoveries, default=0.0)
     print(f"well again after {slowest:.1f} s at the latest ({len(seen.recoveries)} looks)")
+    if made.waits:
+        ticks, plans = longest_gaps(made.waits, [daemon.log for daemon in made.hopsd])
+        print(
+            f"with every wait at once, {len(made.waits)} times: longest gap between two ticks"
+            f" {ticks:.1f} s, between two plans {plans:.1f} s"
+        )
     print("  ".join(f"{name} {count}" for name, count in sorted(seen.happened.items())))
     blamed = [finding for finding in findings if not finding.explained]
     print(f"{len(blamed)} violations, {len(findings) - len(blamed)} explained")

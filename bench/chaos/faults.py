@@ -17,7 +17,8 @@ from random import Random
 
 import psycopg
 
-from bench.chaos.world import Daemon, Hold, Submitted, World
+from bench.chaos.hanging import hanging_file_system
+from bench.chaos.world import Daemon, Hold, Submitted, Wait, World
 
 Harm = Callable[[World, Random], Iterator[float]]
 
@@ -27,16 +28,16 @@ class Kind:
     """``touches``: of two that touch the same thing only one happens at a time."""
 
     name: str
-    touches: str
+    touches: frozenset[str]
     harm: Harm
 
 
 FAULTS: list[Kind] = []
 
 
-def fault(touches: str = "") -> Callable[[Harm], Harm]:
+def fault(*touches: str) -> Callable[[Harm], Harm]:
     def enter(harm: Harm) -> Harm:
-        FAULTS.append(Kind(harm.__name__, touches, harm))
+        FAULTS.append(Kind(harm.__name__, frozenset(touches), harm))
         return harm
 
     return enter
@@ -87,6 +88,21 @@ def hopsd_frozen(world: World, rng: Random) -> Iterator[float]:
 def hopsd_reloaded(world: World, _rng: Random) -> Iterator[float]:
     _leader(world).send(signal.SIGHUP)
     yield 0.0
+
+
+@fault()
+def signal_burst(world: World, _rng: Random) -> Iterator[float]:
+    """SIGHUPs 0.1 ms apart: a handler that took a lock would wait for itself."""
+    for daemon in world.hopsd:
+        for _ in range(40):
+            daemon.send(signal.SIGHUP)
+            time.sleep(0.0001)
+    yield 0.0
+
+
+@fault("log")
+def log_disk_full(world: World, rng: Random) -> Iterator[float]:
+    yield from _full(world, "hopsd-log", rng)
 
 
 @fault("clock")
@@ -166,14 +182,26 @@ def _fill(disk: Path) -> Path:
     return junk
 
 
-@fault("database")
-def database_disk_full(world: World, rng: Random) -> Iterator[float]:
-    disk = world.disks.get("database")
-    if disk is None:
+def _full(world: World, disk: str, rng: Random) -> Iterator[float]:
+    if disk not in world.disks:
         return
-    junk = _fill(disk)
+    junk = _fill(world.disks[disk])
     yield rng.uniform(2.0, 10.0)
     junk.unlink()
+
+
+def _read_only(world: World, disk: str, rng: Random) -> Iterator[float]:
+    if disk not in world.disks:
+        return
+    remount = "mount", "-o"
+    subprocess.run([*remount, "remount,ro", world.disks[disk]], capture_output=True, check=False)
+    yield rng.uniform(2.0, 10.0)
+    subprocess.run([*remount, "remount,rw", world.disks[disk]], capture_output=True, check=False)
+
+
+@fault("database")
+def database_disk_full(world: World, rng: Random) -> Iterator[float]:
+    yield from _full(world, "database", rng)
     world.server.start()  # where it had to give up
 
 
@@ -196,12 +224,7 @@ def slurmctld_restarted(world: World, rng: Random) -> Iterator[float]:
 
 @fault("slurmctld")
 def slurmctld_frozen(world: World, rng: Random) -> Iterator[float]:
-    pid = world.cluster.pid("slurmctld")
-    if pid is None:
-        return
-    os.kill(pid, signal.SIGSTOP)
-    yield rng.choice((2.0, 13.0))
-    os.kill(pid, signal.SIGCONT)
+    yield from _frozen(world.cluster.pid("slurmctld"), rng.choice((2.0, 13.0)))
 
 
 @fault("slurmctld")
@@ -227,22 +250,36 @@ def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
 
 @fault("state")
 def state_disk_full(world: World, rng: Random) -> Iterator[float]:
-    disk = world.disks.get("state")
-    if disk is None:
-        return
-    junk = _fill(disk)
-    yield rng.uniform(2.0, 10.0)
-    junk.unlink()
+    yield from _full(world, "state", rng)
 
 
 @fault("state")
 def state_read_only(world: World, rng: Random) -> Iterator[float]:
-    disk = world.disks.get("state")
-    if disk is None:
+    yield from _read_only(world, "state", rng)
+
+
+def _frozen(pid: int | None, seconds: float) -> Iterator[float]:
+    if pid is None:
         return
-    subprocess.run(["mount", "-o", "remount,ro", disk], capture_output=True, check=False)
-    yield rng.uniform(2.0, 10.0)
-    subprocess.run(["mount", "-o", "remount,rw", disk], capture_output=True, check=False)
+    os.kill(pid, signal.SIGSTOP)
+    yield seconds
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+@fault("slurmdbd")
+def slurmdbd_frozen(world: World, rng: Random) -> Iterator[float]:
+    yield from _frozen(world.cluster.pid("slurmdbd"), rng.uniform(5.0, 30.0))
+
+
+@fault("slurmdbd")
+def slurmdbd_killed(world: World, rng: Random) -> Iterator[float]:
+    pid = world.cluster.pid("slurmdbd")
+    if pid is None:
+        return
+    os.kill(pid, signal.SIGKILL)
+    yield rng.uniform(0.0, 10.0)
+    world.start_slurmdbd()
 
 
 def _node(world: World, rng: Random) -> str:
@@ -290,6 +327,33 @@ def partition_down(world: World, rng: Random) -> Iterator[float]:
     world.run("scontrol", "update", "partitionname=main", "state=up")
 
 
+@fault("epilog")
+def epilog_long(world: World, rng: Random) -> Iterator[float]:
+    """Epilogs that begin now take 100 s, unless it is taken back before."""
+    world.slow_epilog.touch()
+    yield rng.uniform(5.0, 30.0)
+    world.slow_epilog.unlink(missing_ok=True)
+
+
+@fault("run_dir")
+def run_dir_full(world: World, rng: Random) -> Iterator[float]:
+    """Where prolog.sh writes on the nodes."""
+    yield from _full(world, "run", rng)
+
+
+@fault("run_dir")
+def run_dir_read_only(world: World, rng: Random) -> Iterator[float]:
+    yield from _read_only(world, "run", rng)
+
+
+@fault("reports")
+def reports_hang(world: World, rng: Random) -> Iterator[float]:
+    """The file server of the report folder does not answer."""
+    with contextlib.ExitStack() as stack:
+        if stack.enter_context(hanging_file_system(world.reports)):
+            yield rng.uniform(5.0, 30.0)
+
+
 # People
 
 
@@ -325,6 +389,14 @@ def _held(world: World, job: Submitted, *, owner: bool) -> bool:
     if not held:
         world.insist(job, "scontrol", "release", owner=owner)
     return held
+
+
+@fault()
+def long_grace(world: World, rng: Random) -> Iterator[float]:
+    """Jobs that ask for 300 s to save, and ignore the signal."""
+    for _ in range(2):
+        world.submit(rng, stubborn=True)
+    yield 0.0
 
 
 @fault()
@@ -410,3 +482,29 @@ def job_released(world: World, rng: Random) -> Iterator[float]:
     if leader is not None and job is not None:
         leader.ask("release", jobs=[job.id])
     yield 0.0
+
+
+def _database_silent(world: World, seconds: float) -> None:
+    for pid in world.server.processes():
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    for pid in world.server.processes():
+        os.kill(pid, signal.SIGCONT)
+
+
+@fault(*{thing for kind in FAULTS for thing in kind.touches})
+def every_wait_at_once(world: World, rng: Random) -> Iterator[float]:
+    """All that a tick could wait for, at once. No plan is possible while PostgreSQL is silent: it
+    is for 4 s while plans are watched, and for 13 s while only ticks are.
+    """
+    begun = time.time()
+    harms = [w(world, rng) for w in (long_grace, epilog_long, slurmdbd_frozen, reports_hang)]
+    for harm in harms:
+        next(harm, None)
+    _database_silent(world, 4.0)
+    yield 30.0
+    planned_until = time.time()
+    _database_silent(world, 13.0)
+    world.waits.append(Wait(begun, planned_until, time.time()))
+    for harm in harms:
+        next(harm, None)

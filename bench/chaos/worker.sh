@@ -1,7 +1,7 @@
 #!/bin/bash
 # A job that writes down its own runs, so that a judge need believe nobody else: one file a run
 # with its start, GPUs and end, and a second one that it writes anew while it lives.
-# KIND: saver, deaf (ignores the signal), plain (dies of it), broken (fails by itself).
+# KIND: saver, deaf (ignores the signal), stubborn (SIGTERM, too), plain (dies of it), broken (fails by itself).
 run=$RECORDS/$TOKEN.$SLURM_JOB_ID.$$
 saved=$RECORDS/$TOKEN.saved
 echo "start $EPOCHREALTIME $SLURM_JOB_ID ${SLURM_RESTART_COUNT:-0} $SLURM_JOB_NODELIST" > "$run.run"
@@ -22,6 +22,7 @@ save() {
 case $KIND in
   saver) trap save USR1 ;;
   deaf) trap '' USR1 ;;
+  stubborn) trap '' USR1 TERM ;;
 esac
 while [ "$left" -gt 0 ]; do
   sleep 0.5 &

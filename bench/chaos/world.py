@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.demo.cluster import ClusterError, NodeSpec, PrivateCluster
+from examples.demo.slurmdbd import SlurmdbdCluster, missing_slurmdbd
 from hopsd.ctl.daemon import ask
 from hopsd.errors import HopsError
 from hopsd.store.embedded import EmbeddedPostgres
@@ -29,6 +31,12 @@ COMMAND_SECONDS = 8.0
 ASK_SECONDS = 3.0
 HALTED = ("PENDING", "SUSPENDED")
 HERE = Path(__file__).parent
+LOG_DISK = "hopsd-log"
+DISKS = {"database": 300, "state": 300, "run": 4, LOG_DISK: 64}
+"""File systems of so many MiB, which faults fill."""
+EPILOG_SECONDS = 100
+SLOW_EPILOG = "slow-epilog"
+STUBBORN = ("stubborn", 120)
 KINDS = ("saver",) * 7 + ("plain", "deaf", "broken")
 REQS = ("1", "1,2", "1,2,4", "2,4", "1-6;num=3", "3", "6", "1;preempt=no")
 
@@ -63,18 +71,33 @@ class Owed:
     tries: int = 40
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """When everything that a tick could wait for hung; plans were possible until
+    ``planned_until``.
+    """
+
+    begun: float
+    planned_until: float
+    ended: float
+
+
 class Daemon:
     """One hopsd whose time of day may be off; started again when it ends, as systemd would."""
 
-    def __init__(self, folder: Path, name: str, dsn: str, cluster: PrivateCluster) -> None:
+    def __init__(
+        self, folder: Path, name: str, dsn: str, cluster: PrivateCluster, refresh: float
+    ) -> None:
         self.name = name
         self._env = {**os.environ, **cluster.env}
         self.socket = folder / f"{name}.sock"
-        self.log = folder / f"{name}.log"
+        self.log = folder / LOG_DISK / f"{name}.log"
         self.clock = folder / f"{name}.clock"
         self.set_clock(0.0)
         self._config = folder / f"{name}.toml"
-        self._config.write_text(_CONFIG.format(socket=self.socket, dsn=dsn, folder=folder))
+        self._config.write_text(
+            _CONFIG.format(socket=self.socket, dsn=dsn, folder=folder, refresh=refresh)
+        )
         self.process: subprocess.Popen[bytes] | None = None
 
     def set_clock(self, ahead: float) -> None:
@@ -136,6 +159,7 @@ class World:
         cluster: PrivateCluster,
         server: EmbeddedPostgres,
         disks: dict[str, Path],
+        refresh: float = 1.0,
     ) -> None:
         self.folder = folder
         self.cluster = cluster
@@ -146,13 +170,17 @@ class World:
         self.records = folder / "records"
         self.records.mkdir()
         self.records.chmod(0o777)
-        self.hopsd = [Daemon(folder, name, self.dsn, cluster) for name in ("one", "two")]
+        self.reports = folder / "reports"
+        self.reports.mkdir()
+        self.slow_epilog = folder / SLOW_EPILOG
+        self.hopsd = [Daemon(folder, name, self.dsn, cluster, refresh) for name in ("one", "two")]
         self.jobs: dict[str, Submitted] = {}
         self.holds: list[Hold] = []
         self.suspended: list[Submitted] = []
         self.owed: dict[str, Owed] = {}
         self.requeued: list[tuple[str, float]] = []
         self.forgot: list[tuple[float, float]] = []
+        self.waits: list[Wait] = []
         self._slurmctld_stopped = False
 
     def run(
@@ -202,12 +230,18 @@ class World:
                 self.cluster.start_slurmctld()
                 self._slurmctld_stopped = False
 
+    def start_slurmdbd(self) -> None:
+        if isinstance(self.cluster, SlurmdbdCluster) and self.cluster.pid("slurmdbd") is None:
+            with contextlib.suppress(ClusterError):
+                self.cluster.start_slurmdbd()
+
     def in_order(self) -> bool:
         """Start what has ended of Slurm and PostgreSQL, and use all nodes; whether both answer."""
         try:
             self.server.start()
         except HopsError:
             return False
+        self.start_slurmdbd()
         self.start_slurmctld()
         for node in self.cluster.nodes:
             if self.cluster.pid(f"slurmd.{node}") is None:
@@ -291,13 +325,18 @@ class World:
                         ):
                             os.kill(pid, signal.SIGKILL)
 
-    def submit(self, rng: random.Random) -> None:
+    def submit(self, rng: random.Random, *, stubborn: bool = False) -> None:
+        """``stubborn``: a job that asks for 300 s to save, and ignores all signals."""
         token = uuid.UUID(int=rng.getrandbits(128)).hex[:12]
         kind, reqs, total = rng.choice(KINDS), rng.choice(REQS), rng.choice((0, 4, 10, 20, 40))
+        if stubborn:
+            kind, total = STUBBORN
         env = {"TOKEN": token, "KIND": kind, "TOTAL": str(total), "RECORDS": str(self.records)}
         said = self.run(
             *("sbatch", "--parsable", f"--comment=hops:reqs={reqs}", "--output=/dev/null"),
-            *("--chdir=/", "--mem=100", f"--job-name={token}", str(HERE / "worker.sh")),
+            *("--chdir=/", "--mem=100", f"--job-name={token}"),
+            *(("--signal=B:USR1@300", "--time=60") if stubborn else ()),
+            str(HERE / "worker.sh"),
             owner=True,
             env=env,
         )
@@ -338,10 +377,19 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> float | None:
     return time.monotonic() - begun
 
 
+class _ChaosCluster(SlurmdbdCluster):
+    """With slurmdbd, where the jobs' owner has an account."""
+
+    def add_accounts(self) -> None:
+        self.sacctmgr("add", "account", "lab")
+        self.sacctmgr("add", "user", pwd.getpwuid(NOBODY).pw_name, "account=lab")
+
+
 @contextlib.contextmanager
-def world() -> Iterator[World]:
-    """A world in a folder of its own. Database and slurmctld's state each have a small file
-    system where this machine lets us mount one: else no fault fills them.
+def world(refresh: float = 1.0) -> Iterator[World]:
+    """A world in a folder of its own. Database, slurmctld's state, the nodes' run folder and
+    hopsd's log each have a small file system where this machine lets us mount one: else no fault
+    fills them. slurmdbd runs where root has MariaDB.
     """
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(
@@ -350,26 +398,27 @@ def world() -> Iterator[World]:
         folder = Path(name)
         folder.chmod(0o755)
         disks = {}
-        for disk in ("database", "state"):
-            (folder / disk).mkdir()
-            if stack.enter_context(_mounted(folder / disk)):
+        for disk, size in DISKS.items():
+            (folder / disk).mkdir(mode=0o755)
+            if stack.enter_context(_mounted(folder / disk, size)):
                 disks[disk] = folder / disk
-        (folder / "database").chmod(0o755)
-        cluster = PrivateCluster(
-            folder,
-            nodes=NODES,
-            extra_conf=[
-                "JobCompType=jobcomp/filetxt",
-                f"JobCompLoc={folder}/completed",
-                "MinJobAge=600",
-                "SlurmdTimeout=20",
-                "InactiveLimit=0",
-            ],
-        )
-        stack.enter_context(cluster)
+        epilog = folder / "epilog.sh"
+        epilog.write_text(_EPILOG.format(folder=folder, seconds=EPILOG_SECONDS, slow=SLOW_EPILOG))
+        epilog.chmod(0o755)
+        conf = [
+            "JobCompType=jobcomp/filetxt",
+            f"JobCompLoc={folder}/completed",
+            f"Epilog={epilog}",
+            "MinJobAge=600",
+            "SlurmdTimeout=20",
+            "InactiveLimit=0",
+        ]
+        records = os.geteuid() == 0 and not missing_slurmdbd()
+        kind = _ChaosCluster if records else PrivateCluster
+        cluster = stack.enter_context(kind(folder, nodes=NODES, extra_conf=conf))
         with _temporary(folder / "database"):
             server = stack.enter_context(EmbeddedPostgres())
-        made = World(folder, cluster, server, disks)
+        made = World(folder, cluster, server, disks, refresh)
         stack.callback(_end, made)
         yield made
 
@@ -390,8 +439,9 @@ def _temporary(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _mounted(folder: Path) -> Iterator[bool]:
-    words = ["mount", "-t", "tmpfs", "-o", "size=300m,mode=755", "tmpfs", str(folder)]
+def _mounted(folder: Path, mebibytes: int) -> Iterator[bool]:
+    options = f"size={mebibytes}m,mode=755"
+    words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     done = subprocess.run(words, capture_output=True, check=False)
     try:
         yield done.returncode == 0
@@ -400,9 +450,15 @@ def _mounted(folder: Path) -> Iterator[bool]:
             subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, check=False)
 
 
+_EPILOG = """#!/bin/sh
+# Ends as soon as the fault is taken back.
+left={seconds}
+while [ -e {folder}/{slow} ] && [ $left -gt 0 ]; do sleep 1; left=$((left - 1)); done
+exec {folder}/plugin/epilog.sh
+"""
 _CONFIG = """
 [daemon]
-refresh_seconds = 1
+refresh_seconds = {refresh:g}
 round_seconds = 8
 socket = "{socket}"
 [slurm]

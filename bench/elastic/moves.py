@@ -54,7 +54,7 @@ def play(training: Training, source: random.Random, steps: int) -> Training:
             time.sleep(more)
             return number
 
-        if training.run(source.randint(1, 4), stop):
+        if training.run(source.randint(1, 4), stop) or training.has_ended:
             return training
     training.run(source.randint(1, 4))
     return training

@@ -69,6 +69,13 @@ class Training:
             raise RuntimeError(f"ranks ended with codes {codes}, see {record}")
         return not any(codes)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its script has saved the final weights. One that is killed after that, as it
+        exits, begins another training.
+        """
+        return (self.folder / "weights.pt").exists()
+
     def _has_begun(self) -> bool:
         """Whether a run has noted a step, or the samples of one."""
         notes = ("run-*/*.jsonl", "**/beginning.json", ".*hops-17.json")

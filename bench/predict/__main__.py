@@ -27,7 +27,7 @@ from bench.predict.works import LEARN, Folders, to_learn, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
 from hopsd.predict.calibration import Kind, scale
-from hopsd.predict.prior import FILE, Residual, family_of, learnt
+from hopsd.predict.prior import FILE, Residual, family_of, learn_prior
 from hopsd.predict.traits import traits_of
 
 PRIOR = Path("hopsd/predict") / FILE
@@ -47,7 +47,7 @@ def learn(family: str, numbers: int, workers: int) -> None:
     with ProcessPoolExecutor(workers) as pool:
         found = [residual for part in pool.map(_residuals, chosen) for residual in part]
     shipped = json.loads(PRIOR.read_text())
-    PRIOR.write_text(json.dumps(shipped | learnt(found), indent=0) + "\n")
+    PRIOR.write_text(json.dumps(shipped | learn_prior(found), indent=0) + "\n")
 
 
 def _residuals(number: int) -> list[Residual]:
@@ -60,11 +60,11 @@ def _residuals(number: int) -> list[Residual]:
         Residual(
             traits,
             p.of_class,
-            scale(true[p.job, p.kind] - p.at) - p.said.centre,
-            p.said.weight,
+            scale(true[p.job, p.kind] - p.at) - p.forecast.centre,
+            p.forecast.weight,
         )
         for p in result.said
-        if p.said is not None and p.said.weight > 0.0 and (p.job, p.kind) in true
+        if p.forecast is not None and p.forecast.weight > 0.0 and (p.job, p.kind) in true
     ]
 
 

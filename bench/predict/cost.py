@@ -76,7 +76,7 @@ def measure(policy: str, gpus: int, jobs: int) -> str:
         seconds.append(time.process_time() - made)
         predicted = len(found)
         for each in found[::10]:
-            predictor.happened(each.job, each.kind, each.at + 60.0)
+            predictor.resolve(each.job, each.kind, each.at + 60.0)
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024.0
     cells = (f"`{policy}`", f"{gpus:,}", f"{jobs:,}", f"{predicted:,}",
              *(f"{each:.1f}" for each in seconds), f"{max(seconds) / BOUND_SECONDS:.0%}",

@@ -69,11 +69,11 @@ class _Rivals(Predictor):
         return Predictor.all_of(self, of)
 
     def _note(self, of: Situation) -> None:
-        wanted = of.rigid[of.competes & (of.held == 0.0)].sum() + of.held.sum()
+        wanted = of.rigid[of.competes & (of.gpus_held == 0.0)].sum() + of.gpus_held.sum()
         self.load[of.now] = int(100 * wanted / max(1, of.gpus))
         for at, job in enumerate(of.ids):
-            if of.held[at] > 0.0 and of.rate[at] > 0.0:
-                self.present_speed[job, of.now] = of.now + of.left[at] / of.rate[at]
+            if of.gpus_held[at] > 0.0 and of.rate[at] > 0.0:
+                self.present_speed[job, of.now] = of.now + of.remaining_work[at] / of.rate[at]
         if not self.traits.reserves:
             return
         for job, start in backfilled(of).items():
@@ -85,14 +85,14 @@ def backfilled(of: Situation) -> dict[JobId, float]:
     gains: dict[NodeName, list[Gain]] = {}
     for at, allocation in enumerate(of.running):
         for node, gpus in allocation:
-            gains.setdefault(node, []).append((max(1e-6, float(of.asked[at])), gpus))
+            gains.setdefault(node, []).append((max(1e-6, float(of.allotment[at])), gpus))
     table = Timetable(0.0, of.nodes, {n.name: n.idle for n in of.nodes}, gains)
     found = {}
     for at in sorted(range(len(of.ids)), key=lambda i: float(of.submit[i])):
-        if of.held[at] > 0.0 or not of.competes[at]:
+        if of.gpus_held[at] > 0.0 or not of.competes[at]:
             continue
         place = table.soonest(
-            int(of.rigid[at]), dict.fromkeys(of.rigid_by_type[at], float(of.asked[at]))
+            int(of.rigid[at]), dict.fromkeys(of.rigid_by_type[at], float(of.allotment[at]))
         )
         if place is not None:
             table.reserve(place)

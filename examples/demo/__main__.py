@@ -1,4 +1,7 @@
-"""`make demo`: hopsd schedules real PyTorch jobs on a private, real Slurm cluster."""
+"""`make demo`: hopsd schedules real PyTorch jobs on a private, real Slurm cluster.
+
+`python -m examples.demo [FOLDER]` writes the report and the logs to FOLDER, build/demo without it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,6 @@ from hopsd.ctl.user.status import view
 from hopsd.errors import HopsError
 from hopsd.model.reason import duration
 
-OUT = ROOT / "build" / "demo"
 LIMIT_SECONDS = 450.0
 NODES = [NodeSpec("rtx3090", gpus=2, cpus=8)] * 4 + [NodeSpec("v100", gpus=2, cpus=8)] * 2
 
@@ -37,8 +39,8 @@ NODES = [NodeSpec("rtx3090", gpus=2, cpus=8)] * 4 + [NodeSpec("v100", gpus=2, cp
 class Demo(Site):
     """One run of the demo: everything it started is stopped when its stack closes."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        super().__init__(stack, OUT)
+    def __init__(self, stack: contextlib.ExitStack, folder: Path) -> None:
+        super().__init__(stack, folder)
         stack.callback(self._save_logs)
         self.submitted: list[tuple[str, DemoJob, Path]] = []
         self.predictions = PredictionLog()
@@ -55,7 +57,7 @@ class Demo(Site):
         """All GPU types at once; small sizes suffice between processes of one machine."""
         hopsctl = [PROGRAMS / "hopsctl", "calibrate", "--config", self.config]
         options = ["--python", sys.executable, "--sizes", "100000", "--sizes", "1000000"]
-        log = OUT / "calibration.log"
+        log = self.out / "calibration.log"
         with log.open("w") as out:
             running = [
                 subprocess.Popen(
@@ -68,7 +70,7 @@ class Demo(Site):
 
     def _save_logs(self) -> None:
         for path in self.work.glob("job-*/*.log"):
-            shutil.copy2(path, OUT / path.name)
+            shutil.copy2(path, self.out / path.name)
 
     def submit(self, wave: int) -> None:
         """Send the jobs of one wave through plain sbatch."""
@@ -195,10 +197,14 @@ def summary(jobs: list[Finished]) -> Any:
 def main() -> int:
     """0 only if every job completed with every allocation in its set."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT / "build" / "demo"
+    if sys.argv[1:] and folder.exists() and any(folder.iterdir()):
+        print(f"demo: {folder} is not empty; name a new folder", file=sys.stderr)
+        return 2
     began = time.monotonic()
     try:
         with contextlib.ExitStack() as stack:
-            demo = Demo(stack)
+            demo = Demo(stack, folder)
             demo.run()
             demo.submit(0)
             last = demo.watch()
@@ -210,16 +216,16 @@ def main() -> int:
         print("demo: stopped; everything it started is stopped, too", file=sys.stderr)
         return 130
     written = report(last, last["rounds"], jobs)
-    (OUT / "report.json").write_text(json.dumps(written, indent=2) + "\n")
+    (folder / "report.json").write_text(json.dumps(written, indent=2) + "\n")
     show(summary(jobs))
     outcomes = [job.outcome for job in jobs]
     predicted = demo.predictions.rows(outcomes)
-    predictions.write(predicted, OUT / "predictions.csv")
+    predictions.write(predicted, folder / "predictions.csv")
     show(predictions.summary(predicted, outcomes))
     wrong = problems(jobs)
     for problem in wrong:
         say(f"[red]{problem}[/red]")
-    say(f"{duration(time.monotonic() - began)}, {last['rounds']} rounds; {OUT / 'report.json'}")
+    say(f"{duration(time.monotonic() - began)}, {last['rounds']} rounds; {folder / 'report.json'}")
     return 1 if wrong else 0
 
 

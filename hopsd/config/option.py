@@ -22,6 +22,7 @@ class Option:
     """One key of a section. ``above`` and ``minimum`` bound numbers, the first excluded.
 
     A default of None means that the key may stay unset. ``secret``: may carry a password.
+    ``link_fields``: the texts are links, a title and an address, in which these fields may stand.
     """
 
     name: str
@@ -34,10 +35,14 @@ class Option:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     secret: bool = False
+    link_fields: tuple[str, ...] = ()
 
     @property
     def accepted(self) -> str:
         """The accepted values, for people."""
+        if self.link_fields:
+            names = ", ".join(f"{{{name}}}" for name in self.link_fields)
+            return f"a list of 'TITLE http(s)://ADDRESS' with any of {names}"
         if self.choices:
             listed = "a list of any of " if self.kind is tuple else "one of "
             return listed + ", ".join(self.choices)
@@ -53,6 +58,8 @@ class Option:
         members = parsed if isinstance(parsed, tuple) else (parsed,)
         if self.choices and not set(members) <= set(self.choices):
             raise ValueError
+        if self.link_fields and not all(self._is_link(member) for member in members):
+            raise ValueError
         if isinstance(parsed, int | float) and not self._in_range(parsed):
             raise ValueError
         return parsed
@@ -66,6 +73,10 @@ class Option:
         if isinstance(value, SecretUrl):
             return value.hidden
         return hide_password(str(value)) if self.secret else str(value)
+
+    def _is_link(self, text: str) -> bool:
+        fields_used = re.findall(r"\{([^}]*)\}", text)
+        return set(fields_used) <= set(self.link_fields) and bool(_LINK.fullmatch(text))
 
     def _in_range(self, value: float) -> bool:
         return (
@@ -165,6 +176,8 @@ _KIND_TEXT = {
     NetworkAddress: "an IP address of this machine and a port, as in 0.0.0.0:6822",
     PolicyName: f"one of {', '.join(POLICIES)}, or a policy of an installed package (docs/api.md)",
 }
+
+_LINK = re.compile(r"\S.* https?://\S+")
 
 # libpq: keyword = value, the value bare or in single quotes with backslash escapes.
 _KEY_PASSWORD = re.compile(r"(password\s*=\s*)(?:'(?:\\.|[^'\\])*'?|(?:\\.|[^\s\\])+)", re.I)

@@ -13,6 +13,7 @@ from hopsd.config.listen import ListenAddress, NetworkAddress
 from hopsd.config.option import option
 from hopsd.config.policy_name import PolicyName
 from hopsd.config.secret_url import SecretUrl
+from hopsd.core.interactive.settings import EndingSettings, SessionSettings
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.core.snapshot.pinning import Unsaved
 from hopsd.core.speed.throughput import Communication, IterationModel
@@ -331,6 +332,47 @@ class KnowledgeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class InteractiveConfig:
+    """Sessions (interactive in the comment): srun, salloc, Jupyter. They start before all others."""
+
+    reserve: int = option(
+        0,
+        "GPUs that only jobs seen to save may hold besides the sessions, so that a session finds"
+        " room within seconds: about as many as sessions ask for in a minute.",
+        minimum=0,
+    )
+    user_gpus: int = option(4, "The most GPUs that one user's sessions hold.", minimum=1)
+    share: float = option(
+        0.25,
+        "Share of the GPUs that all sessions together may hold; at least one GPU.",
+        above=0,
+        maximum=1,
+    )
+    idle_minutes: float = option(
+        0.0,
+        "A session that uses no processor time for so long is warned, and ended if that goes on."
+        " 0: never. Needs JobAcctGatherType in slurm.conf.",
+        minimum=0,
+    )
+    hours: float = option(
+        0.0, "A session that has run for so long is warned and ended. 0: never.", minimum=0
+    )
+    warning_minutes: float = option(
+        5.0, "Time between a session's warning (scontrol notify) and its end.", minimum=1
+    )
+
+    @property
+    def settings(self) -> SessionSettings:
+        return SessionSettings(self.reserve, self.user_gpus, self.share)
+
+    @property
+    def ending(self) -> EndingSettings:
+        return EndingSettings(
+            self.idle_minutes * 60.0, self.hours * 3600.0, self.warning_minutes * 60.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ProfilingConfig:
     """Short runs on one GPU that measure a workload before its first job competes."""
 
@@ -400,7 +442,7 @@ class MetricsConfig:
 
 @dataclass(frozen=True, slots=True)
 class HealthConfig:
-    """What hops does about nodes that break jobs: docs/health.md."""
+    """What hops does about nodes that break jobs, hung and idle jobs: docs/health.md."""
 
     drain: bool = option(
         False,
@@ -409,6 +451,22 @@ class HealthConfig:
     )
     drain_nodes_max: int = option(
         1, "No node is drained while so many that break jobs take no work.", minimum=1
+    )
+    avoid: bool = option(
+        False,
+        "Start no job on nodes that break jobs, where other nodes can hold it: at most a tenth of"
+        " the nodes of each GPU type. What runs there stays.",
+    )
+    requeue_hung_minutes: float = option(
+        0.0,
+        "Requeue a training that hangs and uses no processor time for so many minutes; 0: never.",
+        minimum=0.0,
+    )
+    requeue_idle_minutes: float = option(
+        0.0,
+        "Requeue a job whose processes do nothing for so many minutes; 0: never. Its user is told"
+        " ten minutes before.",
+        minimum=0.0,
     )
 
 
@@ -426,6 +484,16 @@ class WebConfig:
         "",
         "On a socket: the header in which a reverse proxy passes the logged-in user. Without it,"
         " readers see only what a user without jobs may see.",
+    )
+    job_links: tuple[str, ...] = option(
+        (),
+        "Links on a job's page, each a title and an address, such as"
+        " 'GPUs https://grafana.site/d/gpus?var-job={job}&from={start}&to={end}' or"
+        " 'Log https://ondemand.site/pun/sys/files/fs{log}'; {user} is accepted, too.",
+        link_fields=("job", "user", "log", "start", "end"),
+    )
+    node_links: tuple[str, ...] = option(
+        (), "The same on a node's page, with {node}.", link_fields=("node",)
     )
 
 
@@ -484,6 +552,7 @@ class Config:
     database: DatabaseConfig = field(default_factory=DatabaseConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
+    interactive: InteractiveConfig = field(default_factory=InteractiveConfig)
     profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
@@ -510,6 +579,7 @@ SECTIONS: Mapping[str, type] = {
     "database": DatabaseConfig,
     "plan": PlanConfig,
     "knowledge": KnowledgeConfig,
+    "interactive": InteractiveConfig,
     "profiling": ProfilingConfig,
     "metrics": MetricsConfig,
     "health": HealthConfig,

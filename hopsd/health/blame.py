@@ -45,7 +45,7 @@ def blame(
     for u, target in enumerate(units.target.tolist()):
         nodes = units.targets[target]
         if len(nodes) > 1:
-            losses = {n: slowness(n, float(units.at[u])) for n in nodes}
+            losses = {n: slowness(n, float(units.time[u])) for n in nodes}
             if any(losses.values()):
                 nodes = (max(nodes, key=lambda n: losses[n]),)
             elif slow[u]:
@@ -96,20 +96,20 @@ class _Jobs:
         self.cell: Ints = group(units.cell[first])
         self.value = self._within_cells(group_means(values, weight, number, count))
         lists = [units.targets[t] for t in units.target[first].tolist()]
-        rows = np.repeat(np.arange(count), [len(chosen) for chosen in lists])
-        columns = np.array([n for chosen in lists for n in chosen], np.int64)
+        rows = np.repeat(np.arange(count), [len(members) for members in lists])
+        columns = np.array([n for members in lists for n in members], np.int64)
         self.members = csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, nodes))
         self.ignored: set[int] = set()
 
     def gains(self, suspects: Mapping[int, float]) -> tuple[Floats, Floats]:
         """Every node's slowness if it is the next suspect, and what that explains (nodes,)."""
-        chosen = list(suspects)
+        picks = list(suspects)
         value, basis = self.value, np.zeros((len(self.value), 0))
         root = np.sqrt(self.weight)[:, None]
-        if chosen:
-            columns = self.members[:, chosen].toarray()
-            within = np.column_stack([self._within_cells(column) for column in columns.T])
-            basis, _ = np.linalg.qr(within * root)
+        if picks:
+            columns = self.members[:, picks].toarray()
+            centred = np.column_stack([self._within_cells(column) for column in columns.T])
+            basis, _ = np.linalg.qr(centred * root)
             value = value - (basis @ (basis.T @ (value * root[:, 0]))) / root[:, 0]
         weighted = diags_array(self.weight) @ self.members
         product = weighted.T @ value
@@ -122,13 +122,13 @@ class _Jobs:
         norm = np.bincount(
             self.members.indices, self.weight[self.members.tocoo().coords[0]], len(product)
         ) - (in_cell**2 / total[:, None]).sum(axis=0)
-        if chosen:
-            along = (diags_array(root[:, 0]) @ self.members).T @ basis
-            norm = norm - (along**2).sum(axis=1)
-        able = norm > 1e-6 * self.weight.min()
-        slowness = np.where(able, product / np.where(able, norm, 1.0), 0.0)
+        if picks:
+            projection = (diags_array(root[:, 0]) @ self.members).T @ basis
+            norm = norm - (projection**2).sum(axis=1)
+        usable = norm > 1e-6 * self.weight.min()
+        slowness = np.where(usable, product / np.where(usable, norm, 1.0), 0.0)
         gain = np.where(slowness > 0.0, slowness * product, 0.0)
-        gain[[*chosen, *self.ignored]] = 0.0
+        gain[[*picks, *self.ignored]] = 0.0
         return slowness, gain
 
     def _within_cells(self, values: Floats) -> Floats:

@@ -27,10 +27,10 @@ def change_points(
     while waiting:
         start, end = waiting.pop()
         part = slice(start, end)
-        at = _clearest(residuals[part], variances[part], runs[part], run_variance[part])
-        if at is not None:
-            begins.append(start + at)
-            waiting += [(start, start + at), (start + at, end)]
+        split = _clearest(residuals[part], variances[part], runs[part], run_variance[part])
+        if split is not None:
+            begins.append(start + split)
+            waiting += [(start, start + split), (start + split, end)]
     return sorted(begins)
 
 
@@ -39,20 +39,20 @@ def _clearest(residuals: Floats, variances: Floats, runs: Ints, run_variance: Fl
         return None
     numbers = group(runs)
     weights = 1.0 / (variances + run_variance)
-    left, left_error, common = _prefix(residuals, variances, weights, numbers, run_variance)
+    left_mean, left_error, common = _prefix(residuals, variances, weights, numbers, run_variance)
     right, right_error, _ = _prefix(
         residuals[::-1], variances[::-1], weights[::-1], numbers[::-1], run_variance[::-1]
     )
-    change = right[::-1][1:] - left[:-1]
+    change = right[::-1][1:] - left_mean[:-1]
     # What a run on both sides of a split has of its own is no change.
     total = np.cumsum(weights)[:-1]
     shared = 2.0 * common[:-1] / (total * (weights.sum() - total))
     error = left_error[:-1] + right_error[::-1][1:] - shared
     deviations = np.abs(change) / np.sqrt(np.maximum(error, 1e-12))
-    within, size = _within_runs(residuals, variances, numbers)
+    run_deviations, size = _within_runs(residuals, variances, numbers)
     deviations = np.where(np.abs(change) < MIN_CHANGE, 0.0, deviations)
-    within = np.where(np.abs(size) < MIN_CHANGE, 0.0, within)
-    deviations = np.maximum(deviations, within)
+    run_deviations = np.where(np.abs(size) < MIN_CHANGE, 0.0, run_deviations)
+    deviations = np.maximum(deviations, run_deviations)
     best = int(np.argmax(deviations))
     return best + 1 if deviations[best] > MIN_DEVIATIONS else None
 
@@ -66,10 +66,10 @@ def _within_runs(residuals: Floats, variances: Floats, runs: Ints) -> tuple[Floa
     of_run = np.bincount(runs, weights)[runs]
     mean_of_run = (np.bincount(runs, weights * residuals) / np.bincount(runs, weights))[runs]
     order = np.argsort(runs, kind="stable")
-    along = np.empty_like(weights)
-    along[order] = np.cumsum(weights[order])
+    running_sum = np.empty_like(weights)
+    running_sum[order] = np.cumsum(weights[order])
     starts = np.cumsum(np.bincount(runs, weights)) - np.bincount(runs, weights)
-    upto = along - starts[runs]
+    upto = running_sum - starts[runs]
     before = upto - weights
     gain = (upto * (of_run - upto) - before * (of_run - before)) / of_run
     precision = np.maximum(np.cumsum(gain)[:-1], 1e-9)
@@ -88,14 +88,14 @@ def _prefix(
     total = np.cumsum(weights)
     mean = np.cumsum(weights * residuals) / total
     order = np.argsort(runs, kind="stable")
-    along = np.cumsum(weights[order])
+    running_sum = np.cumsum(weights[order])
     starts = np.flatnonzero(np.diff(runs[order], prepend=-1))
     lengths = np.diff(np.append(starts, len(runs)))
-    base = np.repeat(along[starts] - weights[order][starts], lengths)
-    earlier = np.empty_like(weights)
-    earlier[order] = along - weights[order] - base
-    squares = np.cumsum(run_variance * (2.0 * earlier * weights + weights**2))
+    base = np.repeat(running_sum[starts] - weights[order][starts], lengths)
+    preceding = np.empty_like(weights)
+    preceding[order] = running_sum - weights[order] - base
+    squares = np.cumsum(run_variance * (2.0 * preceding * weights + weights**2))
     of_run = np.bincount(runs, weights)[runs]
-    own = np.cumsum(weights**2 * variances)
+    noise = np.cumsum(weights**2 * variances)
     common = np.cumsum(run_variance * weights * of_run) - squares
-    return mean, (own + squares) / total**2, common
+    return mean, (noise + squares) / total**2, common

@@ -61,7 +61,7 @@ class HungTraining:
     def text(self) -> str:
         """In a sentence without the user's code."""
         waiting = [place for place in self.ranks if place.state is RankState.WAITING]
-        who = [
+        phrases = [
             f"{_count(places)} {verb}"
             for state, verb in (
                 (RankState.STOPPED, "stands still"),
@@ -70,16 +70,16 @@ class HungTraining:
             )
             if (places := [place for place in self.ranks if place.state is state])
         ]
-        if waiting and not who:
+        if waiting and not phrases:
             calls = sorted({place.waits_in for place in waiting if place.waits_in})
-            what = "all ranks wait for each other" if self.world > 1 else "it waits for its GPU"
-            who.append(f"{what}, in {', '.join(calls)}" if calls and self.world > 1 else what)
+            cause = "all ranks wait for each other" if self.world > 1 else "it waits for its GPU"
+            phrases.append(f"{cause}, in {', '.join(calls)}" if calls and self.world > 1 else cause)
         elif waiting:
-            others = "another waits" if len(waiting) == 1 else f"{len(waiting)} others wait"
-            who.append(f"{others} for that")
+            waiters = "another waits" if len(waiting) == 1 else f"{len(waiting)} others wait"
+            phrases.append(f"{waiters} for that")
         return (
             f"hangs: no step and no other sign of life for {self.seconds:.0f} s"
-            f" ({self.limit:.0f} s would be unusual): {'; '.join(who)}"
+            f" ({self.limit:.0f} s would be unusual): {'; '.join(phrases)}"
         )
 
 
@@ -91,12 +91,12 @@ def find_hung(ranks: Iterable[Rank], now: float) -> tuple[HungTraining, ...]:
     for rank in ranks:
         alone = f"{rank.node} {rank.pid}" if rank.world == 1 else ""
         trainings[rank.job, rank.program, rank.world, alone].append(rank)
-    found: dict[JobId, HungTraining] = {}
+    by_job: dict[JobId, HungTraining] = {}
     for members in trainings.values():
         hung = _judge(_newest(members), now)
-        if hung is not None and (hung.job not in found or hung.seconds > found[hung.job].seconds):
-            found[hung.job] = hung
-    return tuple(found.values())
+        if hung is not None and (hung.job not in by_job or hung.seconds > by_job[hung.job].seconds):
+            by_job[hung.job] = hung
+    return tuple(by_job.values())
 
 
 def _newest(members: Iterable[Rank]) -> list[Rank]:
@@ -120,10 +120,10 @@ def _judge(members: Sequence[Rank], now: float) -> HungTraining | None:
     moves = {RankState.TRAINING, RankState.BUSY, RankState.INTERACTIVE}
     if not stalled or not moves.isdisjoint(states):
         return None
-    longest, written = max(stalled, key=lambda entry: entry[0].still)
+    longest, last_report = max(stalled, key=lambda entry: entry[0].still)
     return HungTraining(
         members[0].job,
-        written - longest.still,
+        last_report - longest.still,
         longest.still,
         longest.limit,
         members[0].world,
@@ -156,6 +156,6 @@ def _state(member: Rank, latest: float) -> RankState:
 
 
 def _count(places: Sequence[RankPlace]) -> str:
-    named = ", ".join(f"{place.rank} on {place.node}" for place in places[:_NAMED])
-    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-    return f"rank {named}{more}"
+    names = ", ".join(f"{place.rank} on {place.node}" for place in places[:_NAMED])
+    suffix = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return f"rank {names}{suffix}"

@@ -42,10 +42,10 @@ class IdleJob:
 
     @property
     def text(self) -> str:
-        before = f", after {self.steps:,} steps of a training" if self.steps else ""
+        progress = f", after {self.steps:,} steps of a training" if self.steps else ""
         return (
             f"does nothing with what it holds: no step and {self.processor_seconds:.0f} s of"
-            f" processor time in {self.seconds / 60:.0f} min{before}"
+            f" processor time in {self.seconds / 60:.0f} min{progress}"
         )
 
 
@@ -68,18 +68,18 @@ class IdleWatch:
         first = uses[0]
         if use.at - first.at < IDLE_SECONDS:
             return None
-        used = use.processor_seconds - (first.processor_seconds or 0.0)
-        return IdleJob(use.at - first.at, used, use.steps)
+        seconds = use.processor_seconds - (first.processor_seconds or 0.0)
+        return IdleJob(use.at - first.at, seconds, use.steps)
 
 
 def _works(before: Use, after: Use) -> bool:
     """Whether the job did something between two looks. Slurm counts whole seconds."""
-    used = (after.processor_seconds or 0.0) - (before.processor_seconds or 0.0)
-    allowed = 1.0 + BUSY_SHARE * (after.at - before.at)
-    return after.steps != before.steps or not 0.0 <= used <= allowed
+    seconds = (after.processor_seconds or 0.0) - (before.processor_seconds or 0.0)
+    limit = 1.0 + BUSY_SHARE * (after.at - before.at)
+    return after.steps != before.steps or not 0.0 <= seconds <= limit
 
 
-def watched(
+def update_watches(
     watches: dict[tuple[JobId, int], IdleWatch], uses: Mapping[tuple[JobId, int], Use]
 ) -> dict[JobId, IdleJob]:
     """The idle ones of the runs that were looked at; ``watches`` keeps those that were."""
@@ -87,7 +87,7 @@ def watched(
         del watches[run]
     idle = {}
     for run, use in uses.items():
-        found = watches.setdefault(run, IdleWatch()).note(use)
-        if found is not None:
-            idle[run[0]] = found
+        idle_job = watches.setdefault(run, IdleWatch()).note(use)
+        if idle_job is not None:
+            idle[run[0]] = idle_job
     return idle

@@ -69,10 +69,10 @@ def _mark_repeats(ends: Iterable[JobEnd]) -> list[_End]:
     last: dict[WorkloadName, tuple[EndState, frozenset[NodeName]]] = {}
     marked = []
     for end in ends:
-        this = end.state, frozenset(end.nodes)
-        repeat = end.state is EndState.FAILED and last.get(end.workload) == this
-        last[end.workload] = this
-        marked.append(_End(end.workload, this[1], end.state, repeat))
+        outcome = end.state, frozenset(end.nodes)
+        repeat = end.state is EndState.FAILED and last.get(end.workload) == outcome
+        last[end.workload] = outcome
+        marked.append(_End(end.workload, outcome[1], end.state, repeat))
     return marked
 
 
@@ -87,15 +87,15 @@ def _surest(ends: Sequence[_End]) -> Lemon | None:
         for node in end.nodes:
             by_node[node].append(end)
     suspects = {
-        node: own
-        for node, own in by_node.items()
-        if sum(end.state in _FAILURES for end in own) >= MIN_FAILURES
+        node: node_ends
+        for node, node_ends in by_node.items()
+        if sum(end.state in _FAILURES for end in node_ends) >= MIN_FAILURES
     }
     launches, programs = _Tally(_launches, ends), _Tally(_programs, ends)
-    judged = [_judge(node, own, launches, programs) for node, own in suspects.items()]
+    judged = [_judge(node, node_ends, launches, programs) for node, node_ends in suspects.items()]
     corrected = [replace(j, p=min(1.0, j.p * len(by_node))) for j in judged]
-    named = [j for j in corrected if j.p < ALPHA and j.failures >= MIN_FAILURES]
-    return min(named, key=lambda lemon: (lemon.p, lemon.node), default=None)
+    lemons = [j for j in corrected if j.p < ALPHA and j.failures >= MIN_FAILURES]
+    return min(lemons, key=lambda lemon: (lemon.p, lemon.node), default=None)
 
 
 def _launches(end: _End) -> bool:
@@ -115,7 +115,7 @@ class _Tally:
     def __init__(self, kind: Callable[[_End], bool], ends: Iterable[_End]) -> None:
         self.kind = kind
         self.runs: Counter[tuple[WorkloadName, int]] = Counter()
-        self.failed: Counter[tuple[WorkloadName, int]] = Counter()
+        self.failures: Counter[tuple[WorkloadName, int]] = Counter()
         self.repeats: Counter[tuple[WorkloadName, int]] = Counter()
         failures = _LAUNCH if kind is _launches else (EndState.FAILED,)
         for end in filter(kind, ends):
@@ -124,7 +124,7 @@ class _Tally:
                 self.repeats[key] += 1
                 continue
             self.runs[key] += 1
-            self.failed[key] += end.state in failures
+            self.failures[key] += end.state in failures
 
 
 def _judge(node: NodeName, ends: Sequence[_End], launches: _Tally, programs: _Tally) -> Lemon:
@@ -133,25 +133,25 @@ def _judge(node: NodeName, ends: Sequence[_End], launches: _Tally, programs: _Ta
     failures, judged, expected = 0, 0, 0.0
     workloads: set[WorkloadName] = set()
     for everywhere in (launches, programs):
-        here = _Tally(everywhere.kind, ends)
-        runs, failed = everywhere.runs - here.runs, everywhere.failed - here.failed
+        local = _Tally(everywhere.kind, ends)
+        runs, failure_counts = everywhere.runs - local.runs, everywhere.failures - local.failures
         if not runs:
             continue  # nothing to compare with
         launch = everywhere is launches
         prior_runs = LAUNCH_PRIOR_RUNS if launch else FAILED_PRIOR_RUNS
         node_runs = sum(n * size for (_, size), n in runs.items()) if launch else runs.total()
-        rate = (failed.total() + 0.5) / (node_runs + 1.0)
-        for key, count in here.runs.items():
+        rate = (failure_counts.total() + 0.5) / (node_runs + 1.0)
+        for key, count in local.runs.items():
             if not launch and not runs[key]:
                 continue
             prior = min(0.9, rate * key[1]) if launch else rate
-            a = prior_runs * prior + failed[key]
-            b = prior_runs * (1.0 - prior) + runs[key] - failed[key]
+            a = prior_runs * prior + failure_counts[key]
+            b = prior_runs * (1.0 - prior) + runs[key] - failure_counts[key]
             chances = np.convolve(chances, _beta_binomial(count, a, b))
-            judged += here.failed[key]
-            workloads |= {key[0]} if here.failed[key] else set()
-            failures += here.failed[key] + here.repeats[key]
-            expected += (count + here.repeats[key]) * a / (a + b)
+            judged += local.failures[key]
+            workloads |= {key[0]} if local.failures[key] else set()
+            failures += local.failures[key] + local.repeats[key]
+            expected += (count + local.repeats[key]) * a / (a + b)
     return Lemon(node, failures, expected, float(min(1.0, chances[judged:].sum())), len(workloads))
 
 

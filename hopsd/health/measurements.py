@@ -58,12 +58,12 @@ class Units:
 
     ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
     ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
-    runs. ``at``: of the first record.
+    runs. ``time``: of the first record.
     """
 
     value: Floats
     variance: Floats
-    at: Floats
+    time: Floats
     middle: Floats
     run: Ints
     cell: Ints
@@ -120,13 +120,13 @@ def _columns(records: HealthRecords) -> _Columns:
     index = {node.name: i for i, node in enumerate(records.nodes)}
     past = sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
     runs, begins = _runs(past)
-    beside = _jobs_beside(past, runs)
+    neighbour_counts = _jobs_beside(past, runs)
     number_cell: _Index[Hashable] = _Index()
     number_target: _Index[tuple[int, ...]] = _Index()
     number_workload: _Index[str] = _Index()
     rows: list[tuple[float, float, float, int, int, int, int, int]] = []
     number_run: _Index[tuple[str, int, int]] = _Index()
-    for record, whole_run, neighbours in zip(past, runs, beside, strict=True):
+    for record, whole_run, neighbours in zip(past, runs, neighbour_counts, strict=True):
         shared = neighbours > 0
         target = number_target(tuple(sorted(index[name] for name in record.nodes)))
         # Neighbours slow each other down: together they are one observation.
@@ -147,8 +147,8 @@ def _columns(records: HealthRecords) -> _Columns:
             value = float(np.log(record.seconds_per_iteration))
             rows.append((*head, value, run, cell, workload, SHARED if shared else ALONE, target))
     table = np.array(rows, np.float64).reshape(-1, 8)
-    whole = table[:, 3:].astype(np.int64)
-    run, cell, workload_of, kind, target_of = whole.T.copy()
+    integers = table[:, 3:].astype(np.int64)
+    run, cell, workload_of, kind, target_of = integers.T.copy()
     return _Columns(
         at=table[:, 0],
         age=table[:, 1],
@@ -196,8 +196,8 @@ def _runs(past: Sequence[SpeedRecord]) -> tuple[list[int], list[float]]:
     begins: list[float] = []
     last: dict[str, tuple[int, float, float, object]] = {}
     for record in past:
-        run, at, interval, nodes = last.get(record.job, (-1, record.at, np.inf, None))
-        silent = record.at - at
+        run, last_time, interval, nodes = last.get(record.job, (-1, record.at, np.inf, None))
+        silent = record.at - last_time
         if nodes != record.nodes or silent > max(RUN_GAP_SECONDS, 10.0 * interval):
             run, interval = len(begins), np.inf
             begins.append(record.at)
@@ -223,18 +223,18 @@ def _jobs_beside(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[int]:
     for node, present in on_node.items():
         begins[node] = np.sort([spans[run][0] for run in present])
         ends[node] = np.sort([spans[run][1] for run in present])
-    at = np.array([record.at for record in past])
+    moments = np.array([record.at for record in past])
     shared, changes = np.zeros(len(past), bool), np.zeros(len(past), np.int64)
     rows: dict[NodeName, list[int]] = defaultdict(list)
     for row, record in enumerate(past):
         for node in record.nodes:
             rows[node].append(row)
-    for node, own in rows.items():
-        times = at[own]
-        begun = np.searchsorted(begins[node], times, "right")
-        ended = np.searchsorted(ends[node], times, "left")
-        shared[own] |= begun - ended > 1
-        changes[own] += begun + ended
+    for node, node_rows in rows.items():
+        times = moments[node_rows]
+        begin_counts = np.searchsorted(begins[node], times, "right")
+        end_counts = np.searchsorted(ends[node], times, "left")
+        shared[node_rows] |= begin_counts - end_counts > 1
+        changes[node_rows] += begin_counts + end_counts
     numbers: list[int] = np.where(shared, changes, 0).tolist()
     return numbers
 
@@ -245,9 +245,9 @@ def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> dict[int, tuple[
     for record, run in zip(past, runs, strict=True):
         times[run].append(record.at)
     spans = {}
-    for run, at in times.items():
-        interval = float(np.median(np.diff(at))) if len(at) > 1 else UNKNOWN_INTERVAL
-        spans[run] = at[0] - 1.5 * interval, at[-1] + 1.5 * interval
+    for run, moments in times.items():
+        interval = float(np.median(np.diff(moments))) if len(moments) > 1 else UNKNOWN_INTERVAL
+        spans[run] = moments[0] - 1.5 * interval, moments[-1] + 1.5 * interval
     return spans
 
 
@@ -297,20 +297,20 @@ class _Ages:
         profile = expected.copy()
         count = int(self.series.max(initial=-1)) + 1
         total, weight = np.zeros(count), np.zeros(count)
-        for at in range(len(AGES), -1, -1):
-            own = rows[self.bin[rows] == at]
-            series = self.series[own]
-            before = weight[series] > 0.0
-            older = total[series[before]] / weight[series[before]]
-            above = self.mean[own[before]] - older - expected[at]
-            runs = len(np.unique(self.run[own[before]]))
+        for age_bin in range(len(AGES), -1, -1):
+            members = rows[self.bin[rows] == age_bin]
+            series = self.series[members]
+            has_older = weight[series] > 0.0
+            older = total[series[has_older]] / weight[series[has_older]]
+            excess = self.mean[members[has_older]] - older - expected[age_bin]
+            runs = len(np.unique(self.run[members[has_older]]))
             if runs >= 5:
-                middle = float(np.median(above))
-                deviation = 1.4826 * float(np.median(np.abs(above - middle)))
+                middle = float(np.median(excess))
+                deviation = 1.4826 * float(np.median(np.abs(excess - middle)))
                 if abs(middle) > 3.0 * 1.25 * deviation / np.sqrt(runs):
-                    profile[at] += middle
-            total[series] += self.size[own] * (self.mean[own] - profile[at])
-            weight[series] += self.size[own]
+                    profile[age_bin] += middle
+            total[series] += self.size[members] * (self.mean[members] - profile[age_bin])
+            weight[series] += self.size[members]
         return profile
 
 
@@ -321,16 +321,16 @@ def _blocks(columns: _Columns, now: float) -> Units:
     block = group(columns.run, columns.cell, columns.target, level, np.floor(columns.at / width))
     count = int(block.max()) + 1 if len(block) else 0
     size = np.bincount(block, minlength=count)
-    around = columns.value - group_medians(columns.value, block, count)[block]
-    noise = _noise(around, size[block], columns.workload)
-    limited = np.clip(around, -CLIP * noise, CLIP * noise) - around + columns.value
+    deviations = columns.value - group_medians(columns.value, block, count)[block]
+    noise = _noise(deviations, size[block], columns.workload)
+    limited = np.clip(deviations, -CLIP * noise, CLIP * noise) - deviations + columns.value
     weights = np.ones(len(block))
     first = np.full(count, len(block))
     np.minimum.at(first, block, np.arange(len(block)))
     units = Units(
         value=group_means(limited, weights, block, count),
         variance=(noise[first] ** 2) / size,
-        at=columns.at[first],
+        time=columns.at[first],
         middle=group_means(columns.at, weights, block, count),
         run=columns.run[first],
         cell=columns.cell[first],
@@ -342,33 +342,35 @@ def _blocks(columns: _Columns, now: float) -> Units:
     return _with_wander(units)
 
 
-def _noise(around: Floats, size: Ints, workload: Ints) -> Floats:
+def _noise(deviations: Floats, size: Ints, workload: Ints) -> Floats:
     """Standard deviation of each record around its block, by workload."""
-    noise = np.zeros(len(around))
+    noise = np.zeros(len(deviations))
     several = size >= 3
-    overall = _deviation(around[several], size[several]) if several.any() else 0.01
+    overall = _deviation(deviations[several], size[several]) if several.any() else 0.01
     for number in np.unique(workload):
-        own = several & (workload == number)
-        known = own.sum() >= 20
-        noise[workload == number] = _deviation(around[own], size[own]) if known else overall
+        members = several & (workload == number)
+        enough = members.sum() >= 20
+        noise[workload == number] = (
+            _deviation(deviations[members], size[members]) if enough else overall
+        )
     return np.maximum(noise, 1e-4)
 
 
-def _deviation(around: Floats, size: Ints) -> float:
+def _deviation(deviations: Floats, size: Ints) -> float:
     """A median takes a degree of freedom from each block."""
-    return 1.4826 * float(np.median(np.abs(around) * np.sqrt(size / (size - 1.0))))
+    return 1.4826 * float(np.median(np.abs(deviations) * np.sqrt(size / (size - 1.0))))
 
 
 def _with_wander(units: Units) -> Units:
     """Add to each variance what successive blocks of a run differ by beyond their noise."""
     order = np.lexsort((units.middle, units.target, units.cell, units.run))
-    one, other = order[:-1], order[1:]
-    same = (units.run[one] == units.run[other]) & (units.cell[one] == units.cell[other])
-    same &= units.target[one] == units.target[other]
-    one, other = one[same], other[same]
-    difference = units.value[other] - units.value[one]
-    summed = units.variance[one] + units.variance[other]
-    wander = extra_variance(difference, summed, len(one)) / 2.0
+    first, second = order[:-1], order[1:]
+    successive = (units.run[first] == units.run[second]) & (units.cell[first] == units.cell[second])
+    successive &= units.target[first] == units.target[second]
+    first, second = first[successive], second[successive]
+    difference = units.value[second] - units.value[first]
+    summed = units.variance[first] + units.variance[second]
+    wander = extra_variance(difference, summed, len(first)) / 2.0
     units.variance[:] += wander
     return units
 

@@ -107,9 +107,9 @@ class Summaries:
         rows = np.arange(len(self))
         split = self.effect >= 0
         columns = np.concatenate([self.epoch, self.epochs + self.effect[split]])
-        ones = np.ones(len(columns))
+        entries = np.ones(len(columns))
         shape = len(self), self.epochs + int(self.effect.max(initial=-1)) + 1
-        return csr_array((ones, (np.concatenate([rows, rows[split]]), columns)), shape=shape)
+        return csr_array((entries, (np.concatenate([rows, rows[split]]), columns)), shape=shape)
 
 
 @dataclass(slots=True)
@@ -134,11 +134,11 @@ class Fit:
         What was assumed of that epoch is taken out again: measurements beside other nodes speak
         alone. A node's earlier epochs may be its own control, but not the only one.
         """
-        chosen = list(epochs)
-        if self._without(chosen, range(len(chosen)))[1] > MAX_ERROR**2:
+        indices = list(epochs)
+        if self._last_free(indices, range(len(indices)))[1] > MAX_ERROR**2:
             return None
-        mean, variance = self._without(chosen, [len(chosen) - 1])
-        rows = self.summaries.epoch == chosen[-1]
+        mean, variance = self._last_free(indices, [len(indices) - 1])
+        rows = self.summaries.epoch == indices[-1]
         level = self.cells[self.summaries.cell[rows]]
         return Estimate(
             slowness=mean,
@@ -151,25 +151,25 @@ class Fit:
         """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
         before it, by measurements alone.
         """
-        chosen = list(epochs)
-        mean, covariance = self._freed(chosen, range(len(chosen)))
-        own = np.diag(covariance)
-        variance = own[1:] + own[:-1] - 2.0 * np.diag(covariance, 1)
+        indices = list(epochs)
+        mean, covariance = self._free_epochs(indices, range(len(indices)))
+        variances = np.diag(covariance)
+        variance = variances[1:] + variances[:-1] - 2.0 * np.diag(covariance, 1)
         return np.abs(np.diff(mean)) / np.sqrt(np.maximum(variance, 1e-12))
 
-    def _without(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[float, float]:
+    def _last_free(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[float, float]:
         """The last epoch's slowness and variance, assuming nothing of ``epochs[i]``, i in free."""
-        mean, covariance = self._freed(epochs, free)
+        mean, covariance = self._free_epochs(epochs, free)
         variance = float(covariance[-1, -1])
         return float(mean[-1]), variance if variance > 0.0 else np.inf
 
-    def _freed(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[Floats, Floats]:
-        chosen = list(epochs)
-        inner = np.linalg.inv(self.covariance[np.ix_(chosen, chosen)])
-        assumed = np.zeros(len(chosen))
-        assumed[list(free)] = self.precision[chosen][list(free)] - VAGUE
+    def _free_epochs(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[Floats, Floats]:
+        indices = list(epochs)
+        inner = np.linalg.inv(self.covariance[np.ix_(indices, indices)])
+        assumed = np.zeros(len(indices))
+        assumed[list(free)] = self.precision[indices][list(free)] - VAGUE
         covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed)).astype(np.float64)
-        return covariance @ (inner @ self.slowness[chosen]), covariance
+        return covariance @ (inner @ self.slowness[indices]), covariance
 
     def strange_runs(self, slowness: float) -> float:
         """Part of the runs that were slower by ``slowness`` than other runs on their node."""
@@ -202,15 +202,17 @@ def initial_cells(units: Units) -> Floats:
     )
 
 
-def common_course(units: Units, rows: Rows, residuals: Floats, what: Ints, width: float) -> Floats:
+def common_course(
+    units: Units, rows: Rows, residuals: Floats, groups: Ints, width: float
+) -> Floats:
     """What nodes have in common at the time of each unit (n,): heat, a busy file server, new code.
 
-    ``what``: of each unit (n,), within which nodes are compared; ``residuals``: of each row.
+    ``groups``: of each unit (n,), within which nodes are compared; ``residuals``: of each row.
     """
     course = np.zeros(len(units))
     if not len(rows.unit):
         return course
-    period = group(what, np.floor(units.middle / width))
+    period = group(groups, np.floor(units.middle / width))
     count = int(period.max()) + 1
     pair = group(period[rows.unit], rows.node)
     pairs = int(pair.max()) + 1
@@ -310,14 +312,14 @@ def _solve(
     cell, value, count = summaries.cell, summaries.value, len(summaries)
     total = np.maximum(np.bincount(cell, weight, cells), 1e-300)
     member = csr_array((weight, (cell, np.arange(count))), shape=(cells, count))
-    between = (member @ design).tocsr()
+    cell_design = (member @ design).tocsr()
     weighted = diags_array(weight) @ design
     normal = np.diag(assumed) + (design.T @ weighted).toarray()
-    normal -= (between.T @ (diags_array(1.0 / total) @ between)).toarray()
+    normal -= (cell_design.T @ (diags_array(1.0 / total) @ cell_design)).toarray()
     mean = np.bincount(cell, weight * value, cells) / total
     covariance = np.linalg.inv(normal)
     solution = covariance @ (weighted.T @ (value - mean[cell]))
-    return solution, covariance, mean - (between @ solution) / total
+    return solution, covariance, mean - (cell_design @ solution) / total
 
 
 def _within_epochs(

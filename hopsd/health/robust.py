@@ -65,15 +65,15 @@ def extra_variance(
     """
     if len(residuals) == 0 or freedom <= 0:
         return 0.0
-    wanted = _CLIPPED_MEAN[clip] * min(1.0, freedom / len(residuals))
+    target = _CLIPPED_MEAN[clip] * min(1.0, freedom / len(residuals))
 
     def mean(extra: float) -> float:
         return float(np.minimum(residuals**2 / (variances + extra), clip**2).mean())
 
     low, high = 0.0, float((residuals**2).max()) * 100.0
-    if mean(1e-18) <= wanted:
+    if mean(1e-18) <= target:
         return 0.0
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if mean(middle) > wanted else (low, middle)
+        low, high = (middle, high) if mean(middle) > target else (low, middle)
     return high

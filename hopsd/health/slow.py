@@ -58,18 +58,18 @@ def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
     units = measure(records)
     if not len(units):
         return ()
-    course = _follow(units, node_types(records.nodes), len(records.nodes))
-    named = []
+    course = _fit_course(units, node_types(records.nodes), len(records.nodes))
+    slow_nodes = []
     for node, details in enumerate(records.nodes):
-        found = _judge(course, node)
-        if found is not None:
-            estimate, since = found
+        verdict = _judge(course, node)
+        if verdict is not None:
+            estimate, begin = verdict
             low, middle, high = (
                 float(np.exp(-estimate.slowness + k * INTERVAL * estimate.error))
                 for k in (-1.96, 0, 1.96)
             )
-            named.append(SlowNode(details.name, middle, low, high, since))
-    return tuple(sorted(named, key=lambda slow: (slow.factor, slow.node)))
+            slow_nodes.append(SlowNode(details.name, middle, low, high, begin))
+    return tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class _Course:
         return [int(self.first_epoch[node]) + i for i in range(last + 1)]
 
 
-def _follow(units: Units, types: Ints, nodes: int) -> _Course:
+def _fit_course(units: Units, types: Ints, nodes: int) -> _Course:
     """Fit levels, common courses and epochs in turn: each is clearer once the others are known."""
     level = initial_cells(units)
     run_variance = np.full(KINDS, (2.0 * USUAL_RUN_DEVIATION) ** 2)
@@ -97,18 +97,20 @@ def _follow(units: Units, types: Ints, nodes: int) -> _Course:
     if (units.widths > 1).any():
         suspects = find_suspects(units, units.value, run_variance, nodes)
 
-    def first_guess(node: int, at: float) -> float:
-        del at
+    def first_guess(node: int, time: float) -> float:
+        del time
         return suspects.get(node, 0.0)
 
     for number in range(PASSES):
-        known = _known(begins, first_epoch, slowness, error) if number else first_guess
-        rows = blame(units, units.value - course - level[units.cell], run_variance, known)
+        slowness_of = (
+            _slowness_lookup(begins, first_epoch, slowness, error) if number else first_guess
+        )
+        rows = blame(units, units.value - course - level[units.cell], run_variance, slowness_of)
         epoch = _epoch_of(units, rows, begins, first_epoch)
-        left = (units.value - level[units.cell])[rows.unit] - slowness[epoch]
+        residual = (units.value - level[units.cell])[rows.unit] - slowness[epoch]
         type_of = _type_of(units, types)
-        hourly = common_course(units, rows, left, type_of, HOUR)
-        daily = common_course(units, rows, left - hourly[rows.unit], units.cell, DAY)
+        hourly = common_course(units, rows, residual, type_of, HOUR)
+        daily = common_course(units, rows, residual - hourly[rows.unit], units.cell, DAY)
         course = hourly + daily
         if number:
             residuals = units.value - course - level[units.cell]
@@ -139,27 +141,27 @@ def _without_least_clear(
     """Without each node's least clear change, if that is none once everything is taken into
     account. One at a time: a short epoch may hide the change around it.
     """
-    kept = []
+    remaining = []
     for start, times in zip(first.tolist(), begins, strict=True):
         clear = result.changes(range(start, start + len(times)))
-        least = 1 + int(np.argmin(clear)) if len(times) > 1 else 0
-        drop = least > 0 and not clear[least - 1] > STILL
-        kept.append([*times[:least], *times[least + 1 :]] if drop else times)
-    return kept
+        weakest = 1 + int(np.argmin(clear)) if len(times) > 1 else 0
+        drop = weakest > 0 and not clear[weakest - 1] > STILL
+        remaining.append([*times[:weakest], *times[weakest + 1 :]] if drop else times)
+    return remaining
 
 
-def _known(
+def _slowness_lookup(
     begins: list[list[float | None]], first: Ints, slowness: Floats, error: Floats
 ) -> Callable[[int, float], float]:
     certain = np.where((slowness > MIN_KNOWN) & (slowness > STILL * error), slowness, 0.0)
 
-    def known(node: int, at: float) -> float:
+    def certain_slowness(node: int, time: float) -> float:
         epoch = first[node]
         if len(begins[node]) > 1:
-            epoch += sum(begin is not None and begin <= at for begin in begins[node])
+            epoch += sum(begin is not None and begin <= time for begin in begins[node])
         return float(certain[epoch])
 
-    return known
+    return certain_slowness
 
 
 def _type_of(units: Units, types: Ints) -> Ints:
@@ -172,9 +174,9 @@ def _epoch_of(units: Units, rows: Rows, begins: list[list[float | None]], first:
     epoch = first[rows.node].copy()
     for node, times in enumerate(begins):
         if len(times) > 1:
-            mine = rows.node == node
+            node_rows = rows.node == node
             after = np.array(times[1:], np.float64)
-            epoch[mine] += np.searchsorted(after, units.at[rows.unit[mine]], "right")
+            epoch[node_rows] += np.searchsorted(after, units.time[rows.unit[node_rows]], "right")
     return epoch
 
 
@@ -182,17 +184,17 @@ def _changes(
     units: Units, rows: Rows, residuals: Floats, run_variance: Floats, nodes: int
 ) -> list[list[float | None]]:
     """When each node's epochs began."""
-    order = np.lexsort((units.at[rows.unit], rows.node))
+    order = np.lexsort((units.time[rows.unit], rows.node))
     bounds = np.searchsorted(rows.node[order], np.arange(nodes + 1))
     begins: list[list[float | None]] = []
     for node in range(nodes):
-        mine = order[bounds[node] : bounds[node + 1]]
-        unit = rows.unit[mine]
-        variance = units.variance[unit] / rows.share[mine]
+        node_rows = order[bounds[node] : bounds[node + 1]]
+        unit = rows.unit[node_rows]
+        variance = units.variance[unit] / rows.share[node_rows]
         between_runs = run_variance[units.kind[unit]]
         job = group(units.run[unit], units.cell[unit])
-        at = change_points(residuals[unit], variance, job, between_runs)
-        begins.append([None, *sorted({float(units.at[unit[i]]) for i in at})])
+        splits = change_points(residuals[unit], variance, job, between_runs)
+        begins.append([None, *sorted({float(units.time[unit[i]]) for i in splits})])
     return begins
 
 
@@ -202,7 +204,7 @@ def _judge(course: _Course, node: int) -> tuple[Estimate, float | None] | None:
     estimate = course.fit.judge(course.epochs(node, last))
     if estimate is None or not _sure(estimate, course.fit):
         return None
-    while last and _still(course.fit.judge(course.epochs(node, last - 1))):
+    while last and _was_slow(course.fit.judge(course.epochs(node, last - 1))):
         last -= 1
     return estimate, course.begins[node][last]
 
@@ -220,5 +222,5 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
     return bool(deviations[(len(deviations) - 1) // 2] > estimate.slowness / 2.0)
 
 
-def _still(earlier: Estimate | None) -> bool:
+def _was_slow(earlier: Estimate | None) -> bool:
     return earlier is not None and earlier.slowness - MARGIN > STILL * earlier.error

@@ -31,7 +31,7 @@ class Asked:
     ``starts``: what the script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
     "submits" jobs, "requeues" the job, "counts" its restarts; "resubmits": submits a job when it is
-    stopped.
+    stopped. ``time_min_seconds``: from ``--time-min``, None: the job starts with all of its time.
     """
 
     shape: ShapeRule | None = None
@@ -61,6 +61,7 @@ class Asked:
     consolidate_segments: bool = False
     starts: frozenset[str] = frozenset()
     repeats: frozenset[str] = frozenset()
+    time_min_seconds: float | None = None
 
     @property
     def survived(self) -> frozenset[str] | None:

@@ -114,7 +114,8 @@ class GpuUse:
 
     ``hops``: held by jobs that hops schedules, or as a shadow would; ``plain``: by other jobs;
     ``fragmented``: idle while a job waited for GPUs; ``idle``: while none did; ``down``: on nodes
-    that take no job.
+    that take no job. ``rack_fragmented``: the part of ``fragmented`` that was whole racks' worth of
+    GPUs on racks of use to no waiting rack-bound job.
     """
 
     hour: float
@@ -124,6 +125,20 @@ class GpuUse:
     fragmented: float = 0.0
     idle: float = 0.0
     down: float = 0.0
+    rack_fragmented: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePeriod:
+    """The queue from ``start`` on, for a given number of seconds. ``waiting``: jobs that waited at
+    a time, on average; ``ended``: jobs that ended, which waited ``wait_seconds`` each on average,
+    None: no job ended.
+    """
+
+    start: float
+    waiting: float = 0.0
+    ended: int = 0
+    wait_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,10 @@ MOVED_MARK = "#hops-moved"
 PARTITIONS_MARK = "#hops-partitions"
 """``#hops-partitions=a,b>b``: a job that asks for a and b was placed on nodes of b alone."""
 
+TIME_MARK = "#hops-time"
+"""``#hops-time=120>45``: a job with a limit of 120 minutes (0: none) was placed with 45, since its
+nodes are reserved afterwards and its ``--time-min`` allows it."""
+
 
 def split_marks(comment: str) -> tuple[str, str]:
     """Split a comment into the user's own text and hopsd's marks, separated by blanks."""

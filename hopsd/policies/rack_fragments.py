@@ -22,19 +22,24 @@ class RackFragments(Wrapper):
 
 
 def rack_fragments(snapshot: Snapshot, plan: Plan) -> int:
+    """Those of all types, see :func:`rack_fragments_by_type`."""
+    return sum(rack_fragments_by_type(snapshot, plan).values())
+
+
+def rack_fragments_by_type(snapshot: Snapshot, plan: Plan) -> dict[GpuType, int]:
     """Whole racks' worth of GPUs, idle but scattered: of the GPUs on leaves that hold no group of
     nodes of any waiting rack-bound job, as many as make whole leaves (the largest of the type).
 
-    0 where no such job waits.
+    Empty where no such job waits.
     """
     waiting = [job for job in snapshot.jobs if job.id in plan.waiting and job.rules.rack_bound]
     if not waiting:
-        return 0
+        return {}
     idle = idle_after(snapshot, plan)
     by_type: dict[GpuType, dict[str, list[Node]]] = defaultdict(lambda: defaultdict(list))
     for node in snapshot.nodes:
         by_type[node.gpu_type][node.leaf].append(node)
-    fragments = 0
+    fragments = {}
     for gpu_type, leaves in by_type.items():
         largest = max(node.gpus for nodes in leaves.values() for node in nodes)
         jobs = [job for job in waiting if gpu_type in job.throughput]
@@ -47,7 +52,7 @@ def rack_fragments(snapshot: Snapshot, plan: Plan) -> int:
             ):
                 scattered += sum(free)
         rack = max(sum(node.gpus for node in nodes) for nodes in leaves.values())
-        fragments += scattered // rack * rack
+        fragments[gpu_type] = scattered // rack * rack
     return fragments
 
 

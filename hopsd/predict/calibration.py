@@ -1,4 +1,4 @@
-"""Makes predictions honest by what came true: conformal intervals, learnt online.
+"""Calibrates predictions by their outcomes: conformal intervals, learned online.
 
 A prediction's residual is the difference between what came true and what was predicted, both as
 ``scale(seconds ahead)``. The interval is the prediction plus quantiles of the residuals of earlier
@@ -28,34 +28,34 @@ from hopsd.model.arrays import Floats
 from hopsd.predict.situation import Source
 
 NOMINAL = 0.8
-"""The share of intervals that are to come true."""
+"""Share of outcomes that intervals should contain."""
 
 STRETCH = -1.0, 2.0
 """Bounds of the logarithm by which an end of the intervals is stretched."""
 
 GAIN = 0.05
-"""How much an outcome of weight 1 changes it."""
+"""How much an outcome of weight 1 changes the stretch."""
 
 UNIT_SECONDS = 30.0
-"""Errors count in seconds for what is sooner than this, relatively for what is later."""
+"""Errors count in seconds below this distance and relatively above it."""
 
-KEPT = 2000
-"""Predictions of a class."""
+HISTORY_MAX = 2000
+"""Predictions kept per class."""
 
-STORED = 500
-"""Of these, the newest outcomes that survive a restart."""
+STORED_MAX = 500
+"""Newest outcomes per class that survive a restart."""
 
-PER_ROUND = 20
-"""New ones of a class at a time: neighbours are alike, and many rounds are to be remembered."""
+PER_ROUND_MAX = 20
+"""New predictions per class and round: neighbours are alike, and the history must span rounds."""
 
 ENOUGH = 60.0
-"""Weight of a class whose residuals speak for themselves; less is joined by its parents."""
+"""Weight from which a class needs no residuals of its parents."""
 
-LEAST_AHEAD = 60.0
-"""Seconds that are apart enough for two predictions to err independently, however short both."""
+MIN_DISTANCE_SECONDS = 60.0
+"""Predictions of moments closer than this are never independent, in seconds."""
 
 PRIOR_WEIGHT = 30.0
-"""Of the shipped residuals of a class, in outcomes."""
+"""Weight of the shipped residuals of a class, in outcomes."""
 
 
 class Kind(StrEnum):
@@ -81,66 +81,66 @@ def unscale(value: float) -> float:
 
 def class_of(
     kind: Kind,
-    ahead: float,
+    seconds_ahead: float,
     width: float,
     source: Source,
     round_left: float,
     round_seconds: float,
 ) -> Class:
-    """``ahead``: seconds until the predicted moment; ``width``: from 10 to 90 % of the playouts,
-    scaled.
+    """``seconds_ahead``: until the predicted moment; ``width``: from the 10 % to the 90 % quantile
+    of the playouts, scaled.
     """
     bounds = (1.0, round_left, round_left + 3 * round_seconds, round_left + 15 * round_seconds)
-    when = sum(ahead > bound for bound in bounds)
+    horizon = sum(seconds_ahead > bound for bound in bounds)
     spread = sum(width > bound for bound in (0.02, 0.4, 1.0))
-    return kind.value, str(when), str(spread), source.value
+    return kind.value, str(horizon), str(spread), source.value
 
 
 class History:
-    """The newest :data:`KEPT` predictions of a class, as arrays."""
+    """The newest :data:`SUBMISSIONS_MAX` predictions of a class, as arrays."""
 
     def __init__(self) -> None:
-        self.at, self.centre, self.weight = np.zeros((3, KEPT))
-        self.residual = np.full(KEPT, np.nan)
-        """NaN: it has not come true."""
+        self.time, self.centre, self.weight = np.zeros((3, HISTORY_MAX))
+        self.residual = np.full(HISTORY_MAX, np.nan)
+        """NaN: no outcome yet."""
         self.count = 0
 
-    def add(self, at: float, centre: float, residual: float, weight: float) -> int:
-        """Returns its number."""
-        slot = self.count % KEPT
-        self.at[slot], self.centre[slot] = at, centre
+    def add(self, time: float, centre: float, residual: float, weight: float) -> int:
+        """Return its number."""
+        slot = self.count % HISTORY_MAX
+        self.time[slot], self.centre[slot] = time, centre
         self.residual[slot], self.weight[slot] = residual, weight
         self.count += 1
         return self.count - 1
 
     def slot(self, number: int) -> int | None:
-        """Where it is; None: newer ones have replaced it."""
-        return number % KEPT if self.count - number <= KEPT else None
+        """Its slot; None if newer predictions have replaced it."""
+        return number % HISTORY_MAX if self.count - number <= HISTORY_MAX else None
 
     def residuals(self, now: float) -> tuple[Floats, Floats, Floats]:
-        """Values, weights, and 1 where the value is true, 0 where it is a lower bound."""
-        used = slice(0, min(self.count, KEPT))
-        residual = self.residual[used]
+        """Values, weights, and 1 for an outcome, 0 for a lower bound."""
+        rows = slice(0, min(self.count, HISTORY_MAX))
+        residual = self.residual[rows]
         open_ = np.isnan(residual)
-        bound = np.log1p(np.maximum(0.0, now - self.at[used]) / UNIT_SECONDS) - self.centre[used]
-        return np.where(open_, bound, residual), self.weight[used], 1.0 - open_
+        bound = np.log1p(np.maximum(0.0, now - self.time[rows]) / UNIT_SECONDS) - self.centre[rows]
+        return np.where(open_, bound, residual), self.weight[rows], 1.0 - open_
 
-    def outcomes(self, most: int) -> list[list[float]]:
+    def outcomes(self, limit: int) -> list[list[float]]:
         """Residuals and weights of the newest outcomes, oldest first."""
-        order = np.arange(max(0, self.count - KEPT), self.count) % KEPT
-        order = order[~np.isnan(self.residual[order])][-most:]
-        found: list[list[float]] = np.stack([self.residual[order], self.weight[order]], 1).tolist()
-        return found
+        order = np.arange(max(0, self.count - HISTORY_MAX), self.count) % HISTORY_MAX
+        order = order[~np.isnan(self.residual[order])][-limit:]
+        pairs: list[list[float]] = np.stack([self.residual[order], self.weight[order]], 1).tolist()
+        return pairs
 
 
 @dataclass(slots=True, eq=False)
-class Said:
-    """A prediction to be judged: ``centre`` and ``low`` to ``high`` are scaled; ``low`` and
-    ``high`` as published. ``weight``: how much it counts; 0: it teaches nothing.
+class Forecast:
+    """A prediction awaiting its outcome. ``centre`` and ``low`` to ``high`` are scaled; ``low`` and
+    ``high`` as published. ``weight``: how much it counts.
     """
 
     kind: Kind
-    at: float
+    time: float
     centre: float
     low: float
     high: float
@@ -149,7 +149,7 @@ class Said:
     _places: list[tuple[History, int]] = field(default_factory=list)
 
     def keep(self, history: History) -> None:
-        self._places.append((history, history.add(self.at, self.centre, np.nan, self.weight)))
+        self._places.append((history, history.add(self.time, self.centre, np.nan, self.weight)))
 
     def weigh(self, weight: float) -> None:
         self.weight = weight
@@ -157,25 +157,25 @@ class Said:
             if (slot := history.slot(number)) is not None:
                 history.weight[slot] = weight
 
-    def resolve(self, when: float) -> None:
-        """It came true."""
+    def resolve(self, time: float) -> None:
+        """The event happened at ``time``."""
         for history, number in self._places:
             if (slot := history.slot(number)) is not None:
-                history.residual[slot] = scale(when - self.at) - self.centre
+                history.residual[slot] = scale(time - self.time) - self.centre
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Predictions of starts of a class that were made at once; ``weight``: of one alone."""
+    """Start predictions of one class in one round; ``weight``: of a single one."""
 
     weight: float
-    said: list[Said] = field(default_factory=list)
+    forecasts: list[Forecast] = field(default_factory=list)
 
-    def add(self, said: Said) -> None:
-        """Together they count for the root of how many they are."""
-        self.said.append(said)
-        for each in self.said:
-            each.weigh(self.weight / sqrt(len(self.said)))
+    def add(self, forecast: Forecast) -> None:
+        """Together n predictions count as sqrt(n)."""
+        self.forecasts.append(forecast)
+        for member in self.forecasts:
+            member.weigh(self.weight / sqrt(len(self.forecasts)))
 
 
 @dataclass(slots=True)
@@ -191,129 +191,137 @@ class Calibration:
     _histories: dict[Class, History] = field(default_factory=dict)
     _sorted: dict[Class, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
     _quantiles: dict[Class, tuple[float, float, float]] = field(default_factory=dict)
-    _taken: dict[Class, int] = field(default_factory=dict)
+    _round_counts: dict[Class, int] = field(default_factory=dict)
     _batches: dict[Class, _Batch] = field(default_factory=dict)
     _latest: dict[Class, float] = field(default_factory=dict)
-    _due: list[tuple[float, int, Said]] = field(default_factory=list)
-    _said: int = 0
+    _deadlines: list[tuple[float, int, Forecast]] = field(default_factory=list)
+    _forecast_count: int = 0
 
     def begin(self, now: float) -> None:
-        """A new set of predictions: quantiles are computed anew, at the new moment."""
+        """Start a new set of predictions, with quantiles as of ``now``."""
         self._sorted.clear()
         self._quantiles.clear()
-        self._taken.clear()
+        self._round_counts.clear()
         self._batches.clear()
-        while self._due and self._due[0][0] < now:
-            self._judge(heappop(self._due)[2], early=False, late=True)
+        while self._deadlines and self._deadlines[0][0] < now:
+            self._judge(heappop(self._deadlines)[2], early=False, late=True)
 
-    def quantiles(self, of: Class, now: float, played: Floats) -> tuple[float, float, float]:
-        """Residuals: the low end, the median and the high end of the interval. ``played``: those
-        of the playouts, which count where a class has too few of its own.
+    def quantiles(
+        self, key: Class, now: float, playout_residuals: Floats
+    ) -> tuple[float, float, float]:
+        """Residuals: the low end, the median and the high end of the interval.
+
+        ``playout_residuals`` supplement a class that has too few residuals of its own.
         """
-        if of in self._quantiles:
-            return self._quantiles[of]
-        if of not in self._sorted:
-            self._sorted[of] = self._residuals(of, now)
-        values, weights, true = self._sorted[of]
+        if key in self._quantiles:
+            return self._quantiles[key]
+        if key not in self._sorted:
+            self._sorted[key] = self._residuals(key, now)
+        values, weights, true = self._sorted[key]
         missing = ENOUGH - float((weights * true).sum())
         if missing > 1e-9:
-            values = np.concatenate([values, played])
-            each = min(PRIOR_WEIGHT, missing) / len(played)
-            weights = np.concatenate([weights, np.full(len(played), each)])
-            true = np.concatenate([true, np.ones(len(played))])
+            values = np.concatenate([values, playout_residuals])
+            weight = min(PRIOR_WEIGHT, missing) / len(playout_residuals)
+            weights = np.concatenate([weights, np.full(len(playout_residuals), weight)])
+            true = np.concatenate([true, np.ones(len(playout_residuals))])
         tail = (1.0 - NOMINAL) / 2.0
         low, mid, high = kaplan_meier(values, weights, true, (tail, 0.5, 1.0 - tail))
-        first, last = map(exp, self.stretch[Kind(of[0])])
-        found = mid + (low - mid) * first, mid, mid + (high - mid) * last
+        first, last = map(exp, self.stretch[Kind(key[0])])
+        ends = mid + (low - mid) * first, mid, mid + (high - mid) * last
         if missing <= 1e-9:
-            self._quantiles[of] = found
-        return found
+            self._quantiles[key] = ends
+        return ends
 
-    def _residuals(self, of: Class, now: float) -> tuple[Floats, Floats, Floats]:
+    def _residuals(self, finest: Class, now: float) -> tuple[Floats, Floats, Floats]:
         values, weights, true = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
-        have = 0.0
-        for depth in range(len(of), 1, -1):
-            key = of[:depth]
-            if have >= ENOUGH:
+        total = 0.0
+        for depth in range(len(finest), 1, -1):
+            key = finest[:depth]
+            if total >= ENOUGH:
                 break
-            missing = ENOUGH - have if depth < len(of) else inf
+            missing = ENOUGH - total if depth < len(finest) else inf
             if key in self._histories:
-                value, weight, done = self._histories[key].residuals(now)
-                if observed := float((weight * done).sum()):
+                value, weight, resolved = self._histories[key].residuals(now)
+                if observed := float((weight * resolved).sum()):
                     part = min(1.0, missing / observed)
                     values.append(value)
                     weights.append(part * weight)
-                    true.append(done)
-                    have += part * observed
-            if have < ENOUGH and (prior := self.prior.get(key)) is not None:
-                each = min(PRIOR_WEIGHT, ENOUGH - have) / len(prior)
+                    true.append(resolved)
+                    total += part * observed
+            if total < ENOUGH and (prior := self.prior.get(key)) is not None:
+                share = min(PRIOR_WEIGHT, ENOUGH - total) / len(prior)
                 values.append(np.array(prior))
-                weights.append(np.full(len(prior), each))
+                weights.append(np.full(len(prior), share))
                 true.append(np.ones(len(prior)))
-                have += each * len(prior)
+                total += share * len(prior)
         return np.concatenate(values), np.concatenate(weights), np.concatenate(true)
 
-    def say(self, of: Class, said: Said, before: float | None = None) -> bool:
-        """Keep it to learn from, in its class and the coarser ones; False: the class has enough of
-        this moment. ``before``: of an end, when the end of this job was predicted last.
+    def record(self, finest: Class, forecast: Forecast, previous: float | None = None) -> bool:
+        """Keep a forecast to learn from, in its class and the coarser ones; False if the class has
+        enough of this round. ``previous``: when the end of this job was last predicted.
         """
-        if self._taken.get(of, 0) >= PER_ROUND:
+        if self._round_counts.get(finest, 0) >= PER_ROUND_MAX:
             return False
-        self._taken[of] = self._taken.get(of, 0) + 1
-        for depth in range(len(of), 1, -1):
-            said.keep(self._histories.setdefault(of[:depth], History()))
-        apart = max(LEAST_AHEAD, unscale(said.centre))
-        if said.kind is Kind.END:
-            said.weigh(1.0 if before is None else min(1.0, (said.at - before) / apart))
+        self._round_counts[finest] = self._round_counts.get(finest, 0) + 1
+        for depth in range(len(finest), 1, -1):
+            forecast.keep(self._histories.setdefault(finest[:depth], History()))
+        distance = max(MIN_DISTANCE_SECONDS, unscale(forecast.centre))
+        if forecast.kind is Kind.END:
+            forecast.weigh(
+                1.0 if previous is None else min(1.0, (forecast.time - previous) / distance)
+            )
         else:
-            if of not in self._batches:
-                since = said.at - self._latest.get(of, -inf)
-                self._batches[of] = _Batch(min(1.0, since / apart))
-                self._latest[of] = said.at
-            self._batches[of].add(said)
-        self._said += 1
-        heappush(self._due, (said.at + unscale(said.high) + 1.0, self._said, said))
+            if finest not in self._batches:
+                seconds = forecast.time - self._latest.get(finest, -inf)
+                self._batches[finest] = _Batch(min(1.0, seconds / distance))
+                self._latest[finest] = forecast.time
+            self._batches[finest].add(forecast)
+        self._forecast_count += 1
+        heappush(
+            self._deadlines,
+            (forecast.time + unscale(forecast.high) + 1.0, self._forecast_count, forecast),
+        )
         return True
 
-    def heard(self, said: Said, when: float) -> None:
-        """It came true at ``when``."""
-        true = scale(when - said.at)
-        said.resolve(when)
-        self._judge(said, early=true < said.low - 1e-9, late=true > said.high + 1e-9)
+    def resolve(self, forecast: Forecast, time: float) -> None:
+        """It came true at ``time``."""
+        true = scale(time - forecast.time)
+        forecast.resolve(time)
+        self._judge(forecast, early=true < forecast.low - 1e-9, late=true > forecast.high + 1e-9)
 
-    def forget(self, said: Said) -> None:
-        """It will never come true."""
-        said.weigh(0.0)
-        said.judged = True
+    def forget(self, forecast: Forecast) -> None:
+        """The event will never happen."""
+        forecast.weigh(0.0)
+        forecast.judged = True
 
-    def _judge(self, said: Said, *, early: bool, late: bool) -> None:
-        if said.judged:
+    def _judge(self, forecast: Forecast, *, early: bool, late: bool) -> None:
+        if forecast.judged:
             return
-        said.judged = True
+        forecast.judged = True
         tail = (1.0 - NOMINAL) / 2.0
         low, high = (
-            min(max(old + GAIN * said.weight * (wrong - tail), STRETCH[0]), STRETCH[1])
-            for old, wrong in zip(self.stretch[said.kind], (early, late), strict=True)
+            min(max(old + GAIN * forecast.weight * (wrong - tail), STRETCH[0]), STRETCH[1])
+            for old, wrong in zip(self.stretch[forecast.kind], (early, late), strict=True)
         )
-        self.stretch[said.kind] = low, high
+        self.stretch[forecast.kind] = low, high
 
     def as_dict(self) -> dict[str, Any]:
-        """What is to survive a restart, as JSON: outcomes; what is open is lost."""
+        """The state that survives a restart, as JSON; pending forecasts are dropped."""
         return {
             "stretch": {kind.value: list(ends) for kind, ends in self.stretch.items()},
             "outcomes": {
                 "/".join(key): [[round(number, 4) for number in row] for row in rows]
                 for key, history in self._histories.items()
-                if (rows := history.outcomes(STORED))
+                if (rows := history.outcomes(STORED_MAX))
             },
         }
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
-        """From :meth:`as_dict`; what is not as it should be is left out."""
-        for kind, ends in dict(kept.get("stretch", {})).items():
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore from :meth:`as_dict`; malformed entries are skipped."""
+        for kind, ends in dict(state.get("stretch", {})).items():
             if kind in _KINDS and _are_within(ends, *STRETCH):
                 self.stretch[Kind(kind)] = ends[0], ends[1]
-        for name, outcomes in dict(kept.get("outcomes", {})).items():
+        for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))
             if key[0] in _KINDS and isinstance(outcomes, list):
                 history = self._histories.setdefault(key, History())
@@ -327,7 +335,7 @@ def _are_within(pair: object, low: float, high: float) -> bool:
     return (
         isinstance(pair, list)
         and len(pair) == 2
-        and all(isinstance(each, float | int) and low <= each <= high for each in pair)
+        and all(isinstance(number, float | int) and low <= number <= high for number in pair)
     )
 
 
@@ -345,5 +353,5 @@ def kaplan_meier(
     values, weights, true = values[order], weights[order], true[order]
     at_risk = np.cumsum(weights[::-1])[::-1]
     survival = np.cumprod(1.0 - true * weights / np.maximum(at_risk, 1e-12))
-    found = np.searchsorted(-survival, [-(1.0 - share) - 1e-12 for share in shares])
-    return tuple(float(values[min(int(i), len(values) - 1)]) for i in found)
+    indices = np.searchsorted(-survival, [-(1.0 - share) - 1e-12 for share in shares])
+    return tuple(float(values[min(int(i), len(values) - 1)]) for i in indices)

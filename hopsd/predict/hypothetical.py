@@ -1,4 +1,4 @@
-"""A job that is not submitted yet, as it would be in a snapshot."""
+"""A job that is not submitted yet, added to a snapshot."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hopsd.model.plan import Snapshot
 ID = JobId("when")
 
 SENSITIVITY = 1.5
-"""The slowdown by spreading that is assumed of a training which nobody knows."""
+"""Slowdown by spreading assumed for an unknown training."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What its comment and its time limit say."""
+class JobRequest:
+    """What the job's comment and time limit declare."""
 
     user: UserName
     reqs: tuple[int, ...]
@@ -27,32 +27,34 @@ class Asked:
     preemptible: bool = True
 
 
-def with_job(snapshot: Snapshot, asked: Asked, workloads: Mapping[JobId, WorkloadName]) -> Snapshot:
+def with_job(
+    snapshot: Snapshot, request: JobRequest, workloads: Mapping[JobId, WorkloadName]
+) -> Snapshot:
     """The snapshot with the job in its queue.
 
     It is as fast as jobs of the same user and workload that are there; where there are none, every
     GPU type is taken for as fast as any other, and ``samples`` say nothing about its run time.
     """
-    alike = next(
+    throughput = next(
         (
             job.throughput
             for job in snapshot.jobs
-            if asked.workload is not None
-            and job.user == asked.user
-            and workloads.get(job.id) == asked.workload
+            if request.workload is not None
+            and job.user == request.user
+            and workloads.get(job.id) == request.workload
         ),
         None,
     )
     job = Job(
         ID,
-        asked.user,
+        request.user,
         snapshot.now,
         0.0,
-        asked.reqs,
-        alike or _assumed(snapshot),
-        samples=asked.samples if alike is not None else None,
-        time_limit_seconds=asked.time_limit_seconds,
-        preemptible=asked.preemptible,
+        request.reqs,
+        throughput or _assumed(snapshot),
+        samples=request.samples if throughput is not None else None,
+        time_limit_seconds=request.time_limit_seconds,
+        preemptible=request.preemptible,
     )
     return Snapshot(
         snapshot.now, snapshot.round, snapshot.nodes, (*snapshot.jobs, job), snapshot.limits

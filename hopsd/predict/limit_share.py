@@ -18,7 +18,7 @@ times what they need.
 PRIOR_JOBS = 5.0
 """What these count, in jobs."""
 
-JOBS_MOST = 500.0
+JOBS_MAX = 500.0
 """Older jobs count less, so that what users do today counts."""
 
 LEAST = 1e-4
@@ -40,7 +40,7 @@ class LimitShares:
         if not isfinite(share) or share <= 0.0:
             return
         value = log(min(max(share, LEAST), 1.0))
-        keep = min(1.0, (JOBS_MOST - 1.0) / self.jobs)
+        keep = min(1.0, (JOBS_MAX - 1.0) / self.jobs)
         self.jobs = self.jobs * keep + 1.0
         self.total = self.total * keep + value
         self.squares = self.squares * keep + value * value
@@ -55,7 +55,7 @@ class LimitShares:
         mean = self.total / self.jobs
         return sqrt(max(self.squares / self.jobs - mean * mean, 1e-4))
 
-    def drawn(self, ran: Floats, samples: int, rng: np.random.Generator) -> Floats:
+    def draw(self, ran: Floats, samples: int, rng: np.random.Generator) -> Floats:
         """Shares of jobs that have run for the share ``ran`` (jobs,) of their limits, (samples,
         jobs): at least that, at most 1. The mean is uncertain, too, for all jobs together.
         """

@@ -1,4 +1,4 @@
-"""Predictions for a live cluster: made in a thread of their own, from what each round left.
+"""Predictions for a live cluster, made in a thread of their own from each round's report.
 
 A tick only hands over its result. Sets of predictions are made one after the other, always from the
 newest result, and what is shown says how old it is.
@@ -23,7 +23,7 @@ from hopsd.model.ids import JobId
 from hopsd.model.plan import PriorityName, Snapshot
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
 from hopsd.predict.calibration import Kind
-from hopsd.predict.hypothetical import ID, Asked, with_job
+from hopsd.predict.hypothetical import ID, JobRequest, with_job
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation, situation_of
 
@@ -36,9 +36,9 @@ ERROR_SECONDS = (60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 43200.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What a round left: its snapshot, what it changed, what is known of run times, the records of
-    all jobs that it saw, when it ends and how long rounds are.
+class RoundReport:
+    """A round's snapshot, its changes, expected run times, the records of all jobs it saw, when it
+    ends and how long rounds are.
     """
 
     snapshot: Snapshot
@@ -76,27 +76,27 @@ class Errors:
         }
 
 
-def after(snapshot: Snapshot, outcomes: Sequence[StepOutcome]) -> Snapshot:
-    """The snapshot with what a round changed."""
-    held = {job.id: job.running for job in snapshot.jobs}
+def apply_outcomes(snapshot: Snapshot, outcomes: Sequence[StepOutcome]) -> Snapshot:
+    """The snapshot after a round's changes."""
+    allocations = {job.id: job.running for job in snapshot.jobs}
     for outcome in outcomes:
-        if outcome.step.job not in held or outcome.status is not OutcomeStatus.DONE:
+        if outcome.step.job not in allocations or outcome.status is not OutcomeStatus.DONE:
             continue
         if outcome.step.kind in (StepKind.START, StepKind.MOVE):
-            held[outcome.step.job] = outcome.actual or outcome.step.target
+            allocations[outcome.step.job] = outcome.actual or outcome.step.target
         elif outcome.step.kind is StepKind.PREEMPT:
-            held[outcome.step.job] = Allocation()
+            allocations[outcome.step.job] = Allocation()
     idle = {node.name: node.idle for node in snapshot.nodes}
     for job in snapshot.jobs:
-        if held[job.id] != job.running:
-            for sign, allocation in ((1, job.running), (-1, held[job.id])):
+        if allocations[job.id] != job.running:
+            for sign, allocation in ((1, job.running), (-1, allocations[job.id])):
                 for node, gpus in allocation:
                     if node in idle:
                         idle[node] += sign * gpus
     return replace(
         snapshot,
         nodes=tuple(replace(n, idle=max(0, min(n.gpus, idle[n.name]))) for n in snapshot.nodes),
-        jobs=tuple(replace(job, running=held[job.id]) for job in snapshot.jobs),
+        jobs=tuple(replace(job, running=allocations[job.id]) for job in snapshot.jobs),
     )
 
 
@@ -105,7 +105,7 @@ class Outlook:
 
     def __init__(self, policy: str, priority: PriorityName) -> None:
         """The thread starts with the first offer."""
-        self.of = policy, priority
+        self.policy = policy, priority
         self._predictor = Predictor.of_policy(policy, priority)
         self._restored = False
         self._state: Document = self._predictor.calibration.as_dict()
@@ -113,22 +113,22 @@ class Outlook:
         self._first: dict[tuple[JobId, Kind], Prediction] = {}
         self._present: dict[JobId, bool] = {}
         self._errors = Errors()
-        self._next: Left | None = None
+        self._next: RoundReport | None = None
         self._situation: Situation | None = None
-        self._snapshot: tuple[Left, Snapshot] | None = None
+        self._snapshot: tuple[RoundReport, Snapshot] | None = None
         self._seconds = 0.0
         self._lock = threading.Lock()
         self._wake = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def offer(self, left: Left) -> None:
-        """What a round left; replaces an earlier one that was not begun."""
+    def offer(self, result: RoundReport) -> None:
+        """Queue a round's report; replaces one that is still waiting."""
         with self._wake:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="outlook", daemon=True)
                 self._thread.start()
-            self._next = left
+            self._next = result
             self._wake.notify()
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class Outlook:
 
     @property
     def document(self) -> Document | None:
-        """When the newest set was made, in what time, and how far earlier ones were off; None:
+        """When the newest set was made, how long that took, and the errors of earlier ones; None:
         there is none yet.
         """
         if self._situation is None:
@@ -154,33 +154,33 @@ class Outlook:
         }
 
     def row(self, job: JobId) -> Document | None:
-        """What is predicted of a job; None: nothing."""
-        found = self._latest.get(job)
-        return None if found is None else _row(found)
+        """The prediction of a job, if there is one."""
+        prediction = self._latest.get(job)
+        return None if prediction is None else _row(prediction)
 
     def state(self) -> Document:
-        """What is to survive a restart, as of the newest set; never waits for one under way."""
+        """The state that survives a restart, as of the newest set; never blocks."""
         return self._state
 
-    def restore(self, kept: Document | None) -> None:
-        """Go on from an earlier :meth:`state`, unless that was done before."""
+    def restore(self, state: Document | None) -> None:
+        """Continue from an earlier :meth:`state`, once."""
         with self._lock:
-            if kept and not self._restored:
-                self._predictor.calibration.restore(kept)
-                self._state = kept
+            if state and not self._restored:
+                self._predictor.calibration.restore(state)
+                self._state = state
             self._restored = True
 
-    def when(self, asked: Asked) -> Document | None:
-        """When such a job would start if it were submitted now; None: that is not known."""
+    def predict_start(self, request: JobRequest) -> Document | None:
+        """When such a job would start if it were submitted now; None: unknown."""
         if self._snapshot is None:
             return None
-        left, snapshot = self._snapshot
-        workloads = {job: record.workload for job, record in left.records.items()}
-        snapshot = with_job(snapshot, asked, workloads)
-        of = situation_of(snapshot, left.expected, left.round_end, left.round_seconds)
+        result, snapshot = self._snapshot
+        workloads = {job: record.workload for job, record in result.records.items()}
+        snapshot = with_job(snapshot, request, workloads)
+        situation = situation_of(snapshot, result.expected, result.round_end, result.round_seconds)
         with self._lock:
-            found = self._predictor.start_of(of, ID, keep=False)
-        return None if found is None else _row(found)
+            prediction = self._predictor.start_of(situation, ID, keep=False)
+        return None if prediction is None else _row(prediction)
 
     def _work(self) -> None:
         while True:
@@ -189,67 +189,69 @@ class Outlook:
                     self._wake.wait()
                 if self._closed:
                     return
-                left, self._next = self._next, None
+                result, self._next = self._next, None
             try:
-                if left is not None:
-                    self.predict(left)
+                if result is not None:
+                    self.predict(result)
             except Exception:  # the next set may succeed; no tick depends on it
                 log.exception("defect", where="predictions")
 
-    def predict(self, left: Left) -> None:
-        """Learn from what has happened, and make a new set."""
+    def predict(self, result: RoundReport) -> None:
+        """Learn from outcomes and make a new set."""
         began = time.perf_counter()
-        snapshot = after(left.snapshot, left.outcomes)
-        of = situation_of(snapshot, left.expected, left.round_end, left.round_seconds)
+        snapshot = apply_outcomes(result.snapshot, result.outcomes)
+        situation = situation_of(snapshot, result.expected, result.round_end, result.round_seconds)
         with self._lock:
-            self._learn(left, snapshot)
-            found = self._predictor.all_of(of)
+            self._learn(result, snapshot)
+            predictions = self._predictor.all_of(situation)
             self._state = self._predictor.calibration.as_dict()
-        for prediction in found:
+        for prediction in predictions:
             self._first.setdefault((prediction.job, prediction.kind), prediction)
-        self._latest = {prediction.job: prediction for prediction in found}
-        self._snapshot, self._situation = (left, snapshot), of
+        self._latest = {prediction.job: prediction for prediction in predictions}
+        self._snapshot, self._situation = (result, snapshot), situation
         self._seconds = time.perf_counter() - began
 
-    def _learn(self, left: Left, snapshot: Snapshot) -> None:
-        """What has come true since the last set. A job that is gone was cancelled."""
-        now = {job.id: bool(job.running) for job in snapshot.jobs}
+    def _learn(self, result: RoundReport, snapshot: Snapshot) -> None:
+        """Resolve what happened since the last set; a job without a record was cancelled."""
+        present = {job.id: bool(job.running) for job in snapshot.jobs}
         for job, ran in self._present.items():
-            record = left.records.get(job)
-            if job in now:
-                if now[job] and not ran:
-                    since = record.allocation_since if record is not None else None
-                    self._happened(job, Kind.START, since or snapshot.now)
+            record = result.records.get(job)
+            if job in present:
+                if present[job] and not ran:
+                    start = record.allocation_since if record is not None else None
+                    self._resolve(job, Kind.START, start or snapshot.now)
             elif record is not None and record.end is not None and _completed(record):
-                self._happened(job, Kind.END, record.end)
+                self._resolve(job, Kind.END, record.end)
             else:
                 self._predictor.forget(job)
                 self._first.pop((job, Kind.START), None)
                 self._first.pop((job, Kind.END), None)
-        for _ in now.keys() - self._present.keys():
+        for _ in present.keys() - self._present.keys():
             self._predictor.arrivals.note(snapshot.now)
-        self._present = now
+        self._present = present
 
-    def _happened(self, job: JobId, kind: Kind, when: float) -> None:
-        self._predictor.happened(job, kind, when)
+    def _resolve(self, job: JobId, kind: Kind, time: float) -> None:
+        self._predictor.resolve(job, kind, time)
         first = self._first.pop((job, kind), None)
         if first is not None:
-            right = first.low <= when <= first.high
-            self._errors.note(kind, when - first.expected, right=right)
+            right = first.low <= time <= first.high
+            self._errors.note(kind, time - first.expected, right=right)
 
 
 def _completed(record: JobRecord) -> bool:
     return record.state.value in ("COMPLETED", "TIMEOUT")
 
 
-def _row(found: Prediction) -> Document:
+def _row(prediction: Prediction) -> Document:
     """Times since the epoch."""
     return {
-        "kind": found.kind.value,
-        "at": found.at,
-        "expected": found.expected,
-        "low": found.low,
-        "high": found.high,
-        "source": found.source.value,
-        "progress": None if found.progress is None else float(np.round(found.progress, 4)),
+        "kind": prediction.kind.value,
+        "at": prediction.at,
+        "expected": prediction.expected,
+        "low": prediction.low,
+        "high": prediction.high,
+        "source": prediction.source.value,
+        "progress": None
+        if prediction.progress is None
+        else float(np.round(prediction.progress, 4)),
     }

@@ -1,4 +1,4 @@
-"""Predictions of starts and ends, with intervals that what came true has calibrated."""
+"""Predictions of starts and ends, with intervals calibrated by past outcomes."""
 
 from __future__ import annotations
 
@@ -15,47 +15,45 @@ from hopsd.predict.calibration import (
     UNIT_SECONDS,
     Calibration,
     Class,
+    Forecast,
     Kind,
-    Said,
     class_of,
     scale,
     unscale,
 )
 from hopsd.predict.limit_share import LimitShares
-from hopsd.predict.playout import HORIZON_SECONDS, Drawn, Played, Playout, drawn
+from hopsd.predict.playout import HORIZON_SECONDS, Draw, Playout, Timeline, draw_sample
 from hopsd.predict.prior import prior_of
-from hopsd.predict.schedule import listed
+from hopsd.predict.schedule import schedule_playouts
 from hopsd.predict.situation import Situation, Source
 from hopsd.predict.traits import Traits, traits_of
 
 PLAYOUTS = 16
 
 AHEAD_SECONDS = 2 * 3600.0
-"""For so long jobs to come are drawn."""
+"""Jobs to come are drawn for this long."""
 
-BEYOND_MOST = 0.2
-"""Of the playouts, the most in which a job may not start or end within the horizon: else nothing
-is said.
-"""
+BEYOND_HORIZON_MAX = 0.2
+"""No prediction if more than this share of the playouts end after the horizon."""
 
-TIMETABLE_MOST = 400_000
-"""Jobs times servers of which timetables are made; above, servers are left out."""
+TIMETABLE_MAX = 400_000
+"""Largest product of jobs and servers for a timetable; above, playouts ignore servers."""
 
-LEAST_SHARE = 0.01
+MIN_MARGIN_SHARE = 0.01
 """Nor is a start told more exactly than this, relative to how far ahead it is: servers of a type
 differ by some percent in speed, and whose turn comes on which is not known. Of known run times
 under backfill, 80 % of the errors are below 1.3 % on a workload of the prior.
 """
 
-LEAST_SECONDS = 1.0
+MIN_MARGIN_SECONDS = 1.0
 """An interval reaches at least this far to each side of what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Said ``at`` some time: the job starts or ends at ``expected``, in ``low`` to ``high`` with
-    80 %; all in seconds of one clock. ``progress``: of its work, 0 to 1, None: unknown. ``said``
-    and ``of_class``: what calibration keeps of it.
+    """Made at ``at``: the job starts or ends at ``expected``, between ``low`` and ``high`` with
+    80 %; all in seconds of one clock. ``progress``: share of the work, 0 to 1, None: unknown.
+    ``forecast`` and ``of_class``: what calibration keeps of it.
     """
 
     at: float
@@ -66,7 +64,7 @@ class Prediction:
     high: float
     source: Source
     progress: float | None = None
-    said: Said | None = field(default=None, compare=False)
+    forecast: Forecast | None = field(default=None, compare=False)
     of_class: Class = ()
 
 
@@ -83,8 +81,10 @@ class Predictor:
     calibration: Calibration = field(default_factory=Calibration)
     arrivals: Arrivals = field(default_factory=Arrivals)
     limits: LimitShares = field(default_factory=LimitShares)
-    _used: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
-    _open: dict[tuple[JobId, Kind], list[Said]] = field(default_factory=lambda: defaultdict(list))
+    _limits_in_use: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
+    _open: dict[tuple[JobId, Kind], list[Forecast]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     _calls: int = 0
 
     @staticmethod
@@ -93,103 +93,126 @@ class Predictor:
         traits = traits_of(policy, priority)
         return Predictor(traits, seed, calibration=Calibration(prior_of(traits)))
 
-    def start_of(self, of: Situation, job: JobId, *, keep: bool = True) -> Prediction | None:
-        """When a job that waits will start; None: nothing is known. ``keep``: to learn from it."""
-        self.calibration.begin(of.now)
-        at = of.ids.index(job)
-        if not of.competes[at]:
+    def start_of(self, situation: Situation, job: JobId, *, keep: bool = True) -> Prediction | None:
+        """When a waiting job will start; None: unknown. ``keep``: learn from the outcome."""
+        self.calibration.begin(situation.now)
+        index = situation.ids.index(job)
+        if not situation.competes[index]:
             return None
-        played = self._played(of, at)
-        return self._prediction(of, at, Kind.START, played[0][:, at], keep=keep)
+        times = self._play(situation, index)
+        return self._prediction(situation, index, Kind.START, times[0][:, index], keep=keep)
 
-    def all_of(self, of: Situation) -> list[Prediction]:
+    def all_of(self, situation: Situation) -> list[Prediction]:
         """Starts of the waiting jobs, ends of the running ones, where something is known."""
-        self.calibration.begin(of.now)
-        if not of.ids:
+        self.calibration.begin(situation.now)
+        if not situation.ids:
             return []
-        starts, ends = self._played(of, None)
-        found: dict[int, Prediction | None] = {}
-        order = np.random.default_rng((self.seed, self._calls, 1)).permutation(len(of.ids))
-        for at in order.tolist():  # calibration keeps the first of each class: any of them
-            if of.held[at] > 0.0:
-                if of.sources[at] is not Source.NOTHING:
-                    found[at] = self._prediction(of, at, Kind.END, ends[:, at])
-            elif of.competes[at]:
-                found[at] = self._prediction(of, at, Kind.START, starts[:, at])
-        return [each for _, each in sorted(found.items()) if each is not None]
+        starts, ends = self._play(situation, None)
+        predictions: dict[int, Prediction | None] = {}
+        order = np.random.default_rng((self.seed, self._calls, 1)).permutation(len(situation.ids))
+        for index in order.tolist():  # calibration keeps the first of each class: any of them
+            if situation.gpus_held[index] > 0.0:
+                if situation.sources[index] is not Source.NOTHING:
+                    predictions[index] = self._prediction(
+                        situation, index, Kind.END, ends[:, index]
+                    )
+            elif situation.competes[index]:
+                predictions[index] = self._prediction(
+                    situation, index, Kind.START, starts[:, index]
+                )
+        return [
+            prediction for _, prediction in sorted(predictions.items()) if prediction is not None
+        ]
 
-    def happened(self, job: JobId, kind: Kind, when: float) -> None:
-        """What was predicted came true."""
-        if kind is Kind.END and (used := self._used.pop(job, None)) is not None:
-            limit, ran, at = used
-            self.limits.note((ran + when - at) / limit)
-        for said in self._open.pop((job, kind), ()):
-            self.calibration.heard(said, when)
+    def resolve(self, job: JobId, kind: Kind, time: float) -> None:
+        """The predicted event happened at ``time``."""
+        if kind is Kind.END and (limited := self._limits_in_use.pop(job, None)) is not None:
+            limit, ran, predicted_at = limited
+            self.limits.note((ran + time - predicted_at) / limit)
+        for forecast in self._open.pop((job, kind), ()):
+            self.calibration.resolve(forecast, time)
 
     def forget(self, job: JobId) -> None:
-        """The job is gone without what was predicted, as one that was cancelled."""
-        self._used.pop(job, None)
+        """The predicted event will not happen: the job was cancelled."""
+        self._limits_in_use.pop(job, None)
         for kind in Kind:
-            for said in self._open.pop((job, kind), ()):
-                self.calibration.forget(said)
+            for forecast in self._open.pop((job, kind), ()):
+                self.calibration.forget(forecast)
 
-    def _keep(self, key: Class, said: Said, job: JobId) -> None:
-        """To learn from."""
-        earlier = self._open[job, said.kind]
-        if self.calibration.say(key, said, earlier[-1].at if earlier else None):
-            earlier.append(said)
+    def _keep(self, key: Class, forecast: Forecast, job: JobId) -> None:
+        """Keep a forecast to learn from."""
+        forecasts = self._open[job, forecast.kind]
+        if self.calibration.record(key, forecast, forecasts[-1].time if forecasts else None):
+            forecasts.append(forecast)
 
-    def _played(self, of: Situation, only: int | None) -> tuple[Floats, Floats]:
+    def _play(self, situation: Situation, only: int | None) -> tuple[Floats, Floats]:
         self._calls += 1
         rng = np.random.default_rng((self.seed, self._calls))
-        self.arrivals.watch(of.now)
-        times, like = self.arrivals.drawn(of.now, AHEAD_SECONDS, len(of.ids), self.playouts, rng)
-        for at in np.flatnonzero((of.held > 0.0) & np.isfinite(of.most)).tolist():
-            limit = float(of.most[at] + of.ran[at])
-            self._used[of.ids[at]] = limit, float(of.ran[at]), of.now
-        draw = drawn(of, self.playouts, times, like, rng, self.limits)
-        if (table := self._timetable(of, draw)) is not None:
+        self.arrivals.watch(situation.now)
+        times, likeness = self.arrivals.draw(
+            situation.now, AHEAD_SECONDS, len(situation.ids), self.playouts, rng
+        )
+        for index in np.flatnonzero(
+            (situation.gpus_held > 0.0) & np.isfinite(situation.work_cap)
+        ).tolist():
+            limit = float(situation.work_cap[index] + situation.ran[index])
+            self._limits_in_use[situation.ids[index]] = (
+                limit,
+                float(situation.ran[index]),
+                situation.now,
+            )
+        draw = draw_sample(situation, self.playouts, times, likeness, rng, self.limits)
+        if (table := self._timetable(situation, draw)) is not None:
             return table.starts, table.ends
-        played = Playout(of, self.traits, draw).run(only)
-        return played.starts, played.ends
+        timeline = Playout(situation, self.traits, draw).run(only)
+        return timeline.starts, timeline.ends
 
-    def _timetable(self, of: Situation, draw: Drawn) -> Played | None:
+    def _timetable(self, situation: Situation, draw: Draw) -> Timeline | None:
         """By a timetable of servers, where the policy keeps to one and it is not too large."""
         traits = self.traits
-        if traits.preempts or traits.elastic or len(of.ids) * len(of.nodes) > TIMETABLE_MOST:
+        if (
+            traits.preempts
+            or traits.elastic
+            or len(situation.ids) * len(situation.nodes) > TIMETABLE_MAX
+        ):
             return None
-        return listed(of, traits, draw)
+        return schedule_playouts(situation, traits, draw)
 
     def _prediction(
-        self, of: Situation, at: int, kind: Kind, when: Floats, *, keep: bool = True
+        self, situation: Situation, index: int, kind: Kind, times: Floats, *, keep: bool = True
     ) -> Prediction | None:
-        when = np.where(np.isfinite(when), when, HORIZON_SECONDS)
-        if (when >= HORIZON_SECONDS).mean() > BEYOND_MOST:
+        times = np.where(np.isfinite(times), times, HORIZON_SECONDS)
+        if (times >= HORIZON_SECONDS).mean() > BEYOND_HORIZON_MAX:
             return None
-        low, mid, high = np.quantile(when, (0.1, 0.5, 0.9)).tolist()
+        low, mid, high = np.quantile(times, (0.1, 0.5, 0.9)).tolist()
         key = class_of(
-            kind, mid, scale(high) - scale(low), of.sources[at], of.round_left, of.round_seconds
+            kind,
+            mid,
+            scale(high) - scale(low),
+            situation.sources[index],
+            situation.round_left,
+            situation.round_seconds,
         )
         centre = scale(mid)
-        spread = np.log1p(when / UNIT_SECONDS) - centre
-        ends = [centre + q for q in self.calibration.quantiles(key, of.now, spread)]
-        expected = unscale(ends[1])
-        least = max(LEAST_SECONDS, LEAST_SHARE * expected if kind is Kind.START else 0.0)
-        first = max(0.0, min(unscale(ends[0]), expected - least))
-        last = max(min(unscale(ends[2]), HORIZON_SECONDS), expected + least)
-        said = Said(kind, of.now, centre, scale(first), scale(last))
-        job = of.ids[at]
+        spread = np.log1p(times / UNIT_SECONDS) - centre
+        ends = [centre + q for q in self.calibration.quantiles(key, situation.now, spread)]
+        median = unscale(ends[1])
+        margin = max(MIN_MARGIN_SECONDS, MIN_MARGIN_SHARE * median if kind is Kind.START else 0.0)
+        first = max(0.0, min(unscale(ends[0]), median - margin))
+        last = max(min(unscale(ends[2]), HORIZON_SECONDS), median + margin)
+        forecast = Forecast(kind, situation.now, centre, scale(first), scale(last))
+        job = situation.ids[index]
         if keep:
-            self._keep(key, said, job)
+            self._keep(key, forecast, job)
         return Prediction(
-            of.now,
+            situation.now,
             job,
             kind,
-            of.now + expected,
-            of.now + first,
-            of.now + last,
-            of.sources[at],
-            of.progress[at],
-            said,
+            situation.now + median,
+            situation.now + first,
+            situation.now + last,
+            situation.sources[index],
+            situation.progress[index],
+            forecast,
             key,
         )

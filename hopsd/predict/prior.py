@@ -1,4 +1,4 @@
-"""Residuals of predictions as traces have shown them, for a site that has none of its own yet.
+"""Residuals of predictions on generated traces, for a site without residuals of its own.
 
 ``python -m bench.predict --learn`` writes ``prior.json`` from generated workloads whose seeds are
 used for nothing else.
@@ -22,8 +22,8 @@ FILE = "prior.json"
 POINTS = 25
 """Quantiles that stand for the residuals of a class."""
 
-FEWEST = 20
-"""Residuals of a class that are worth telling."""
+MIN_RESIDUALS = 20
+"""Classes with fewer residuals are left out."""
 
 
 def family_of(traits: Traits) -> str:
@@ -35,25 +35,25 @@ def family_of(traits: Traits) -> str:
 
 def prior_of(traits: Traits) -> Mapping[Class, Sequence[float]]:
     """The shipped residuals of the policy's family."""
-    return _read().get(family_of(traits), {})
+    return _read_file().get(family_of(traits), {})
 
 
 @cache
-def _read() -> dict[str, dict[Class, list[float]]]:
+def _read_file() -> dict[str, dict[Class, list[float]]]:
     try:
         text = files("hopsd.predict").joinpath(FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
-    kept: Mapping[str, Mapping[str, list[float]]] = json.loads(text)
+    document: Mapping[str, Mapping[str, list[float]]] = json.loads(text)
     return {
         family: {tuple(name.split("/")): values for name, values in classes.items()}
-        for family, classes in kept.items()
+        for family, classes in document.items()
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """Of one prediction; ``weight``: how much it counts."""
+    """Residual of one prediction; ``weight``: how much it counts."""
 
     traits: Traits
     of_class: Class
@@ -61,20 +61,22 @@ class Residual:
     weight: float = 1.0
 
 
-def learnt(residuals: Iterable[Residual]) -> dict[str, dict[str, list[float]]]:
+def learn_prior(residuals: Iterable[Residual]) -> dict[str, dict[str, list[float]]]:
     """The contents of ``prior.json``, for the families that occur."""
     by_class: dict[str, dict[Class, list[tuple[float, float]]]] = {}
-    for each in residuals:
-        classes = by_class.setdefault(family_of(each.traits), {})
-        for depth in range(len(each.of_class), 1, -1):
-            classes.setdefault(each.of_class[:depth], []).append((each.value, each.weight))
+    for residual in residuals:
+        classes = by_class.setdefault(family_of(residual.traits), {})
+        for depth in range(len(residual.of_class), 1, -1):
+            classes.setdefault(residual.of_class[:depth], []).append(
+                (residual.value, residual.weight)
+            )
     shares = tuple(((np.arange(POINTS) + 0.5) / POINTS).tolist())
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for family, classes in sorted(by_class.items()):
-        found[family] = {}
+        document[family] = {}
         for key, pairs in sorted(classes.items()):
-            if len(pairs) >= FEWEST:
+            if len(pairs) >= MIN_RESIDUALS:
                 values, weights = np.array(pairs).T
                 points = kaplan_meier(values, weights, np.ones(len(values)), shares)
-                found[family]["/".join(key)] = [round(point, 3) for point in points]
-    return found
+                document[family]["/".join(key)] = [round(point, 3) for point in points]
+    return document

@@ -14,46 +14,48 @@ import numpy as np
 from hopsd.model.arrays import Floats
 from hopsd.model.ids import NodeName
 from hopsd.policies.timetable import Gain, Timetable
-from hopsd.predict.playout import Drawn, Played
+from hopsd.predict.playout import Draw, Timeline
 from hopsd.predict.situation import Situation
 from hopsd.predict.traits import Order, Traits
 
 
-def listed(of: Situation, traits: Traits, draw: Drawn) -> Played:
+def schedule_playouts(situation: Situation, traits: Traits, draw: Draw) -> Timeline:
     """One timetable for each playout; playouts with the same run times share one."""
-    starts, ends = np.full(draw.left.shape, inf), np.full(draw.left.shape, inf)
-    same = not of.spread.any()
-    for row in range(1 if same else len(draw.left)):
-        starts[row], ends[row] = _one(of, traits, draw.left[row])
-    if same:
+    starts, ends = np.full(draw.work.shape, inf), np.full(draw.work.shape, inf)
+    deterministic = not situation.spread.any()
+    for row in range(1 if deterministic else len(draw.work)):
+        starts[row], ends[row] = _schedule_one(situation, traits, draw.work[row])
+    if deterministic:
         starts[:], ends[:] = starts[0], ends[0]
-    return Played(starts, ends)
+    return Timeline(starts, ends)
 
 
-def _one(of: Situation, traits: Traits, left: Floats) -> tuple[Floats, Floats]:
-    starts, ends = np.full(len(left), inf), np.full(len(left), inf)
+def _schedule_one(situation: Situation, traits: Traits, work: Floats) -> tuple[Floats, Floats]:
+    starts, ends = np.full(len(work), inf), np.full(len(work), inf)
     gains: dict[NodeName, list[Gain]] = {}
-    for at, allocation in enumerate(of.running):
+    for index, allocation in enumerate(situation.running):
         if allocation:
-            rate = of.rate[at]
-            starts[at] = 0.0
-            ends[at] = left[at] / rate if rate > 0.0 else inf
+            rate = situation.rate[index]
+            starts[index] = 0.0
+            ends[index] = work[index] / rate if rate > 0.0 else inf
             for node, gpus in allocation:
-                gains.setdefault(node, []).append((max(1e-6, float(ends[at])), gpus))
-    idle = {node.name: node.idle for node in of.nodes}
-    table = Timetable(0.0, of.nodes, idle, gains)
-    key = of.age if traits.order is Order.AGE else of.submit
-    begun = 0.0
-    for at in np.argsort(key, kind="stable").tolist():
-        if of.held[at] > 0.0 or not of.competes[at]:
+                gains.setdefault(node, []).append((max(1e-6, float(ends[index])), gpus))
+    idle = {node.name: node.idle for node in situation.nodes}
+    table = Timetable(0.0, situation.nodes, idle, gains)
+    key = situation.age if traits.order is Order.AGE else situation.submit
+    latest_start = 0.0
+    for index in np.argsort(key, kind="stable").tolist():
+        if situation.gpus_held[index] > 0.0 or not situation.competes[index]:
             continue
-        seconds = {t: float(left[at] / rate) for t, rate in of.rigid_by_type[at].items()}
-        place = table.soonest(int(of.rigid[at]), seconds)
+        seconds = {
+            t: float(work[index] / rate) for t, rate in situation.rigid_by_type[index].items()
+        }
+        place = table.soonest(int(situation.rigid[index]), seconds)
         if place is None:
             continue
-        starts[at], ends[at] = place.start, place.end
+        starts[index], ends[index] = place.start, place.end
         if not traits.overtakes:
-            begun = max(begun, place.start)
-            starts[at] = begun
+            latest_start = max(latest_start, place.start)
+            starts[index] = latest_start
         table.reserve(place)
     return starts, ends

@@ -1,4 +1,4 @@
-"""What is known of the jobs now, as arrays that a playout starts from."""
+"""The current state of all jobs, as the arrays that a playout starts from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Z80 = 1.2815515655446004
 
 
 class Source(StrEnum):
-    """What a job's run time is known from."""
+    """Where a job's run time comes from."""
 
     SAMPLES = "samples"
     PAST_RUNS = "past runs"
@@ -43,10 +43,10 @@ class Situation:
 
     ``counts`` (jobs, :data:`COUNTS_MAX`): GPU counts, ascending, the last one repeated;
     ``rates``, same shape: work per second with so many. Work is in seconds with the mean count.
-    ``left``: median of the work left, ``spread``: standard deviation of its logarithm; ``most``:
-    work at which the job is ended, infinity: never.
-    ``held``: GPUs that it has, ``rate`` with them. ``competes``: whether it may start or move; a
-    job that waits for room in a limit of its account may not.
+    ``remaining_work``: median, ``spread``: standard deviation of its logarithm; ``work_cap``: work
+    at which the time limit ends the job, infinity: never. ``allotment``: seconds requested.
+    ``gpus_held``: GPUs the job runs on, ``rate``: its work per second on them. ``competes``:
+    whether it may start or move; a job that an account's limit holds back may not.
     ``rigid_by_type``: work per second with the rigid count, by GPU type. ``round_left``: until the
     round ends. ``running``: where each job runs. ``fits_now``: whether what is idle could hold it
     with its smallest count, server by server.
@@ -61,11 +61,11 @@ class Situation:
     rates: Floats
     rigid: Floats
     rigid_rate: Floats
-    left: Floats
+    remaining_work: Floats
     spread: Floats
-    most: Floats
-    asked: Floats
-    held: Floats
+    work_cap: Floats
+    allotment: Floats
+    gpus_held: Floats
     rate: Floats
     age: Floats
     waited: Floats
@@ -91,8 +91,8 @@ def situation_of(
     round_seconds: float,
     movable: frozenset[JobId] | None = None,
 ) -> Situation:
-    """From a snapshot of the moment. ``expected``: run times that users did not tell.
-    ``movable``: None: as the jobs say.
+    """From a snapshot. ``expected``: run times that users did not declare. ``movable``: jobs that
+    may move; None: those whose comment allows it.
     """
     jobs = snapshot.jobs
     pools = pools_of(snapshot.nodes)
@@ -100,15 +100,15 @@ def situation_of(
     age = ages(jobs, snapshot.nodes)
     idle: dict[GpuType, tuple[int, int]] = {}
     for node in snapshot.nodes:
-        most, total = idle.get(node.gpu_type, (0, 0))
-        idle[node.gpu_type] = max(most, node.idle), total + node.idle
-    known: dict[object, _Speeds] = {}
+        largest, total = idle.get(node.gpu_type, (0, 0))
+        idle[node.gpu_type] = max(largest, node.idle), total + node.idle
+    speeds: dict[object, _Speeds] = {}
     rows = []
     for job in jobs:
         key = id(job.throughput), job.reqs, job.rules.min_gpus
-        if key not in known:
-            known[key] = _speeds(job, pools)
-        rows.append(_row(job, known[key], age[job.id], expected.get(job.id), types))
+        if key not in speeds:
+            speeds[key] = _speeds(job, pools)
+        rows.append(_row(job, speeds[key], age[job.id], expected.get(job.id), types))
     can_move = [
         job.preemptible and (movable is None or not job.running or job.id in movable)
         for job in jobs
@@ -116,11 +116,11 @@ def situation_of(
 
     behind_limit = _behind_limits(snapshot)
 
-    def column(at: int) -> Floats:
-        return np.array([row.numbers[at] for row in rows], dtype=np.float64)
+    def column(position: int) -> Floats:
+        return np.array([row.numbers[position] for row in rows], dtype=np.float64)
 
-    def table(which: Sequence[Sequence[float]]) -> Floats:
-        return np.array(which, dtype=np.float64).reshape(len(rows), COUNTS_MAX)
+    def table(values: Sequence[Sequence[float]]) -> Floats:
+        return np.array(values, dtype=np.float64).reshape(len(rows), COUNTS_MAX)
 
     return Situation(
         now=snapshot.now,
@@ -133,12 +133,12 @@ def situation_of(
         rates=table([row.rates for row in rows]),
         rigid=column(0),
         rigid_rate=column(1),
-        left=column(2),
+        remaining_work=column(2),
         spread=column(3),
-        most=column(4),
-        asked=column(5),
+        work_cap=column(4),
+        allotment=column(5),
         rate=column(6),
-        held=np.array([job.running.gpus for job in jobs], dtype=np.float64),
+        gpus_held=np.array([job.running.gpus for job in jobs], dtype=np.float64),
         age=np.array([age[job.id] for job in jobs], dtype=np.float64),
         waited=np.array([job.wait_seconds for job in jobs], dtype=np.float64),
         ran=np.array([job.run_seconds for job in jobs], dtype=np.float64),
@@ -169,25 +169,25 @@ def situation_of(
 
 
 def _behind_limits(snapshot: Snapshot) -> frozenset[JobId]:
-    """Waiting jobs for which a limit has no room, if those that were submitted before them take
-    theirs. When it will have room depends on jobs of others, too: their starts are not predicted.
+    """Waiting jobs that a limit holds back once earlier submissions have their share. When it will
+    let them in depends on other users' jobs too, so their starts are not predicted.
     """
     behind: set[JobId] = set()
     waiting = sorted((job for job in snapshot.jobs if not job.running), key=lambda j: j.submit)
     for limit in snapshot.limits:
         running = [job for job in snapshot.jobs if job.running and job.id in limit.jobs]
-        used = sum(limit.taken(job.id, job.running.gpus) for job in running)
+        gpus = sum(limit.taken(job.id, job.running.gpus) for job in running)
         count = len(running)
         for job in waiting:
             if job.id not in limit.jobs or job.id in limit.exempt or job.id in behind:
                 continue
             need = limit.taken(job.id, min(job.reqs, default=0))
-            if (limit.gpus is not None and used + need > limit.gpus) or (
+            if (limit.gpus is not None and gpus + need > limit.gpus) or (
                 limit.count is not None and count + 1 > limit.count
             ):
                 behind.add(job.id)
             else:
-                used, count = used + need, count + 1
+                gpus, count = gpus + need, count + 1
     return frozenset(behind)
 
 
@@ -202,7 +202,7 @@ def _fits_now(job: Job, count: float, idle: Mapping[GpuType, tuple[int, int]]) -
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """``numbers``: rigid count, its rate, left, spread, most, asked, rate."""
+    """``numbers``: rigid count, its rate, remaining work, spread, work cap, allotment, rate."""
 
     numbers: tuple[float, ...]
     counts: Sequence[float]
@@ -226,7 +226,7 @@ class _Speeds:
 
 
 def _speeds(job: Job, pools: Pools) -> _Speeds:
-    able: dict[int, float] = {}
+    by_count: dict[int, float] = {}
     for count in job.reqs:
         speeds = [
             (pool.gpus, speed)
@@ -234,20 +234,22 @@ def _speeds(job: Job, pools: Pools) -> _Speeds:
             if (speed := _speed_on(job, pool, count)) > 0.0
         ]
         if speeds:
-            able[count] = sum(gpus * speed for gpus, speed in speeds) / sum(g for g, _ in speeds)
-    if not able:
+            by_count[count] = sum(gpus * speed for gpus, speed in speeds) / sum(
+                g for g, _ in speeds
+            )
+    if not by_count:
         return _Speeds([0.0] * COUNTS_MAX, [0.0] * COUNTS_MAX)
-    counts = sorted(able)
+    counts = sorted(by_count)
     if len(counts) > COUNTS_MAX:
-        at = np.linspace(0, len(counts) - 1, COUNTS_MAX).round().astype(int)
-        counts = [counts[i] for i in at.tolist()]
+        positions = np.linspace(0, len(counts) - 1, COUNTS_MAX).round().astype(int)
+        counts = [counts[i] for i in positions.tolist()]
     counts += counts[-1:] * (COUNTS_MAX - len(counts))
-    rigid = median_low(sorted(able))
+    rigid = median_low(sorted(by_count))
     return _Speeds(
         [float(c) for c in counts],
-        [able[c] for c in counts],
+        [by_count[c] for c in counts],
         float(rigid),
-        able[rigid],
+        by_count[rigid],
         {t: speed for t, pool in pools.items() if (speed := _speed_on(job, pool, rigid)) > 0.0},
     )
 
@@ -264,7 +266,7 @@ def _speed_on(job: Job, pool: Pool, count: int) -> float:
 
 
 def _speed_is_known(job: Job) -> bool:
-    """Whether anything was measured or declared of it; until then, samples tell no time."""
+    """Whether a speed was measured or declared; without one, samples give no run time."""
     return any(
         table.source_of(min(job.reqs, default=1), 1) != ASSUMED for table in job.throughput.values()
     )
@@ -283,38 +285,38 @@ def _row(
     present = configuration_throughput(job, job.running, types) if job.running else 0.0
     unit = unit or present or 1.0
     limit = job.time_limit_seconds
-    most = np.inf if limit is None else max(0.0, limit - job.run_seconds)
+    cap = np.inf if limit is None else max(0.0, limit - job.run_seconds)
     spread, progress = 0.0, None
     if job.samples is not None and job.samples > 0.0:
         progress = min(1.0, job.samples_done / job.samples)
     if job.samples is not None and _speed_is_known(job):
         source = Source.SAMPLES if expected is None else Source.PAST_RUNS
-        total, done = job.samples / unit, job.samples_done / unit
+        total, progress_seconds = job.samples / unit, job.samples_done / unit
     elif expected is not None and expected.seconds is not None:
-        source, total, done = Source.PAST_RUNS, expected.seconds, job.run_seconds
+        source, total, progress_seconds = Source.PAST_RUNS, expected.seconds, job.run_seconds
     elif limit is not None:
         source = Source.TIME_LIMIT
-        done = job.run_seconds
-        total = max(limit * USUAL_SHARE, done * 1.2)
+        progress_seconds = job.run_seconds
+        total = max(limit * USUAL_SHARE, progress_seconds * 1.2)
         spread = USUAL_SPREAD
     else:
-        source, total, done = Source.NOTHING, age, job.run_seconds
+        source, total, progress_seconds = Source.NOTHING, age, job.run_seconds
         spread = 1.5
-    left = max(total - done, 1e-3 * total, 1e-6)
+    remaining = max(total - progress_seconds, 1e-3 * total, 1e-6)
     if expected is not None and expected.high > expected.low:
-        low = max(expected.low * total - done, 0.02 * left)
-        high = max(expected.high * total - done, low)
-        left, spread = float(np.sqrt(low * high)), float(np.log(high / low)) / (2 * Z80)
-    asked = most if limit is not None else total - done
+        low = max(expected.low * total - progress_seconds, 0.02 * remaining)
+        high = max(expected.high * total - progress_seconds, low)
+        remaining, spread = float(np.sqrt(low * high)), float(np.log(high / low)) / (2 * Z80)
+    allotment = cap if limit is not None else total - progress_seconds
     rate = present / unit if present else (1.0 if job.running else 0.0)
     return _Row(
         (
             speeds.rigid,
             speeds.rigid_speed / unit,
-            left,
+            remaining,
             spread,
-            float(most),
-            max(asked, 1e-6),
+            float(cap),
+            max(allotment, 1e-6),
             rate,
         ),
         speeds.counts,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
+from hopsd.core.interactive.sessions import plan_sessions
 from hopsd.core.queue.priority import ages, queue
 from hopsd.core.queue.profiling import ClusterView, Profiling, known_pairs, profiling
 from hopsd.core.snapshot.build import SnapshotBuild, build_snapshot
@@ -75,10 +76,13 @@ def decide(
     # Recorded for people only: policies compute them from the snapshot.
     anew = [job for job in jobs if info.first or seen.records[job.id].age_seconds is None]
     expected = ages(anew, nodes)
-    profiles = _profile(replace(seen, reading=reading), built.snapshot, known, settings)
+    view = ClusterView(reading, seen.records, seen.comments)
+    sessions = plan_sessions(built.snapshot, view, settings.sessions)
+    profiles = _profile(view, sessions.snapshot, known, settings)
     plan = known.policy(profiles.snapshot, settings.plan)
-    profiles = profiles.beside(plan)
-    waiting = {**plan.waiting, **built.refused, **seen.errors}
+    profiles, sessions = profiles.beside(plan), sessions.beside(plan)
+    plan = replace(plan, placements={**plan.placements, **sessions.placements})
+    waiting = {**plan.waiting, **built.refused, **seen.errors, **sessions.waiting}
     plan = replace(plan, waiting=profiles.explained(waiting))
     built = built.with_notes(profiles.unmeasurable)
     _check_finite(plan, expected)
@@ -86,12 +90,15 @@ def decide(
         seen.reading,
         plan,
         pinned=built.pinned | profiles.staying,
-        ignored=seen.released | profiles.moving | {one.step.job for one in seen.under_way},
+        ignored=seen.released
+        | profiles.moving
+        | {step.job for step in sessions.stops}
+        | {one.step.job for one in seen.under_way},
         first=info.first,
     )
     wanted = tuple(
         replace(step, partition=built.partitions.get(step.job, "")) if step.target else step
-        for step in (*profiles.steps, *steps)
+        for step in (*sessions.stops, *profiles.steps, *steps)
     )
     return Decision(seen, built, expected, profiles, plan, wanted)
 
@@ -124,16 +131,16 @@ def _check_finite(plan: Plan, expected: Mapping[JobId, float]) -> None:
 
 
 def _profile(
-    seen: Observation, snapshot: Snapshot, known: PlanningInputs, settings: RoundSettings
+    view: ClusterView, snapshot: Snapshot, known: PlanningInputs, settings: RoundSettings
 ) -> Profiling:
     """The profiling queue comes before the policy."""
     return profiling(
         snapshot,
-        ClusterView(seen.reading, seen.records, seen.comments),
+        view,
         known.profile_runs,
         known_pairs(
             known.knowledge,
-            {node.gpu_type for node in seen.reading.nodes},
+            {node.gpu_type for node in view.reading.nodes},
             settings.snapshot.estimator.min_records,
         ),
         settings.profiling,

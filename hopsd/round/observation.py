@@ -48,7 +48,11 @@ class Observation:
         if not avoided:
             return self
         jobs = tuple(
-            replace(job, excluded=job.excluded | avoided[job.id], avoids=avoided[job.id])
+            replace(
+                job,
+                excluded=job.excluded | avoided[job.id],
+                avoids=job.avoids | avoided[job.id],
+            )
             if job.id in avoided
             else job
             for job in self.reading.jobs

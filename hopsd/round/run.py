@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from hopsd.core.queue.backoff import Backoff, avoided_nodes, backing_off, with_avoided
 from hopsd.errors import PlanLateError
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.plan import RoundInfo
 from hopsd.policies.protocol import Policy
 from hopsd.round.carry_out import carry_out
@@ -23,6 +23,7 @@ from hopsd.round.result import RoundResult
 from hopsd.round.set_aside import decide_excluding_defective
 from hopsd.round.settings import RoundSettings
 from hopsd.round.under_way import carry_on, reasons
+from hopsd.round.unreliable import shunned_nodes, with_shunned
 from hopsd.round.window import RoundWindow, current_window
 from hopsd.slurm.port import SHADOW, Port
 from hopsd.store.port import Store
@@ -35,12 +36,14 @@ def run_round(
     settings: RoundSettings,
     window: RoundWindow | None,
     backoffs: Mapping[JobId, Backoff] = MappingProxyType({}),
+    unreliable: Mapping[NodeName, str] = MappingProxyType({}),
 ) -> RoundResult:
     """Plan and apply once; a new round begins where ``window`` is None or has ended, or ends early
     (:meth:`RoundWindow.ends_early`) under a policy that says so.
 
     Jobs whose back-off is not over are left out of the plan, and so is any job or node that makes
-    planning raise.
+    planning raise. No job is started on ``unreliable`` nodes, each with the evidence against it,
+    unless its user names the node.
 
     Raises:
         SlurmUnavailableError, StoreUnavailableError: a plan already begun may be half applied;
@@ -54,6 +57,8 @@ def run_round(
     now = observation.reading.now
     observation = observation.without(backing_off(backoffs, now))
     observation = observation.avoiding(avoided_nodes(backoffs, now))
+    shunned = shunned_nodes(observation.reading.jobs, unreliable)
+    observation = observation.avoiding(shunned)
     window, first = current_window(window, now, settings.seconds)
     inputs = planning_inputs(store, policy, now, settings)
     info = RoundInfo(first=first, seconds=window.end - now)
@@ -67,6 +72,7 @@ def run_round(
                 first = True
         window = window.after(decision.plan, decision.snapshot)
     waiting = with_avoided(decision.plan.waiting, backoffs, now)
+    waiting = with_shunned(waiting, shunned, unreliable)
     decision = replace(decision, plan=replace(decision.plan, waiting=waiting))
     outcomes, profile_runs = carry_out(port, store, decision, window, first=first)
     return RoundResult(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hopsd.config import Config, PortName
+from hopsd.core.interactive.settings import SessionSettings
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import EstimatorSettings
@@ -21,6 +22,7 @@ class RoundSettings:
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     profiling: ProfilingSettings = field(default_factory=ProfilingSettings)
     requirements_max: int = 8
+    sessions: SessionSettings = field(default_factory=SessionSettings)
 
 
 def round_settings(config: Config) -> RoundSettings:
@@ -59,4 +61,5 @@ def round_settings(config: Config) -> RoundSettings:
             new_workloads=config.profiling.new_workloads or config.plan.paper_exact,
         ),
         requirements_max=config.plan.requirements_max,
+        sessions=config.interactive.settings,
     )

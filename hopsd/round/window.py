@@ -106,8 +106,10 @@ def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
     run and which may be moved.
     """
     idle = Counter(dict(zip((n.name for n in snapshot.nodes), idle_gpus(snapshot), strict=True)))
-    for given in plan.placements.values():
-        idle.subtract(dict(given))
+    held = {job.id: job.running for job in snapshot.jobs}
+    for job_id, given in plan.placements.items():
+        if held.get(job_id) != given:  # the snapshot counts what a session gets as taken
+            idle.subtract(dict(given))
     open_to: dict[GpuType, set[frozenset[NodeName] | None]] = defaultdict(set)
     for job in snapshot.jobs:
         if (job.running or job.id in plan.placements) and competes(job, first=True):

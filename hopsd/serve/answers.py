@@ -29,7 +29,7 @@ from hopsd.serve.privacy import (
     throughput_for,
     viewer,
 )
-from hopsd.slurm.ask import look_up
+from hopsd.slurm.ask import look_up, output_path
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.port import SHADOW
 from hopsd.store.diary import JobKey
@@ -45,6 +45,9 @@ STRANGER = -1
 
 HOURLY_SECONDS = 3 * DAY_SECONDS
 """Use is told by the hour for periods up to so long, else by the day (UTC)."""
+
+MAX_OUTPUT_PATHS = 1000
+"""As many are remembered: a page that is open asks again and again."""
 
 _MAX_NAMED = 10
 """Tasks of an array in a sentence."""
@@ -80,6 +83,7 @@ class QueryService:
         self._store = store
         self._privacy = privacy
         self._looking_up = threading.Lock()
+        self._output_paths: dict[str, str] = {}
 
     @property
     def document(self) -> Document:
@@ -223,6 +227,40 @@ class QueryService:
             ],
             "jobs": store.diary(_time(asked, "since"), _time(asked, "until"), most, before),
         }
+
+    def ended_jobs(self, who: Viewer, most: int, user: UserName | None = None) -> list[Document]:
+        """The last jobs that ended, of ``user`` or of all; ``who``'s own if others' are private."""
+        if who.hides(Private.JOBS, Private.USAGE):
+            user = UserName(who.user)
+        return [
+            {**asdict(job), "allocation": None, "latency_ratio": job.latency_ratio}
+            for job in self._store.ended_jobs(most, user)
+        ]
+
+    def past(self, who: Viewer, since: float, until: float, seconds: float) -> Document:
+        """Use, queue and waits by periods of ``seconds``, a multiple of an hour."""
+        user = UserName(who.user) if who.hides(Private.JOBS, Private.USAGE) else None
+        hidden = who.hides(Private.USAGE, Private.NODES)
+        use = [] if hidden else self._store.gpu_use(since, until, seconds)
+        queue = self._store.queue_periods(since, until, seconds, user) if since < until else ()
+        return {
+            "since": since,
+            "until": until,
+            "seconds": seconds,
+            "user": user,
+            "use": None if hidden else [asdict(row) for row in use],
+            "queue": [asdict(period) for period in queue],
+        }
+
+    def output_path(self, job: str) -> str:
+        """Where Slurm writes a job's output, as far as Slurm still says so, else ``""``."""
+        if job not in self._output_paths:
+            with self._looking_up:  # one command at a time, however many users ask
+                path = output_path(SlurmCommands(ASK_SECONDS), JobId(job))
+            if len(self._output_paths) >= MAX_OUTPUT_PATHS:
+                self._output_paths.clear()
+            self._output_paths[job] = path
+        return self._output_paths[job]
 
     def plans(self, most: int) -> tuple[PlanSummary, ...]:
         """The newest recorded plans, the newest first."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from hopsd.core.submission.comment import parse
 from hopsd.errors import InputError, RefusedError
 from hopsd.model.ids import UserName
-from hopsd.predict.hypothetical import Asked
+from hopsd.predict.hypothetical import JobRequest
 
 Document = dict[str, Any]
 
@@ -26,7 +26,7 @@ class StartSource(Protocol):
     def document(self) -> Document | None:
         """About the newest predictions; None: there are none yet."""
 
-    def when(self, asked: Asked) -> Document | None:
+    def predict_start(self, request: JobRequest) -> Document | None:
         """When such a job would start."""
 
 
@@ -55,8 +55,8 @@ def when(source: StartSource, user: UserName, asked: Mapping[str, Any]) -> Docum
     found = [
         {
             "reqs": list(reqs),
-            "predicted": source.when(
-                Asked(user, reqs, comment.samples, limit, comment.workload, comment.preempt)
+            "predicted": source.predict_start(
+                JobRequest(user, reqs, comment.samples, limit, comment.workload, comment.preempt)
             ),
         }
         for reqs in ways

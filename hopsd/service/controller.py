@@ -20,6 +20,7 @@ from hopsd.core.queue.restarts import needless_restarts
 from hopsd.core.snapshot.build import with_racks
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
+from hopsd.health.remedy import RemedyDelays, remedies
 from hopsd.learning.learner import Learner
 from hopsd.model.devices import cpu_nodes
 from hopsd.model.history import ProfileRun
@@ -28,8 +29,9 @@ from hopsd.model.isolation import PASS_THROUGH_ERRORS, describe_error
 from hopsd.model.plan import JobNumbers
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.policies.rack_fragments import rack_fragments_by_type
 from hopsd.policies.registry import get as get_policy
-from hopsd.predict.outlook import Left, Outlook
+from hopsd.predict.outlook import Outlook, RoundReport
 from hopsd.round.intervention import intervention
 from hopsd.round.observation import SET_ASIDE, Observation
 from hopsd.round.observe import observe
@@ -47,6 +49,7 @@ from hopsd.service.gpu_use import Meter
 from hopsd.service.hung_jobs import HungJobs
 from hopsd.service.idle_jobs import IdleJobs
 from hopsd.service.node_health import NodeHealth
+from hopsd.service.remedies import Remedies, delays, requeueable
 from hopsd.service.shadow_diary import Diary
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.port import Port
@@ -141,6 +144,7 @@ class Controller:
         commands = SlurmCommands(HEALTH_ASK_SECONDS)
         self._idle_jobs = IdleJobs(store, commands)
         self.health = HealthService(store)
+        self._remedies = Remedies(store)
         self._node_health = NodeHealth(store, self.health, commands)
         self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
@@ -159,7 +163,7 @@ class Controller:
         if config.plan.policy != self._config.plan.policy:
             self._policy.close()
             self._policy = WithDeadline(get_policy(config.plan.policy))
-        if (config.plan.policy, config.plan.priority) != self.outlook.of:
+        if (config.plan.policy, config.plan.priority) != self.outlook.policy:
             self.outlook.close()
             self.outlook = Outlook(config.plan.policy, config.plan.priority)
         if config.knowledge.report_dir != self._config.knowledge.report_dir:
@@ -252,6 +256,7 @@ class Controller:
                 said.append(self._take_up())
             said.append(self._release_requested())
             unread = self._learn()
+            said.append(self._requeue_hung_and_idle())
             said.append(self._round())
             said.append(f"no report of a job can be read: {unread}" if unread else "")
             said += self._seen.reading.problems if self._seen is not None else ()
@@ -293,6 +298,9 @@ class Controller:
             seen.reading,
             wanted=bool(waiting),
             wanted_cpus=any(comment.cpu for comment in waiting),
+            rack_fragments={}
+            if self._result is None
+            else rack_fragments_by_type(self._result.built.snapshot, self._result.plan),
             longest=max(UNSEEN_SECONDS, 4.0 * self._config.daemon.refresh_seconds),
         )
         self._store.add_gpu_use(use)
@@ -313,6 +321,7 @@ class Controller:
                 self._settings,
                 self._window,
                 self._backoffs,
+                self._node_health.unreliable if self._config.health.avoid else {},
             )
         except PlanLateError as late:
             self._seen = self._observe()
@@ -347,7 +356,7 @@ class Controller:
         records = self._seen.records if self._seen is not None else result.seen.records
         built, end = result.built, result.window.end
         self.outlook.offer(
-            Left(
+            RoundReport(
                 built.snapshot,
                 result.outcomes,
                 built.expected,
@@ -388,8 +397,8 @@ class Controller:
             reading = with_racks(reading, self._settings.snapshot.racks)
             unread = self._learner.learn(reading, half_life)
             self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
-            others = [job for job in reading.jobs if job.id not in self._hung_jobs.rows()]
-            self._idle_jobs.look(others, self._learner.steps, reading.now)
+            hung = self._hung_jobs.hung
+            self._idle_jobs.look(reading.jobs, self._learner.steps, reading.now, hung)
             self._idle_jobs.note_used(reading.jobs, self._learner.gpus_used)
             return unread
         except PASS_THROUGH_ERRORS:
@@ -397,6 +406,24 @@ class Controller:
         except Exception as defect:  # a round does not depend on what is learnt now
             log.exception("defect of learning")
             return describe_error(defect)
+
+    def _requeue_hung_and_idle(self) -> str:
+        """Where the site has turned that on, and both witnesses agree."""
+        limits = delays(self._config.health)
+        shadow = self._config.slurm.port is PortName.SHADOW
+        if self._seen is None or shadow or limits == RemedyDelays():
+            return ""
+        jobs = requeueable(self._seen)
+        planned = remedies(
+            [job.id for job in jobs], self._hung_jobs.hung, self._idle_jobs.idle, limits
+        )
+        steps = self._remedies.steps(jobs, planned)
+        if not steps:
+            return ""
+        outcomes = tuple(self._port.apply(steps))
+        self._store.save_transitions(self._port.under_way)
+        self._note_steps(outcomes)
+        return f"requeued {len(steps)} hung or idle jobs"
 
     def account_of(self, job: JobId) -> str:
         """The job's Slurm account, "" if it is not known."""

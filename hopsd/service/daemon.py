@@ -22,6 +22,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hopsd.config import ApiConfig, Config, NotifyConfig, SlurmConfig, WebConfig, load
+from hopsd.core.interactive.sessions import is_session
 from hopsd.ctl.terminal import printable
 from hopsd.errors import (
     ConfigError,
@@ -50,6 +51,7 @@ from hopsd.slurm.ask import PrivacyReader, slurm_conf
 from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.probe.activity import read_activity
+from hopsd.slurm.probe.pending import pending_comments
 from hopsd.store.leader import Leader
 from hopsd.store.migrate import pending
 from hopsd.store.postgres import PostgresStore
@@ -117,7 +119,9 @@ class Daemon:
                 claim()  # else the first tick that reaches both does
             self._controller = Controller(config, port, why, store, leader, claim)
             self._answers = QueryService(self._controller, store, self._privacy, config)
-            self._waker = Waker(partial(read_activity, commands))
+            self._waker = Waker(
+                partial(read_activity, commands), sessions=partial(_waiting_sessions, commands)
+            )
             log.info("start", port=port.name, reason=why)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
@@ -355,6 +359,10 @@ def _refuse_old_schema(dsn: str) -> None:
 def _same(key: str, old: Config, new: Config) -> bool:
     section, name = key.split(".")
     return bool(getattr(getattr(old, section), name) == getattr(getattr(new, section), name))
+
+
+def _waiting_sessions(commands: SlurmCommands) -> list[JobId]:
+    return [job for job, comment in pending_comments(commands).items() if is_session(comment)]
 
 
 def _user(uid: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from hopsd.core.queue.history import OCCUPYING
@@ -22,14 +23,24 @@ class Meter:
     _held: dict[GpuType, Counter[str]] = field(default_factory=dict)
 
     def look(
-        self, reading: Reading, *, wanted: bool, wanted_cpus: bool = False, longest: float
+        self,
+        reading: Reading,
+        *,
+        wanted: bool,
+        wanted_cpus: bool = False,
+        rack_fragments: Mapping[GpuType, int] | None = None,
+        longest: float,
     ) -> tuple[GpuUse, ...]:
         """The use since the last look; none if that was more than ``longest`` seconds ago.
 
         ``wanted``: whether a job waits for GPUs now; ``wanted_cpus``: one that CPUs would do for.
+        ``rack_fragments``: GPUs of the last plan, see :mod:`hopsd.policies.rack_fragments`.
         """
         since, self._last = self._last, reading.now
         held, self._held = self._held, _held(reading, wanted=wanted, wanted_cpus=wanted_cpus)
+        for gpu_type, gpus in (rack_fragments or {}).items():
+            counts = self._held.get(gpu_type, Counter())
+            counts["rack_fragmented"] = min(gpus, counts["fragmented"])
         if since is None or not 0.0 < reading.now - since <= longest:
             return ()
         found, at = [], since

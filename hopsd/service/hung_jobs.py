@@ -49,6 +49,11 @@ class HungJobs:
             del self._since[job]
         self._hung = hung
 
+    @property
+    def hung(self) -> Mapping[JobId, HungTraining]:
+        """Those of the last look."""
+        return self._hung
+
     def rows(self) -> dict[JobId, dict[str, Any]]:
         """For the status document, by job."""
         return {

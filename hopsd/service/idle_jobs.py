@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from hopsd.errors import HopsError
-from hopsd.health.idle import IdleJob, IdleWatch, Use, watched
+from hopsd.health.idle import IdleJob, IdleWatch, Use, update_watches
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.slurm.command import Runner
@@ -39,16 +39,31 @@ class IdleJobs:
         self._watches: dict[tuple[JobId, int], IdleWatch] = {}
         self._steps: dict[tuple[JobId, int], int] = {}
         self._idle: dict[JobId, IdleJob] = {}
+        self._hung: frozenset[JobId] = frozenset()
         self._partly: dict[JobId, dict[str, Any]] = {}
         self._held: dict[JobId, int] = {}
         self._asked = float("-inf")
         self._next = 0
         self._asking = False
 
-    def look(self, jobs: Iterable[JobReading], steps: Mapping[JobId, int], now: float) -> None:
+    @property
+    def idle(self) -> Mapping[JobId, IdleJob]:
+        """The jobs without steps and processor time at the last look, hung ones among them."""
+        return self._idle
+
+    def look(
+        self,
+        jobs: Iterable[JobReading],
+        steps: Mapping[JobId, int],
+        now: float,
+        hung: Iterable[JobId] = (),
+    ) -> None:
         """Note what became of the running jobs that hold GPUs; ``steps``: that their trainings
         have done. At most once in a minute Slurm is asked about those that made none since.
+
+        That a job is idle is not told of ``hung`` ones, of which more is known.
         """
+        self._hung = frozenset(hung)
         running = {
             (job.id, job.restarts): job
             for job in jobs
@@ -87,6 +102,7 @@ class IdleJobs:
         idle = {
             job: {"text": idle.text, "gpus": self._held.get(job, 0)}
             for job, idle in self._idle.items()
+            if job not in self._hung
         }
         return self._partly | idle
 
@@ -109,7 +125,7 @@ class IdleJobs:
                 if number in turn
             }
             others = {run: w for run, w in self._watches.items() if run in runs and run not in uses}
-            idle = watched(self._watches, uses)
+            idle = update_watches(self._watches, uses)
             self._watches.update(others)
             self._tell(
                 idle | {job: i for job, i in self._idle.items() for r in others if r[0] == job}
@@ -121,7 +137,7 @@ class IdleJobs:
 
     def _tell(self, idle: Mapping[JobId, IdleJob]) -> None:
         for job, found in idle.items():
-            if job not in self._idle:
+            if job not in self._idle and job not in self._hung:
                 log.warning("idle", job=job, reason=found.text)
                 self._store.add_event("idle", found.text, job=job)
         self._idle = dict(idle)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from hopsd.config import HealthConfig
 from hopsd.errors import HopsError
 from hopsd.health.lemons import WINDOW_SECONDS
 from hopsd.health.records import Health, Lemon, SlowNode
+from hopsd.model.ids import NodeName
 from hopsd.serve.health import HealthService
 from hopsd.slurm.command import Runner
 from hopsd.store.history import History
@@ -30,6 +32,9 @@ SHARE = 0.01
 MIN_WORKLOADS = 2
 """A node is drained only if so many workloads failed there: one may be broken itself."""
 
+AVOIDED_SHARE = 0.1
+"""Of the nodes of a GPU type, plans avoid at most this share, or one: the others have room."""
+
 DRAINED = "node_drained"
 _MOST_EVENTS = 10_000
 
@@ -39,11 +44,34 @@ def slow_text(slow: SlowNode) -> str:
     return f"{1.0 - slow.factor:.1%} slower than its type (95 % interval {low:.1%} to {high:.1%})"
 
 
-def lemon_text(lemon: Lemon) -> str:
+def evidence(lemon: Lemon) -> str:
     return (
         f"breaks jobs: {lemon.failures} failed runs of {lemon.workloads} workloads,"
-        f" {lemon.expected:.1f} expected (by chance with probability {lemon.p:.1g}); drain it"
+        f" {lemon.expected:.1f} expected"
     )
+
+
+def lemon_text(lemon: Lemon) -> str:
+    return f"{evidence(lemon)} (by chance with probability {lemon.p:.1g}); drain it"
+
+
+def avoidable(lemons: Iterable[Lemon], nodes: Iterable[Mapping[str, Any]]) -> dict[NodeName, str]:
+    """Of ``lemons``, the surest first, those that several workloads failed on: at most a share of
+    the nodes of each GPU type, rows of the status document, and never the only one.
+    """
+    types = {node["name"]: node["gpu_type"] for node in nodes}
+    counts = Counter(types.values())
+    spare = {
+        gpu_type: max(min(1, count - 1), int(AVOIDED_SHARE * count))
+        for gpu_type, count in counts.items()
+    }
+    avoided = {}
+    for lemon in lemons:
+        gpu_type = types.get(lemon.node)
+        if lemon.workloads >= MIN_WORKLOADS and gpu_type is not None and spare[gpu_type] > 0:
+            spare[gpu_type] -= 1
+            avoided[lemon.node] = evidence(lemon)
+    return avoided
 
 
 def _in_thread(work: Callable[[], None]) -> None:
@@ -67,6 +95,8 @@ class NodeHealth:
         self._told: set[tuple[str, str]] = set()
         self.slow: Mapping[str, str] = {}
         self.lemons: Mapping[str, str] = {}
+        self.unreliable: Mapping[NodeName, str] = {}
+        """Nodes that plans may avoid, each with the evidence."""
 
     def look(self, nodes: Iterable[Mapping[str, Any]], config: HealthConfig, now: float) -> None:
         """Judge ``nodes``, rows of the status document, if it is time to."""
@@ -81,6 +111,7 @@ class NodeHealth:
         try:
             health = self._service.health(nodes)
             self._tell(health)
+            self.unreliable = avoidable(health.lemons, nodes)
             if config.drain:
                 self._drain(health, nodes, config.drain_nodes_max, now)
         except HopsError as error:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId
 from hopsd.slurm.probe.activity import Activity
 
 SHARE = 4.0
-"""A look that took so long is followed by a pause of so many times that: on a large cluster with a
-submission every second hopsd does not look all the time."""
+"""A look that took so long is followed by a pause of so many times that, which a session alone
+ends: on a large cluster with a submission every second hopsd does not look all the time."""
 SILENCE_SECONDS = 30.0
 """After slurmctld did not answer: the regular looks find out when it is back."""
 
@@ -21,12 +22,18 @@ class Waker:
     """Compares slurmctld's counters with those before the last look."""
 
     def __init__(
-        self, read: Callable[[], Activity], clock: Callable[[], float] = time.monotonic
+        self,
+        read: Callable[[], Activity],
+        clock: Callable[[], float] = time.monotonic,
+        sessions: Callable[[], Collection[JobId]] = frozenset,
     ) -> None:
+        """``sessions``: asks Slurm which sessions wait."""
         self._read = read
+        self._sessions = sessions
         self._clock = clock
         self._last: Activity | None = None
-        self._next = self._silent_until = float("-inf")
+        self._heard = -1
+        self._next = self._silent_until = self._paused_until = float("-inf")
 
     def _ask(self) -> Activity | None:
         """The counters now, None after a silence: a hung slurmctld costs a time-out in a while."""
@@ -42,7 +49,7 @@ class Waker:
         """Whether to look now. Asks slurmctld every ``seconds`` at most; 0: never.
 
         ``document``: the status as of the last look. A job that came is worth a look if GPUs were
-        idle, one that went if jobs were waiting.
+        idle or it is a session, for which others make room; one that went if jobs were waiting.
         """
         now = self._clock()
         if not seconds or now < self._next or document["mode"] != "active":
@@ -51,15 +58,30 @@ class Waker:
         last, found = self._last, self._ask()
         if last is None or found is None:
             return False
-        came, went = found.submitted != last.submitted, found.ended != last.ended
-        idle = any(node["idle"] and node["usable"] for node in document["nodes"])
-        return (came and idle) or (went and bool(document["waiting"]))
+        heard, self._heard = self._heard, found.submitted
+        if now < self._paused_until:
+            self._last = last  # what comes in a pause counts at its end
+        elif found.ended != last.ended and document["waiting"]:
+            return True
+        elif found.submitted != last.submitted and any(
+            node["idle"] and node["usable"] for node in document["nodes"]
+        ):
+            return True
+        return found.submitted != heard and self._session_came(document)
+
+    def _session_came(self, document: dict[str, Any]) -> bool:
+        """Whether a session waits that the last look did not see."""
+        try:
+            waiting = set(self._sessions())
+        except SlurmError:
+            return False
+        return bool(waiting - {row["id"] for row in document["waiting"]})
 
     @contextmanager
     def look(self, seconds: float) -> Iterator[None]:
         """Around a look at the cluster, which does not see what comes meanwhile; 0 as above."""
         begin = self._clock()
-        if seconds:
-            self._ask()
+        if seconds and (found := self._ask()) is not None:
+            self._heard = found.submitted
         yield
-        self._next = max(self._next, self._clock() + SHARE * (self._clock() - begin))
+        self._paused_until = self._clock() + SHARE * (self._clock() - begin)

@@ -35,7 +35,7 @@ class Placement:
     ``comment`` replaces the job's; None leaves it. ``reset``: an earlier placement left a request
     on the job that must be cleared by an update of its own first: GPUs per job
     (``JobReading.per_job_gpus``), or of another type. ``partition`` replaces the job's;
-    "" leaves it.
+    "" leaves it. ``time_limit_minutes`` likewise; None leaves it, 0: no limit.
     """
 
     job: JobId
@@ -48,6 +48,7 @@ class Placement:
     memory_mb_per_node: int | None = None
     memory_mb_per_core: int | None = None
     partition: str = ""
+    time_limit_minutes: int | None = None
 
     @property
     def simple(self) -> bool:
@@ -56,7 +57,8 @@ class Placement:
         memory = all(amount is None for amount in given)
         asked = self.asked
         plain = asked.tasks_per_gpu is None and asked.tasks_each == 1
-        return memory and plain and not (asked.gpu_type or asked.gres or self.partition)
+        as_it_is = not self.partition and self.time_limit_minutes is None
+        return memory and plain and as_it_is and not (asked.gpu_type or asked.gres)
 
 
 class Adapter(Protocol):

@@ -24,10 +24,10 @@ from hopsd.model.reading import (
     with_marks,
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
-from hopsd.slurm.adapter import Adapter, SignalScope
+from hopsd.slurm.adapter import Adapter
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
 from hopsd.slurm.steps.requeues import Requeues
-from hopsd.slurm.steps.vacate import SaveWatch, Vacating, died_of_warning, signal_of
+from hopsd.slurm.steps.vacate import SaveWatch, Vacating, died_of_warning
 from hopsd.slurm.steps.wave import Result, put_off
 from hopsd.slurm.watch import ApplySettings, Jobs, Watch, refusals
 
@@ -109,10 +109,7 @@ class SlurmPort:
 
     def let_go_on(self, jobs: Collection[JobId]) -> None:
         seen = self._watch.jobs()
-        running = [seen[j] for j in jobs if j in seen and seen[j].state is SlurmState.RUNNING]
-        warned = ((job.id, signal_of(job, self._settings)) for job in running)
-        steps = SignalScope.STEPS
-        self._vacating.let_go_on(j for j, warning in warned if warning and warning.scope is steps)
+        self._vacating.let_go_on(seen[job] for job in jobs if job in seen)
 
     def resume(self, transitions: Sequence[Transition], requeued: Collection[JobId] = ()) -> None:
         self._requeues.resume({*requeued, *(one.step.job for one in transitions)})

@@ -59,6 +59,16 @@ def look_up(commands: SlurmCommands, job: JobId) -> JobSummary | None:
     return JobSummary(int(found[1]), found[2], is_ours(found[3])) if found else None
 
 
+def output_path(commands: SlurmCommands, job: JobId) -> str:
+    """The file of a job's output; ``""`` if Slurm does not know it or does not answer."""
+    try:
+        said = commands.run("scontrol", "show", "job", job)
+    except SlurmError:
+        return ""
+    found = re.search(r"^\s*StdOut=(/.*)$", said, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
 def read_cluster(commands: SlurmCommands, partitions: Sequence[str]) -> tuple[Cluster, list[str]]:
     """The nodes of these partitions (none: of all), and which of them take no job now.
 

@@ -28,6 +28,7 @@ from hopsd.model.reading import (
     NO_ARRAY,
     PARTITIONS_MARK,
     RELEASED_MARK,
+    TIME_MARK,
     USER_HOLD_BEGIN,
     Hold,
     JobReading,
@@ -260,9 +261,9 @@ def job_reading(
     held = {node: gpus for node, (gpus, _) in parts.items()}
     over = state.finished or state is SlurmState.COMPLETING
     asked = read_asked(job.get("admin_comment") or "")
-    minutes = number(job.get("time_limit"))
     code, signal = _exit(job.get("exit_code"))
     comment, marks = split_marks(job.get("comment") or "")
+    minutes = _minutes(number(job.get("time_limit")), state, marks)
     array, task, rest = array_of(job)
     own, mine = JobId(str(job["job_id"])), _known(job)
     return JobReading(
@@ -413,6 +414,18 @@ def _partitions(partition: str, state: SlurmState, marks: str) -> str:
         if name == PARTITIONS_MARK and left == partition:
             return wanted
     return partition
+
+
+def _minutes(limit: float | None, state: SlurmState, marks: str) -> float | None:
+    """The time limit that a job runs with. While it waits, the one that its owner asked for: hopsd
+    may have placed it with a shorter one.
+    """
+    for word in marks.split() if state is SlurmState.PENDING else ():
+        name, _, value = word.partition("=")
+        wanted, _, placed = value.partition(">")
+        if name == TIME_MARK and wanted.isdecimal() and placed == f"{limit or 0:.0f}":
+            return float(wanted)
+    return limit
 
 
 def _wanted_gpus(job: Mapping[str, Any], held: Mapping[NodeName, int]) -> dict[NodeName, int]:

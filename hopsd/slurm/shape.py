@@ -40,10 +40,15 @@ def update_arguments(placement: Placement, release: Release) -> list[str]:
         *(_even_tasks if even else _uneven_tasks)(placement, release),
         *_memory(placement),
         *([f"partition={placement.partition}"] if placement.partition else []),
+        *_time_limit(placement.time_limit_minutes),
         f"tresPerJob={'' if even else f'gres:{kind}:{allocation.gpus}'}",
         f"tresPerNode={','.join(each + others)}",
         "starttime=now",
     ]
+
+
+def _time_limit(minutes: int | None) -> list[str]:
+    return [] if minutes is None else [f"timelimit={minutes or 'UNLIMITED'}"]
 
 
 def _even_tasks(placement: Placement, release: Release) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hopsd.model.ids import UserName
-from hopsd.model.journal import GpuUse
+from hopsd.model.journal import GpuUse, QueuePeriod
 from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
 
@@ -31,7 +31,8 @@ def add_gpu_use(connection: Connection, use: Iterable[GpuUse]) -> None:
         on_conflict="ON CONFLICT (hour, gpu_type) DO UPDATE"
         " SET hops = gpu_use.hops + excluded.hops, plain = gpu_use.plain + excluded.plain,"
         " fragmented = gpu_use.fragmented + excluded.fragmented,"
-        " idle = gpu_use.idle + excluded.idle, down = gpu_use.down + excluded.down",
+        " idle = gpu_use.idle + excluded.idle, down = gpu_use.down + excluded.down,"
+        " rack_fragmented = gpu_use.rack_fragmented + excluded.rack_fragmented",
     )
 
 
@@ -42,12 +43,57 @@ def gpu_use(
     rows = connection.execute(
         "SELECT to_json(g) FROM (SELECT floor(hour / %(seconds)s) * %(seconds)s AS hour, gpu_type,"
         " sum(hops) AS hops, sum(plain) AS plain, sum(fragmented) AS fragmented,"
-        " sum(idle) AS idle, sum(down) AS down FROM gpu_use"
+        " sum(idle) AS idle, sum(down) AS down, sum(rack_fragmented) AS rack_fragmented"
+        " FROM gpu_use"
         " WHERE hour > %(since)s - 3600.0 AND hour < %(until)s GROUP BY 1, 2) g"
         " ORDER BY hour, gpu_type",
         {"since": since, "until": until, "seconds": seconds},
     )
     return tuple(decode(GpuUse, row[0]) for row in rows)
+
+
+def queue_periods(
+    connection: Connection, since: float, until: float, seconds: float, user: UserName | None
+) -> tuple[QueuePeriod, ...]:
+    """Periods of ``seconds`` from ``since`` on, the last one begins before ``until``."""
+    parameters = {
+        "since": since,
+        "until": until,
+        "seconds": seconds,
+        "user": None if user is None else clean(user),
+    }
+    rows = connection.execute(_PERIODS, parameters)
+    return tuple(QueuePeriod(*row) for row in rows)
+
+
+_PERIODS = """
+WITH periods AS (
+    SELECT %(since)s::float8 + number * %(seconds)s::float8 AS start
+    FROM generate_series(0, ceil((%(until)s - %(since)s) / %(seconds)s)::bigint - 1) AS number
+), queue AS (
+    SELECT p.start,
+        sum(least(coalesce(r.until, %(until)s), p.start + %(seconds)s) - greatest(r.since, p.start))
+            AS waited
+    FROM periods p JOIN reasons r
+        ON r.since < least(p.start + %(seconds)s, %(until)s)
+        AND (r.until IS NULL OR r.until > p.start)
+    WHERE %(user)s::text IS NULL
+        OR EXISTS (SELECT FROM jobs j WHERE j.id = r.job AND j.user_name = %(user)s)
+    GROUP BY 1
+), ends AS (
+    SELECT floor((ended - %(since)s) / %(seconds)s) AS number,
+        count(*) AS jobs, avg(wait_seconds) AS wait_seconds
+    FROM jobs WHERE ended >= %(since)s AND ended < %(until)s
+        AND (%(user)s::text IS NULL OR user_name = %(user)s)
+    GROUP BY 1
+)
+SELECT p.start,
+    coalesce(q.waited, 0) / least(%(seconds)s, %(until)s - p.start),
+    coalesce(e.jobs, 0), e.wait_seconds
+FROM periods p LEFT JOIN queue q USING (start)
+    LEFT JOIN ends e ON e.number = round((p.start - %(since)s) / %(seconds)s)
+ORDER BY 1
+"""
 
 
 def figures(

@@ -16,6 +16,7 @@ from hopsd.model.journal import (
     GpuUse,
     Placement,
     PlanSummary,
+    QueuePeriod,
     ReasonRecord,
     ReleaseRequest,
 )
@@ -40,6 +41,16 @@ class History(Store, Protocol):
 
     def newest_jobs(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
         """The newest job of each known id, ended or not."""
+
+    def ended_jobs(self, limit: int, user: UserName | None = None) -> tuple[JobRecord, ...]:
+        """The last ``limit`` jobs that ended, of a user or of all, the last one first."""
+
+    def queue_periods(
+        self, since: float, until: float, seconds: float, user: UserName | None = None
+    ) -> tuple[QueuePeriod, ...]:
+        """Periods of ``seconds`` from ``since`` on, the last one begins before ``until``; of a
+        user's jobs or of all. A job that waits at ``until`` is taken to wait that long.
+        """
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
         """The workloads of this user's jobs, ended or not."""

@@ -41,6 +41,16 @@ def newest(connection: Connection, jobs: Collection[JobId]) -> dict[JobId, JobRe
     return {job.id: job for job in map(_job, rows)}
 
 
+def ended(connection: Connection, limit: int, user: UserName | None) -> tuple[JobRecord, ...]:
+    rows = connection.execute(
+        "SELECT to_json(j) FROM jobs j WHERE ended IS NOT NULL"
+        " AND (%(user)s::text IS NULL OR user_name = %(user)s)"
+        ' ORDER BY ended DESC, id COLLATE "C", submit LIMIT %(limit)s',
+        {"user": None if user is None else clean(user), "limit": limit},
+    )
+    return tuple(map(_job, rows))
+
+
 def raqlr(connection: Connection, since: float) -> float | None:
     row = connection.execute(
         "SELECT avg(wait_seconds / coalesce(age_seconds, run_seconds)) FROM jobs"

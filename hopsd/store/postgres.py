@@ -19,6 +19,7 @@ from hopsd.model.journal import (
     GpuUse,
     Placement,
     PlanSummary,
+    QueuePeriod,
     ReasonRecord,
     ReleaseRequest,
 )
@@ -125,6 +126,16 @@ class PostgresStore:
         except BaseException:
             self._open_jobs.forget()
             raise
+
+    def ended_jobs(self, limit: int, user: UserName | None = None) -> tuple[JobRecord, ...]:
+        with self._database.transaction() as connection:
+            return jobs.ended(connection, limit, user)
+
+    def queue_periods(
+        self, since: float, until: float, seconds: float, user: UserName | None = None
+    ) -> tuple[QueuePeriod, ...]:
+        with self._database.transaction() as connection:
+            return figures.queue_periods(connection, since, until, seconds, user)
 
     def workloads_of(self, user: UserName) -> frozenset[WorkloadName]:
         with self._database.transaction() as connection:

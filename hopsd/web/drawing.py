@@ -10,6 +10,7 @@ from typing import Any
 from hopsd.model.devices import is_cpu
 from hopsd.model.ids import GpuType
 from hopsd.model.journal import PlanSummary
+from hopsd.model.reason import clock
 
 Document = Mapping[str, Any]
 
@@ -262,3 +263,78 @@ def course(plans: Sequence[PlanSummary]) -> Course | None:
         points(plan.upper_bound for plan in oldest_first),
         top,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One period, from left to right in a box of 1000 by 100: ``x`` and ``width``; ``parts``: y,
+    height and CSS class of each part, from below; ``title``: the figures in words.
+    """
+
+    x: float
+    width: float
+    parts: Sequence[tuple[float, float, str]]
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """``top``: what the box's height stands for."""
+
+    name: str
+    unit: str
+    top: float
+    bars: Sequence[Bar]
+
+
+USES = {
+    "hops": "jobs of hops",
+    "plain": "plain Slurm jobs",
+    "fragmented": "idle while jobs waited",
+    "idle": "idle",
+    "down": "down",
+}
+"""Of `GpuUse`, in the order in which they are drawn."""
+
+
+def bars(past: Document, seconds: float) -> list[Chart]:
+    """Use of each GPU type, the queue, and the waits of jobs that ended."""
+    queue = past["queue"]
+    charts = []
+    types: dict[str, dict[float, Document]] = {}
+    for row in past["use"] or ():
+        types.setdefault(row["gpu_type"], {})[row["hour"]] = row
+    starts = [period["start"] for period in queue]
+    for gpu_type, rows in types.items():
+        # Of an hour that is not over, the share that has passed.
+        stacks = [
+            [(rows[start][use] / seconds, use) for use in USES] if start in rows else []
+            for start in starts
+        ]
+        charts.append(_chart(gpu_type, "GPUs", starts, stacks, USES))
+    waiting = [[(period["waiting"], "queue")] for period in queue]
+    charts.append(_chart("Jobs waiting", "on average", starts, waiting, {"queue": "waiting"}))
+    hours = [[((period["wait_seconds"] or 0.0) / 3600.0, "queue")] for period in queue]
+    charts.append(_chart("Wait of jobs that ended", "hours", starts, hours, {"queue": "hours"}))
+    return charts
+
+
+def _chart(
+    name: str,
+    unit: str,
+    starts: Sequence[float],
+    stacks: Sequence[Sequence[tuple[float, str]]],
+    words: Mapping[str, str],
+) -> Chart:
+    top = max((sum(value for value, _ in stack) for stack in stacks), default=0.0) or 1.0
+    width = 1000.0 / max(len(starts), 1)
+    made = []
+    for position, (start, stack) in enumerate(zip(starts, stacks, strict=True)):
+        parts, height = [], 0.0
+        for value, css_class in stack:
+            size = 100.0 * value / top
+            height += size
+            parts.append((100.0 - height, size, css_class))
+        figures = ", ".join(f"{value:.3g} {words[css]}" for value, css in stack if value)
+        made.append(Bar(position * width, width * 0.9, parts, f"{clock(start)}: {figures or '-'}"))
+    return Chart(name, unit, top, made)

@@ -8,23 +8,29 @@ import pwd
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
+from urllib.parse import urlencode
 
 import structlog
-from flask import Flask, Response, abort, g, render_template, request
+from flask import Flask, Response, abort, g, json, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from hopsd.config import WebConfig
 from hopsd.errors import HopsError, InputError
-from hopsd.model.privacy import Viewer
+from hopsd.model.ids import UserName
+from hopsd.model.journal import HOUR
+from hopsd.model.privacy import Private, Viewer
 from hopsd.model.reason import clock, duration
 from hopsd.serve.answers import STRANGER, QueryService
 from hopsd.serve.http import CALLER
 from hopsd.serve.peers import BusyError, RequestSlots
+from hopsd.store.history import DAY_SECONDS
 from hopsd.web import drawing
+from hopsd.web.choice import Choice
+from hopsd.web.links import links
 from hopsd.web.what_if import Answer, Planner, asking, emptied
 
 HEADERS = {
@@ -44,6 +50,8 @@ HEADERS = {
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PLANS = 60
 """As many of the last plans are shown."""
+PERIODS = {"day": (DAY_SECONDS, HOUR), "month": (30 * DAY_SECONDS, DAY_SECONDS)}
+"""Of the page of history, in seconds: the whole, and what is summed up in a bar."""
 OPEN_QUESTIONS = 8
 """Of one reader, at a time; browsers open six connections."""
 ROWS, ALL_ROWS = 200, 5000
@@ -68,11 +76,14 @@ def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -
     gate = _Gate(config, answers)
     app.before_request(gate.admit)
     app.after_request(gate.protect)
-    pages = _Pages(answers, turns)
+    pages = _Pages(config, answers, turns)
     for rule, page in (
         ("/", pages.cluster),
         ("/jobs", pages.jobs),
         ("/jobs/<job>", pages.job),
+        ("/nodes/<node>", pages.node),
+        ("/finished", pages.finished),
+        ("/history", pages.history),
         ("/plans", pages.plans),
     ):
         app.add_url_rule(rule, view_func=pages.in_turn(page))
@@ -128,7 +139,8 @@ class _Gate:
 class _Pages:
     """One method a page."""
 
-    def __init__(self, answers: QueryService, turns: RequestSlots) -> None:
+    def __init__(self, config: WebConfig, answers: QueryService, turns: RequestSlots) -> None:
+        self._config = config
         self._answers = answers
         self._turns = turns
         self._start = secrets.token_hex(8)
@@ -149,22 +161,81 @@ class _Pages:
 
     def cluster(self) -> Response:
         doc = self._answers.status(g.who)
-        return self._page("cluster.html", doc, lambda: {"kinds": drawing.by_type(doc["nodes"])})
+        return self._page(
+            "cluster.html", doc, lambda: {"kinds": drawing.by_type(doc["nodes"])}, lambda: doc
+        )
 
     def jobs(self) -> Response:
         doc = self._answers.status(g.who)
-        user = request.args.get("user", "").strip()
+        choice = Choice.of(request.args)
         most = ALL_ROWS if "all" in request.args else ROWS
 
         def known() -> dict[str, Any]:
-            rows = {
-                kind: [row for row in doc[kind] if user in ("", row["user"])]
-                for kind in ("waiting", "running")
-            }
+            rows = {kind: choice.rows(doc[kind]) for kind in ("waiting", "running")}
             ratios = [row["latency_ratio"] or 0.0 for kind in rows.values() for row in kind]
-            return {"rows": rows, "user": user, "top": max([2.0, *ratios]), "most": most}
+            every = [*doc["waiting"], *doc["running"]]
+            return {
+                "rows": rows,
+                "choice": choice,
+                "partitions": sorted({row["partition"] for row in every}),
+                "me": g.who.user,
+                "top": max([2.0, *ratios]),
+                "most": most,
+            }
 
-        return self._page("jobs.html", doc, known)
+        def data() -> Any:
+            return {kind: choice.rows(doc[kind]) for kind in ("waiting", "running")}
+
+        return self._page("jobs.html", doc, known, data)
+
+    def finished(self) -> Response:
+        """Jobs that ended; a reader who may not see others' gets their own."""
+        doc = self._answers.status(g.who)
+        user = request.args.get("user", g.who.user).strip()
+        own = g.who.hides(Private.JOBS, Private.USAGE)
+        most = ALL_ROWS if "all" in request.args else ROWS
+
+        def known() -> dict[str, Any]:
+            jobs = self._answers.ended_jobs(g.who, most + 1, UserName(user) if user else None)
+            return {"jobs": jobs[:most], "user": g.who.user if own else user, "own": own,
+                    "more": len(jobs) > most}  # fmt: skip
+
+        return self._page("finished.html", doc, known, lambda: known()["jobs"])
+
+    def node(self, node: str) -> Response:
+        doc = self._answers.status(g.who)
+        rows = [row for row in doc["nodes"] if row["name"] == node]
+        if not rows:
+            abort(404, f"hops knows no node {node}, or you may not see it")
+
+        def known() -> dict[str, Any]:
+            jobs = [row for row in doc["running"] if node in row["placement"]]
+            shown = links(self._config.node_links, node=node)
+            return {"node": rows[0], "jobs": jobs, "links": shown}
+
+        return self._page(
+            "node.html", doc, known, lambda: {"node": rows[0], "jobs": known()["jobs"]}
+        )
+
+    def history(self) -> Response:
+        """Use of the GPUs, queue and waits."""
+        doc = self._answers.status(g.who)
+        name = request.args.get("over", "day")
+        if name not in PERIODS:
+            raise InputError(f"over={name[:80]}: accepted are {', '.join(PERIODS)}")
+        whole, bar = PERIODS[name]
+        # From the begin of an hour, or of a day in UTC, as the use of GPUs is summed up.
+        until = doc["time"] or 0.0
+        since = max(0.0, (until // bar + 1) * bar - whole)
+
+        def data() -> dict[str, Any]:
+            return self._answers.past(g.who, since, until, bar)
+
+        def known() -> dict[str, Any]:
+            past = data()
+            return {"over": name, "overs": PERIODS, "past": past, "bars": drawing.bars(past, bar)}
+
+        return self._page("history.html", doc, known, data)
 
     def job(self, job: str) -> Response:
         doc = self._answers.status(g.who)
@@ -176,6 +247,8 @@ class _Pages:
         def known() -> dict[str, Any]:
             record = history["record"] or row
             times = drawing.timeline(history["placements"], record["submit"], doc["time"])
+            needs_log = any("{log}" in link for link in self._config.job_links)
+            log_path = self._answers.output_path(job) if row and needs_log else ""
             return {
                 "id": row["id"] if row else job,
                 "row": row,
@@ -184,9 +257,17 @@ class _Pages:
                 "turn": drawing.turn(doc, row),
                 "times": times,
                 "speeds": drawing.speeds(self._speeds(record["workload"]), row, doc["nodes"]),
+                "links": links(
+                    self._config.job_links,
+                    job=row["id"] if row else job,
+                    user=record["user"],
+                    log=log_path,
+                    start=times and str(int(times.begin * 1000)),
+                    end=times and str(int(times.end * 1000)),
+                ),
             }
 
-        return self._page("job.html", doc, known)
+        return self._page("job.html", doc, known, lambda: told)
 
     def _speeds(self, workload: str) -> list[dict[str, Any]]:
         try:
@@ -202,7 +283,10 @@ class _Pages:
             plans = self._answers.plans(PLANS)
             return {"plans": plans, "chart": drawing.course(plans)}
 
-        return self._page("plans.html", doc, known)
+        def data() -> Any:
+            return {"round": doc["round"], "plans": [asdict(p) for p in self._answers.plans(PLANS)]}
+
+        return self._page("plans.html", doc, known, data)
 
     def what_if(self) -> Response:
         """Not in turn while plans are made: they take long, and have a process of their own."""
@@ -239,17 +323,31 @@ class _Pages:
         return replace(answer, differences=shown)
 
     def _page(
-        self, template: str, doc: dict[str, Any], known: Callable[[], dict[str, Any]]
+        self,
+        template: str,
+        doc: dict[str, Any],
+        known: Callable[[], dict[str, Any]],
+        data: Callable[[], Any],
     ) -> Response:
-        """Rendered, unless the browser has it as of this tick."""
+        """Rendered, unless the browser has it as of this tick; with ``format=json``: ``data``."""
+        as_json = request.args.get("format") == "json"
         hidden = sorted(kind.value for kind in g.who.hidden)
         told = (self._start, doc["ticks"], g.who.uid, hidden, request.full_path)
-        answer = Response(mimetype="text/html")
+        answer = Response(mimetype="application/json" if as_json else "text/html")
         answer.set_etag(hashlib.sha256(repr(told).encode()).hexdigest()[:32])
         answer.make_conditional(request)
-        if answer.status_code != 304:
+        if answer.status_code == 304:
+            return answer
+        if as_json:
+            answer.set_data(json.dumps(data()))
+        else:
             refresh = self._answers.config.daemon.refresh_seconds
-            answer.set_data(render_template(template, doc=doc, refresh=refresh, **known()))
+            address = request.args.to_dict() | {"format": "json"}
+            answer.set_data(
+                render_template(
+                    template, doc=doc, refresh=refresh, json_query=urlencode(address), **known()
+                )
+            )
         return answer
 
 

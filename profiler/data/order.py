@@ -23,17 +23,20 @@ _MASK = 2**64 - 1
 @dataclass(frozen=True)
 class Order:
     """The steps of epochs of ``samples`` samples each, ``global_batch`` a step; the last step of an
-    epoch has the rest. ``shuffle`` False: samples come in their own order, in each epoch.
+    epoch has the rest, or is none with ``drop_last``. ``shuffle`` False: samples come in their own
+    order, in each epoch.
     """
 
     samples: int
     global_batch: int
     seed: int
     shuffle: bool
+    drop_last: bool = False
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.samples // self.global_batch)
+        rest = 0 if self.drop_last else self.global_batch - 1
+        return (self.samples + rest) // self.global_batch
 
     def size(self, step: int) -> int:
         """How many samples ``step`` of an epoch has, counted from 0."""

@@ -64,14 +64,16 @@ class RankSampler:
     def begin(self, position: Position, share: Share) -> None:
         self._position, self._share = position, share
 
+    def parts(self, step: int) -> list[range]:
+        """The places, within a step of an epoch, of the rank's micro-batches."""
+        return self._share.parts(self._order.size(step))
+
     def __len__(self) -> int:
         """Micro-batches until the end of the epoch."""
-        order, steps = self._order, self._order.steps_per_epoch - self._position.offset
+        steps = self._order.steps_per_epoch - self._position.offset
         if steps <= 0:
             return 0
-        each, last = (
-            len(self._share.parts(order.size(step))) for step in (0, order.steps_per_epoch - 1)
-        )
+        each, last = (len(self.parts(step)) for step in (0, self._order.steps_per_epoch - 1))
         return (steps - 1) * each + last
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -82,7 +84,7 @@ class RankSampler:
                 range(start + part.start, start + part.stop)
                 for step in range(first, min(first + ahead, stop))
                 for start in (step * order.global_batch,)
-                for part in self._share.parts(order.size(step))
+                for part in self.parts(step)
             ]
             places = torch.tensor([place for part in parts for place in part], dtype=torch.int64)
             ids = iter(order.sample_ids(epoch, places).tolist())

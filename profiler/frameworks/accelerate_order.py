@@ -30,9 +30,18 @@ from hops_profiler.checkpoint.folder import save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import Asked, broadcast, first, several
-from hops_profiler.data.order import Order, Share
+from hops_profiler.data.order import Share
+from hops_profiler.data.source import Position
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.loader_order import PASSED_ON, is_plain, shuffles
+from hops_profiler.frameworks.loader_order import (
+    PASSED_ON,
+    EvenSampler,
+    batches_per_epoch,
+    is_plain,
+    order_of,
+    shuffles,
+    weighted_parts,
+)
 from hops_profiler.frameworks.own import Own
 from hops_profiler.frameworks.script_loops import why_not_repeated
 
@@ -80,17 +89,14 @@ class Training:
     def __init__(self, accelerator: Any, dataloader: Any, own: Own, turn: request.Turn) -> None:
         self._accelerator, self._own, self._turn = accelerator, own, turn
         batch, ranks = dataloader.batch_size, accelerator.num_processes
-        accumulation = accelerator.gradient_accumulation_steps
-        now = Place(batch * accumulation * ranks, torch.initial_seed() % 2**62, ranks, batch)
+        global_batch = _global_batch(accelerator, dataloader)
+        now = Place(global_batch, torch.initial_seed() % 2**62, ranks, batch)
         latest, place = broadcast(self._look(now) if first() else None)
         self._checkpoint: Path | None = latest
         self._first: Place = place
-        self._order = Order(
-            len(dataloader.dataset), place.global_batch, place.seed, shuffles(dataloader)
-        )
+        self._order = order_of(dataloader, place.global_batch, place.seed)
         self.share = Share(accelerator.process_index, ranks, batch)
-        steps = self._parts(self.share, 0)
-        accelerator.gradient_accumulation_steps = len(steps)
+        accelerator.gradient_accumulation_steps = len(weighted_parts(self._order, self.share, 0))
         self.loader = _loader(accelerator, dataloader, self)
         self.reason = ""
         """Why it cannot leave and go on."""
@@ -112,18 +118,6 @@ class Training:
         begun = Place.of(self._own.first_note(asdict(now)))
         return None, replace(begun or now, epoch=0, offset=0)
 
-    def _parts(self, share: Share, step: int) -> list[tuple[range, float]]:
-        """Of a step of a pass, the places and the weights of a rank's micro-batches: as many as
-        the other ranks have. One that has fewer computes a sample once more, with no weight.
-        """
-        size, start = self._order.size(step), step * self._order.global_batch
-        most = len(Share(0, share.ranks, share.micro_batch).parts(size))
-        parts = [
-            (range(start + part.start, start + part.stop), len(part) * share.ranks / size)
-            for part in share.parts(size)
-        ]
-        return parts + [(range(start, start + 1), 0.0)] * (most - len(parts))
-
     def passed(self, epoch: int) -> int:
         """How many steps of a pass are done."""
         place = self._first
@@ -133,19 +127,14 @@ class Training:
 
     def batches(self) -> Iterator[list[int]]:
         """The samples' numbers of the present pass."""
-        epoch = self._epoch
-        for step in range(self.passed(epoch), self._order.steps_per_epoch):
-            for part, _ in self._parts(self.share, step):
-                places = torch.tensor(part, dtype=torch.int64)
-                yield self._order.sample_ids(epoch, places).tolist()
+        sampler = EvenSampler(self._order)
+        sampler.begin(Position(self._epoch, self.passed(self._epoch)), self.share)
+        return iter(sampler)
 
     def __len__(self) -> int:
         """Batches of a pass in the first run: what a script computes its schedule from."""
         share = Share(0, self._first.ranks, self._first.micro_batch)
-        each, last = (
-            len(self._parts(share, step)) for step in (0, self._order.steps_per_epoch - 1)
-        )
-        return each * (self._order.steps_per_epoch - 1) + last
+        return batches_per_epoch(self._order, share)
 
     def pass_over(self, fetched: Iterator[Any]) -> Iterator[Any]:
         """What the script's loop gets of a pass, ``fetched`` being its batches."""
@@ -156,7 +145,7 @@ class Training:
         if self.is_catching_up and epoch == self._first.epoch:
             self.is_catching_up = False
         for step in range(self.passed(epoch), self._order.steps_per_epoch):
-            parts = self._parts(self.share, step)
+            parts = weighted_parts(self._order, self.share, step)
             for number, (_, weight) in enumerate(parts):
                 batch = next(fetched)
                 self._before(weight, is_last=number + 1 == len(parts))
@@ -310,11 +299,18 @@ def begun(accelerator: Any, dataloader: Any) -> Training | None:
     return Training(accelerator, dataloader, own, turn)
 
 
+def _global_batch(accelerator: Any, dataloader: Any) -> int:
+    """As the script has it, on the present ranks."""
+    each: int = dataloader.batch_size * accelerator.gradient_accumulation_steps
+    return each * int(accelerator.num_processes)
+
+
 def _fits(accelerator: Any, dataloader: Any) -> bool:
     kind = getattr(accelerator.distributed_type, "value", "")
-    return (
+    return bool(
         is_plain(dataloader)
         and shuffles(dataloader)  # those that evaluate do not
+        and order_of(dataloader, _global_batch(accelerator, dataloader), 0).steps_per_epoch
         and kind in ("NO", "MULTI_GPU", "MULTI_CPU")
         and not accelerator.split_batches
         and not accelerator.dispatch_batches

@@ -82,18 +82,27 @@ class Note:
 
 def kept(split: Split, note: Note | None) -> Split:
     """How to go on with ``split`` from a checkpoint with ``note``: with its samples a step, if the
-    ranks can share them and the learning rate does not follow the number of GPUs.
+    ranks can share them evenly and the learning rate does not follow the number of GPUs.
     """
-    if note is None or note.global_batch == split.global_batch:
-        return split
-    follows = note.learning_rate != environment.learning_rate()
-    same = None if follows else split.keeping(note.global_batch)
+    global_batch = kept_batch(split, note)
+    same = split if global_batch == split.global_batch else split.keeping(global_batch)
     if same is None:
-        reason = (
-            "HOPS_LR is another" if follows else f"{split.ranks} ranks cannot share them evenly"
-        )
-        sys.stderr.write(
-            f"hops: a step now has {split.global_batch} samples, not {note.global_batch}, since"
-            f" {reason}: the framework counts the steps that are done as steps of this size\n"
-        )
+        _tell_of_change(split, global_batch, f"{split.ranks} ranks cannot share them evenly")
     return same or split
+
+
+def kept_batch(split: Split, note: Note | None) -> int:
+    """How many samples a step has that follows a checkpoint with ``note``."""
+    if note is None or note.global_batch == split.global_batch:
+        return split.global_batch
+    if note.learning_rate != environment.learning_rate():
+        _tell_of_change(split, note.global_batch, "HOPS_LR is another")
+        return split.global_batch
+    return note.global_batch
+
+
+def _tell_of_change(split: Split, before: int, reason: str) -> None:
+    sys.stderr.write(
+        f"hops: a step now has {split.global_batch} samples, not {before}, since {reason}: the"
+        " framework counts the steps that are done as steps of this size\n"
+    )

@@ -1,6 +1,6 @@
 """Hugging Face Trainer: its own checkpoint of a step, in a folder of this training's own.
 
-Looked at: transformers 5.23 (``trainer.py``, ``trainer_callback.py``, ``trainer_utils.py``).
+Looked at: transformers 5.24 (``trainer.py``, ``trainer_callback.py``, ``trainer_utils.py``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import functools
 import importlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -23,8 +22,11 @@ from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import broadcast, first, several
 from hops_profiler.frameworks import request
-from hops_profiler.frameworks.batch import Note, Split, kept
+from hops_profiler.frameworks.batch import Note
+from hops_profiler.frameworks.huggingface_order import KeptSteps, split
+from hops_profiler.frameworks.loader_order import having
 from hops_profiler.frameworks.own import Own
+from hops_profiler.timing import loads
 
 _LAST = "trainer_state.json"
 """The last file of a checkpoint that Trainer writes."""
@@ -81,13 +83,16 @@ def attach(module: ModuleType) -> None:
         before = None
         if environment.restarts():
             before = _chosen(own, resume_from_checkpoint, self.args.output_dir)
+            if before and first():
+                loads.tell("step", _steps(Path(before)), before)
         script = None if before else _named(resume_from_checkpoint, self.args.output_dir)
-        _keep_batch(self, own, Path(before) if before else script)
+        steps = _kept_steps(self, own, Path(before) if before else script)
         with request.listening() as asked:
-            step = _Step(self, asked, own, turn)
-            noted = functools.partial(_noted, self, self._save_checkpoint, own)
+            step = _Step(self, asked, own, turn, steps)
+            noted = functools.partial(_noted, self, self._save_checkpoint, own, steps)
+            hooks = having(self, _maybe_log_save_evaluate=step, _save_checkpoint=noted)
             try:
-                with _having(self, _maybe_log_save_evaluate=step, _save_checkpoint=noted):
+                with steps.in_use(), hooks:
                     done = train(self, before or resume_from_checkpoint, *args, **kwargs)
             except Exception as failure:
                 if before and request.failed_in(_LOADS, failure):
@@ -117,53 +122,27 @@ _begun: set[Path] = set()
 """The folders in which trainings of this process have begun."""
 
 
-@contextlib.contextmanager
-def _having(trainer: Any, **methods: Any) -> Iterator[None]:
-    """While this lasts ``trainer`` has these in place of its own."""
-    before = {name: vars(trainer)[name] for name in methods if name in vars(trainer)}
-    vars(trainer).update(methods)
-    try:
-        yield
-    finally:
-        for name in methods:
-            vars(trainer).pop(name, None)
-        vars(trainer).update(before)
-
-
-def _noted(trainer: Any, save: Any, own: Own, *args: Any, **kwargs: Any) -> None:
+def _noted(trainer: Any, save: Any, own: Own, steps: KeptSteps, *args: Any, **kwargs: Any) -> None:
     """A save on the training's own schedule: one that follows ours counts when it goes on."""
     save(*args, **kwargs)
     if first():
         trial = args[1] if len(args) > 1 else kwargs.get("trial")
         folder = Path(trainer._get_output_dir(trial)).resolve()
         checkpoint = folder / f"checkpoint-{trainer.state.global_step}"
-        Note.now(_split(trainer)).write(checkpoint)
+        steps.note().write(checkpoint)
         own.note_scheduled(checkpoint)
 
 
-def _split(trainer: Any) -> Split:
-    options = trainer.args
-    return Split(
-        options.per_device_train_batch_size,
-        options.gradient_accumulation_steps,
-        options.world_size,
-    )
-
-
-def _keep_batch(trainer: Any, own: Own, checkpoint: Path | None) -> None:
-    """Have steps of as many samples as those that led to ``checkpoint``: Trainer counts its own
-    steps, and takes those that are done for steps of its present size. Without its note: as those
-    of the first run. On all ranks.
+def _kept_steps(trainer: Any, own: Own, checkpoint: Path | None) -> KeptSteps:
+    """Steps of as many samples as those that led to ``checkpoint``: Trainer counts its own steps,
+    and takes those that are done for steps of its present size. Without its note: as those of the
+    first run. On all ranks.
     """
-    split = keeps = _split(trainer)
+    note = now = Note.now(split(trainer))
     if first():
-        begun = Note.of(own.first_note(asdict(Note.now(split))))
-        keeps = kept(split, Note.read(checkpoint) or begun)
-    keeps = broadcast(keeps)
-    if keeps != split:
-        trainer.args.per_device_train_batch_size = keeps.micro_batch
-        trainer.args.gradient_accumulation_steps = keeps.accumulation
-        trainer._train_batch_size = keeps.micro_batch
+        begun = Note.of(own.first_note(asdict(now)))
+        note = Note.read(checkpoint) or begun or now
+    return KeptSteps(trainer, broadcast(note))
 
 
 def _can_leave(trainer: Any) -> bool:
@@ -179,8 +158,16 @@ class _Step:
     saves what is due. After that the training can leave, with nothing still to be done.
     """
 
-    def __init__(self, trainer: Any, asked: request.Request, own: Own, turn: request.Turn) -> None:
+    def __init__(
+        self,
+        trainer: Any,
+        asked: request.Request,
+        own: Own,
+        turn: request.Turn,
+        steps: KeptSteps,
+    ) -> None:
         self._trainer, self._asked, self._own, self._turn = trainer, asked, own, turn
+        self._steps = steps
         self._do, self._save_checkpoint = trainer._maybe_log_save_evaluate, trainer._save_checkpoint
         self._seen = -1
 
@@ -212,10 +199,10 @@ class _Step:
         """By Trainer, which takes this folder for that of its best checkpoint."""
         trainer = self._trainer
         best = trainer.state.best_model_checkpoint
-        with _having(trainer, _get_output_dir=lambda trial: str(made.parent)):  # noqa: ARG005
+        with having(trainer, _get_output_dir=lambda trial: str(made.parent)):  # noqa: ARG005
             self._save_checkpoint(trainer.model, trial=None)
         if first():
-            Note.now(_split(trainer)).write(made)
+            self._steps.note().write(made)
         if trainer.state.best_model_checkpoint != best:
             trainer.state.best_model_checkpoint = best
             if trainer.args.should_save:

@@ -159,12 +159,12 @@ def _callback(base: type) -> Any:
                 self._own.clear(self._latest)
 
         def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
-            self._order.note = Note.of(checkpoint.get(_NOTE))
+            self._order.resumed = Note.of(checkpoint.get(_NOTE))
 
         def on_save_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
             """Also where Lightning saves on its own schedule."""
-            if self._order.split is not None:
-                checkpoint[_NOTE] = asdict(Note.now(self._order.split))
+            if self._order.note is not None:
+                checkpoint[_NOTE] = asdict(self._order.note)
 
         def on_train_start(self, trainer: Any, *_: Any) -> None:
             self._step = trainer.global_step
@@ -173,7 +173,7 @@ def _callback(base: type) -> Any:
             """Lightning does not count an epoch as begun that it begins with after a checkpoint of
             the last batch of the one before. A checkpoint of that epoch would begin it anew.
             """
-            if self._order.split is not None:
+            if self._order.note is not None:
                 progress = trainer.fit_loop.epoch_progress
                 for count in (progress.current, progress.total):
                     count.ready = count.started = count.processed + 1

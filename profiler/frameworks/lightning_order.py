@@ -9,34 +9,45 @@ becomes one of this run's. Looked at: lightning 2.6 (``data_connector.py``, ``fi
 
 from __future__ import annotations
 
-import sys
+import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from hops_profiler import environment
 from hops_profiler.data.order import Order, Share
-from hops_profiler.data.samples import RankSampler
 from hops_profiler.data.source import Position
-from hops_profiler.frameworks.batch import Note, Split, kept
-from hops_profiler.frameworks.loader_order import PASSED_ON, is_plain, shuffles
+from hops_profiler.frameworks.batch import Note, Split, kept_batch
+from hops_profiler.frameworks.loader_order import (
+    PASSED_ON,
+    EvenSampler,
+    batches_per_epoch,
+    having,
+    is_plain,
+    order_of,
+    weighted_parts,
+)
 from hops_profiler.frameworks.own import Own
 from torch.utils.data import DataLoader
 
 _CHANGES_BATCH = "GradientAccumulationScheduler"
 
+_DEEPSPEED = "DeepSpeed"
+
 
 class KeptOrder:
     """While it is entered, ``trainer`` reads its training data in hops' order.
 
-    ``note``: of the checkpoint that it goes on from; None: it begins. ``split``: of its steps;
-    None: the order is the script's.
+    ``resumed``: the note of the checkpoint that it goes on from; None: it begins. ``note``: of a
+    checkpoint that is written now; None: the order is the script's.
     """
 
     def __init__(self, trainer: Any, own: Own) -> None:
         self._trainer, self._own = trainer, own
+        self._stack = contextlib.ExitStack()
+        self.resumed: Note | None = None
         self.note: Note | None = None
-        self.split: Split | None = None
 
     def __enter__(self) -> KeptOrder:
         connector = getattr(self._trainer, "_data_connector", None)
@@ -51,13 +62,11 @@ class KeptOrder:
                     return ordered
             return prepare(dataloader, shuffle, mode)
 
-        connector._prepare_dataloader = prepared
+        self._stack.enter_context(having(connector, _prepare_dataloader=prepared))
         return self
 
     def __exit__(self, *_: object) -> None:
-        connector = getattr(self._trainer, "_data_connector", None)
-        if connector is not None:
-            vars(connector).pop("_prepare_dataloader", None)
+        self._stack.close()
 
     def _fits(self, dataloader: Any) -> bool:
         """Whether the loader is a plain one, and what comes of it does not depend on more."""
@@ -73,26 +82,25 @@ class KeptOrder:
         )
 
     def _ordered(self, dataloader: Any) -> DataLoader[Any] | None:
-        """``dataloader`` in hops' order; None where ranks would wait for each other."""
-        trainer, samples = self._trainer, len(dataloader.dataset)
-        present = Split(dataloader.batch_size, trainer.accumulate_grad_batches, trainer.world_size)
-        begun = Note.of(self._own.first_note(asdict(Note.now(present))))
-        split = kept(present, self.note or begun)
-        seed = environment.lightning_seed()
-        order = Order(samples, split.global_batch, seed, shuffles(dataloader))
-        if not all(_is_even(order.size(step), split) for step in (0, order.steps_per_epoch - 1)):
-            if self.note is not None:
-                sys.stderr.write(
-                    f"hops: {split.ranks} ranks cannot share the last step of an epoch evenly:"
-                    " Lightning reads the epoch's data from its beginning\n"
-                )
+        """``dataloader`` in hops' order; None: an epoch has no step, or its samples no weights."""
+        trainer = self._trainer
+        now = Split(dataloader.batch_size, trainer.accumulate_grad_batches, trainer.world_size)
+        begun = Note.of(self._own.first_note(asdict(Note.now(now))))
+        global_batch = kept_batch(now, self.resumed or begun)
+        order = order_of(dataloader, global_batch, environment.lightning_seed())
+        share = Share(trainer.global_rank, now.ranks, now.micro_batch)
+        if not order.steps_per_epoch:
             return None
-        self.split = split
-        trainer.accumulate_grad_batches = split.accumulation
+        factors = _Factors(order, share)
+        if not factors.are_one and _DEEPSPEED in type(trainer.strategy).__name__:
+            return None  # which weighs losses by itself
+        self.note = Note(global_batch, environment.learning_rate(), factors.accumulation)
+        trainer.accumulate_grad_batches = factors.accumulation
         position = Position(trainer.current_epoch)
-        if self.note is not None:
-            position = self._resumed(order, self.note, split)
-        share = Share(trainer.global_rank, split.ranks, split.micro_batch)
+        if self.resumed is not None:
+            position = self._position(order, share, self.resumed, factors.accumulation)
+        if not factors.are_one:
+            self._weigh(factors)
         options = {name: getattr(dataloader, name) for name in PASSED_ON}
         return DataLoader(
             dataloader.dataset,
@@ -100,28 +108,58 @@ class KeptOrder:
             **options,
         )
 
-    def _resumed(self, order: Order, note: Note, split: Split) -> Position:
+    def _weigh(self, factors: _Factors) -> None:
+        module, loop = self._trainer.lightning_module, self._trainer.fit_loop.epoch_loop
+        backward = module.backward
+
+        def weighted(loss: Any, *args: Any, **kwargs: Any) -> None:
+            backward(loss * factors.of(loop.batch_idx), *args, **kwargs)
+
+        self._stack.enter_context(having(module, backward=weighted))
+
+    def _position(self, order: Order, share: Share, note: Note, accumulation: int) -> Position:
         """Where the checkpoint is; Lightning's counts of batches are changed to this run's."""
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
         done = progress.current.ready // note.accumulation  # of a broken step nothing is saved
-        if progress.is_last_batch:
-            done = order.steps_per_epoch
-        shift = done * split.accumulation - progress.current.ready
+        at_end = progress.is_last_batch or done >= order.steps_per_epoch
+        batches = batches_per_epoch(order, share) if at_end else done * accumulation
+        shift = batches - progress.current.ready
         for count in (progress.current, progress.total):
             for name in ("ready", "started", "processed", "completed"):
                 setattr(count, name, getattr(count, name) + shift)
         epoch = self._trainer.current_epoch
-        if done >= order.steps_per_epoch:  # Lightning counts the epoch once it has begun to read
-            return Position(epoch + 1)
-        return Position(epoch, done)
+        # Lightning counts the epoch once it has begun to read.
+        return Position(epoch + 1) if at_end else Position(epoch, done)
 
 
-def _is_even(size: int, split: Split) -> bool:
-    """Whether all ranks have as many micro-batches in a step of ``size`` samples: they exchange
-    gradients with the last.
-    """
-    ranks = range(split.ranks)
-    return len({len(Share(r, split.ranks, split.micro_batch).parts(size)) for r in ranks}) == 1
+class _Factors:
+    """Of a rank's losses, which Lightning divides by the micro-batches of a whole step."""
+
+    def __init__(self, order: Order, share: Share) -> None:
+        self._order, self._share = order, share
+        self._whole, self._last = (
+            [weight for _, weight in weighted_parts(order, share, step)]
+            for step in (0, order.steps_per_epoch - 1)
+        )
+        self.accumulation = len(self._whole)
+
+    @property
+    def are_one(self) -> bool:
+        """On all ranks."""
+        return all(
+            math.isclose(weight * self.accumulation, 1.0, rel_tol=1e-9)
+            for rank in range(self._share.ranks)
+            for step in (0, self._order.steps_per_epoch - 1)
+            for _, weight in weighted_parts(
+                self._order, Share(rank, self._share.ranks, self._share.micro_batch), step
+            )
+        )
+
+    def of(self, batch: int) -> float:
+        """For the micro-batch of that number in an epoch."""
+        step, part = divmod(batch, self.accumulation)
+        last = step == self._order.steps_per_epoch - 1
+        return (self._last if last else self._whole)[part] * self.accumulation
 
 
 class _EpochSampler:
@@ -138,12 +176,9 @@ class _EpochSampler:
 
     def __len__(self) -> int:
         """Of a whole epoch: Lightning counts from where it is."""
-        return len(self._batches(Position()))
+        return batches_per_epoch(self._order, self._share)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        return iter(self._batches(self._position))
-
-    def _batches(self, position: Position) -> RankSampler:
-        sampler = RankSampler(self._order, with_epoch=False)
-        sampler.begin(position, self._share)
-        return sampler
+        sampler = EvenSampler(self._order)
+        sampler.begin(self._position, self._share)
+        return iter(sampler)

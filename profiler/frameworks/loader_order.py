@@ -1,9 +1,14 @@
-"""A framework's training loader in hops' order (`hops_profiler.data.order`)."""
+"""A framework's training loader, read so that each step has its samples on any number of ranks."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, cast
 
+from hops_profiler.data.order import Order, Share
+from hops_profiler.data.samples import RankSampler
+from hops_profiler.data.source import Position
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -19,6 +24,19 @@ PASSED_ON = (
 """What a loader of hops' order has of the script's."""
 
 
+@contextlib.contextmanager
+def having(owner: Any, **methods: Any) -> Iterator[None]:
+    """While this lasts ``owner`` has these in place of its own."""
+    before = {name: vars(owner)[name] for name in methods if name in vars(owner)}
+    vars(owner).update(methods)
+    try:
+        yield
+    finally:
+        for name in methods:
+            vars(owner).pop(name, None)
+        vars(owner).update(before)
+
+
 def is_plain(dataloader: Any) -> bool:
     """Whether its batches follow from its dataset, its batch size and whether it shuffles."""
     return (
@@ -29,9 +47,44 @@ def is_plain(dataloader: Any) -> bool:
         and not getattr(dataloader.sampler, "replacement", False)
         and hasattr(dataloader.dataset, "__len__")
         and len(cast(Any, dataloader.sampler)) == len(dataloader.dataset)
-        and not dataloader.drop_last
     )
+
+
+def order_of(dataloader: Any, global_batch: int, seed: int) -> Order:
+    """Of a plain one's samples. With `drop_last` each step has ``global_batch`` of them."""
+    samples, drops = len(dataloader.dataset), dataloader.drop_last
+    return Order(samples, global_batch, seed, shuffles(dataloader), drops)
 
 
 def shuffles(dataloader: Any) -> bool:
     return type(dataloader.sampler) is RandomSampler
+
+
+def weighted_parts(order: Order, share: Share, step: int) -> list[tuple[range, float]]:
+    """Of a step of an epoch, a rank's micro-batches: their samples' places within the step, and
+    the weights that make the ranks' averaged mean losses that of the step's samples.
+
+    Ranks exchange gradients with each last micro-batch, so all have as many. One that would have
+    fewer computes a sample once more, with no weight.
+    """
+    size = order.size(step)
+    most = len(Share(0, share.ranks, share.micro_batch).parts(size))
+    parts = [(part, len(part) * share.ranks / size) for part in share.parts(size)]
+    return parts + [(range(1), 0.0)] * (most - len(parts))
+
+
+class EvenSampler(RankSampler):
+    """As many micro-batches on each rank, with their weights."""
+
+    def __init__(self, order: Order) -> None:
+        super().__init__(order, with_epoch=False)
+
+    def parts(self, step: int) -> list[range]:
+        return [part for part, _ in weighted_parts(self._order, self._share, step)]
+
+
+def batches_per_epoch(order: Order, share: Share) -> int:
+    """Micro-batches of each rank."""
+    sampler = EvenSampler(order)
+    sampler.begin(Position(), share)
+    return len(sampler)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.stall.activity import gpus_in_use
 from hops_profiler.stall.watchdog import Watchdog
-from hops_profiler.timing import program, report, saves
+from hops_profiler.timing import loads, program, report, saves
 from hops_profiler.timing.basics import basics
 from hops_profiler.timing.communication import OFTEN, Communication
 from hops_profiler.timing.counts import Counts
@@ -120,6 +120,8 @@ class Session:
         self._hooks.attach()
         self._communication.attach()
         saves.listen(self._note_saving, self._note_save)
+        if environment.restarts() and environment.is_first_rank():
+            loads.listen()
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forked)
         self._attach_exit()

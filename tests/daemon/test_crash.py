@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
-from daemon_site import LONG, Hopsd, Site
+from daemon_site import LONG, WORKER, Hopsd, Site
 
 from hopsd.model.ids import JobId
 
@@ -75,6 +77,56 @@ def test_hopsd_killed_while_it_applies_a_plan(site: Site, delay_seconds: float) 
     site.submit("hops:reqs=6", 2.0)
     site.hopsd.start()
     finish(site)
+
+
+STEPS_ALONE = """#!/bin/bash
+#SBATCH --signal=USR1@15
+echo "shell $$" >> $LOG
+srun bash -c 'trap "" USR1; until [ -e $FOLDER/go ]; do sleep 0.5; done'
+"""
+
+
+def shells(site: Site) -> list[tuple[int, str]]:
+    """The job's batch shells, as they wrote it down, and their states as in proc(5)."""
+    lines = site.worker_log.read_text().split("\n") if site.worker_log.exists() else []
+    pids = [int(line.split()[1]) for line in lines if line.startswith("shell")]
+    return [(pid, process_state(pid)) for pid in pids]
+
+
+def process_state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+
+def wait_for_shells(site: Site, holds: Callable[[list[str]], bool]) -> None:
+    deadline = time.monotonic() + 90.0
+    while not holds([state for _, state in shells(site)]):
+        assert time.monotonic() < deadline, (shells(site), site.hopsd.log.read_text()[-3000:])
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["leaves", "stays"])
+def test_hopsd_killed_in_the_grace_of_a_script_that_it_stopped(site: Site, stays: bool) -> None:
+    """The next one requeues the job or, if nobody else wants its GPUs, lets the script go on."""
+    site.worker.write_text(STEPS_ALONE)
+    site.hopsd.configure(round_seconds=6.0)
+    site.hopsd.start()
+    site.submit("hops:reqs=4", LONG)
+    wait_for_shells(site, bool)
+    site.worker.write_text(WORKER)
+    others = [site.submit("hops:reqs=4", 1.0, "--time=1") for _ in range(4)]
+    wait_for_shells(site, lambda states: states == ["T"])
+    site.hopsd.kill()
+    if stays:
+        site.cluster.run("scancel", *others)
+    site.hopsd.start()
+    wait_for_shells(site, lambda states: states[0] != "T")
+    if not stays:
+        wait_for_shells(site, lambda states: states[0] == "gone" and states[1:] == ["S"])
+    site.let_go()
+    site.hopsd.wait_for(lambda s: not s["running"] and not s["waiting"], 180.0)
 
 
 def test_slurmctld_killed_and_restarted_while_jobs_run_and_move(site: Site) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from daemon_site import HERE, LONG, ROOT, Hopsd, Site
+from fixtures_cluster import wait_until
 
 from hopsd.ctl.daemon import ask
 from hopsd.errors import InputError
@@ -359,6 +360,29 @@ def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> N
     assert where[short] in (("n0",), ("n1",))
     assert {where[job] for job in long} <= {("n1",), ("n2",)}
     site.cluster.run("scontrol", "delete", "reservationname=mend")
+
+
+def test_time_min_starts_a_job_before_a_reservation_as_plain_slurm_does(site: Site) -> None:
+    """All nodes are taken out of service within the time limit, after the shortest one allowed."""
+    site.cluster.run(
+        *("scontrol", "create", "reservation", "reservationname=mend", "starttime=now+30minutes"),
+        *("duration=60", "nodes=ALL", "users=root", "flags=maint"),
+    )
+    site.hopsd.start()
+    short = site.submit("hops:reqs=2", LONG, "--time=120", "--time-min=10")
+    waits = site.submit("hops:reqs=2", LONG, "--time=120", "--time-min=60")
+    site.hopsd.wait_for(lambda s: [job["id"] for job in s["running"]] == [short])
+    assert [job["id"] for job in site.hopsd.status()["waiting"]] == [waits]
+
+    def minutes(job: str) -> str:
+        return site.cluster.run("squeue", "--noheader", "--format=%l", "--job", job).strip()
+
+    assert minutes(short) in ("28:00", "29:00")
+    assert minutes(waits) == "2:00:00"
+    site.cluster.run("scontrol", "delete", "reservationname=mend")
+    site.cluster.run("scontrol", "requeue", short)
+    site.hopsd.wait_for(lambda s: {job["id"] for job in s["running"]} == {short, waits})
+    wait_until(lambda: minutes(short) == minutes(waits) == "2:00:00")
 
 
 def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> None:

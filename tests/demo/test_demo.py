@@ -19,7 +19,6 @@ from examples.demo.cluster import PACKAGES, missing_programs
 from hopsd.core.submission.comment import parse
 
 ROOT = Path(__file__).resolve().parents[2]
-OUT = ROOT / "build" / "demo"
 
 pytestmark = [
     pytest.mark.live,
@@ -41,7 +40,7 @@ def folder() -> Iterator[Path]:
 
 def start_demo(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "examples.demo"],
+        [sys.executable, "-m", "examples.demo", folder / "out"],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
@@ -77,7 +76,7 @@ def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
     said, _ = demo.communicate(timeout=500)
     assert demo.returncode == 0, said[-6000:]
     assert_nothing_left(folder)
-    report = json.loads((OUT / "report.json").read_text())
+    report = json.loads((folder / "out" / "report.json").read_text())
     schema = json.loads((ROOT / "docs" / "schema" / "demo-report.schema.json").read_text())
     jsonschema.validate(report, schema)
     assert len(report["jobs"]) >= 8
@@ -104,3 +103,13 @@ def test_stopped_in_the_middle_it_leaves_nothing_behind(folder: Path, how: signa
     demo.communicate(timeout=90)
     assert demo.returncode in (130, 143)
     assert_nothing_left(folder)
+
+
+def test_a_folder_with_files_is_not_emptied(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "thesis.tex").write_text("years of work")
+    demo = start_demo(folder)
+    output, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 2
+    assert "is not empty; name a new folder" in output
+    assert (folder / "out" / "thesis.tex").exists()

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from report_values import report
 from spooled_reports import job, put, reading
 
+from bench.chaos.hanging import hanging_file_system
 from hopsd.learning import background
 from hopsd.learning.background import BackgroundReader
 from hopsd.learning.reader import Collected
 from hopsd.model.reading import SlurmState
-
-
-@contextmanager
-def hanging_file_system(folder: Path) -> Iterator[None]:
-    """A FUSE file system over ``folder`` whose server never answers; gone at the end."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        server = os.open("/dev/fuse", os.O_RDWR)
-    except OSError as error:
-        pytest.skip(f"no FUSE: {error}")
-    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
-    if libc.mount(b"hangs", bytes(folder), b"fuse", 0, options) != 0:
-        os.close(server)
-        pytest.skip(f"cannot mount: {os.strerror(ctypes.get_errno())}")
-    try:
-        yield
-    finally:
-        os.close(server)  # aborts what waits for it
-        libc.umount2(bytes(folder), 2)  # MNT_DETACH
 
 
 def collected_soon(reader: BackgroundReader) -> Collected:
@@ -56,7 +35,9 @@ def test_a_folder_that_hangs_costs_one_short_wait(
     put(tmp_path, report())
     reader = BackgroundReader(tmp_path)
     begun = time.monotonic()
-    with hanging_file_system(tmp_path):
+    with hanging_file_system(tmp_path) as mounted:
+        if not mounted:
+            pytest.skip("no FUSE")
         for _ in range(20):
             _, collected = reader.collect(reading(job()))
             reader.settle()

@@ -97,7 +97,7 @@ def test_people_read_how_many_nodes_are_in_a_rack_together() -> None:
 def test_accepted_comments_mean_what_the_table_says() -> None:
     read = {text: json_object(parse(text)) for text in CASES["accepted"]}
     assert read == {
-        text: {"profile": False, "segment": None, **told}
+        text: {"profile": False, "segment": None, "interactive": False, **told}
         for text, told in CASES["accepted"].items()
     }
 
@@ -255,7 +255,7 @@ def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> No
 WORDS_OF_ONE = (
     '{"reqs": [1], "samples": null, "batch_size": null, "lr": {}, "lr_rule": "none", '
     '"preempt": true, "workload": null, "cpu": false, "app": null, "phase": 0, "shape": null, '
-    '"per_node": null, "profile": false, "segment": null}\n'
+    '"per_node": null, "profile": false, "segment": null, "interactive": false}\n'
 )
 
 
@@ -269,7 +269,7 @@ WORDS_OF_ONE = (
                 '{"reqs": [1, 2, 4, 8], "samples": null, "batch_size": null, "lr": {}, '
                 '"lr_rule": "none", "preempt": true, "workload": null, "cpu": false, '
                 '"app": null, "phase": 0, "shape": null, "per_node": null, "profile": false, '
-                '"segment": null}\n'
+                '"segment": null, "interactive": false}\n'
             ),
             "",
         ),

@@ -18,8 +18,8 @@ from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PriorityName, RoundInfo, Snapshot
 from hopsd.model.reading import SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
-from hopsd.predict.hypothetical import Asked
-from hopsd.predict.outlook import Left, Outlook, after
+from hopsd.predict.hypothetical import JobRequest
+from hopsd.predict.outlook import Outlook, RoundReport, apply_outcomes
 from hopsd.serve.when import when
 
 T, N0 = GpuType("t"), NodeName("n0")
@@ -43,13 +43,13 @@ def record(of: Job, now: float, *, end: float | None = None) -> JobRecord:
     )  # fmt: skip
 
 
-def left(now: float, *jobs: Job, gone: tuple[JobRecord, ...] = ()) -> Left:
+def left(now: float, *jobs: Job, gone: tuple[JobRecord, ...] = ()) -> RoundReport:
     held = sum(each.running.gpus for each in jobs)
     snapshot = Snapshot(
         now, RoundInfo(first=False, seconds=60.0), (Node(N0, T, 4, 4 - held),), jobs
     )
     records = {each.id: record(each, now) for each in jobs} | {each.id: each for each in gone}
-    return Left(snapshot, (), {}, records, now + 60.0, 360.0)
+    return RoundReport(snapshot, (), {}, records, now + 60.0, 360.0)
 
 
 def outlook() -> Outlook:
@@ -119,19 +119,19 @@ def test_what_a_round_did_counts() -> None:
             Allocation(((N0, 2),)),
         ),
     ]
-    found = after(before, outcomes)
+    found = apply_outcomes(before, outcomes)
     assert [each.running.gpus for each in found.jobs] == [2, 0]
     assert found.nodes[0].idle == 2
     failed = [replace(outcome, status=OutcomeStatus.FAILED) for outcome in outcomes]
-    assert after(before, failed) == before
+    assert apply_outcomes(before, failed) == before
 
 
 def test_when_a_job_would_start() -> None:
     of = outlook()
-    asked = Asked(USER, (4,), samples=40.0, workload=NET)
-    assert of.when(asked) is None
+    asked = JobRequest(USER, (4,), samples=40.0, workload=NET)
+    assert of.predict_start(asked) is None
     of.predict(left(100.0, job("1", 500.0, 3, runs=True)))
-    blocked, free = of.when(asked), of.when(replace(asked, reqs=(1,)))
+    blocked, free = of.predict_start(asked), of.predict_start(replace(asked, reqs=(1,)))
     assert blocked is not None
     assert free is not None
     assert blocked["expected"] == pytest.approx(600.0, abs=5.0)
@@ -152,7 +152,7 @@ def test_asking_changes_no_prediction() -> None:
     for of in (plain, asked):
         of.predict(left(100.0, job("1", 500.0, 3, runs=True)))
     before = asked.state()
-    asked.when(Asked(USER, (4,)))
+    asked.predict_start(JobRequest(USER, (4,)))
     assert asked.state() == before == plain.state()
 
 

@@ -37,6 +37,24 @@ def test_until_the_next_look_all_stays_as_it_is() -> None:
     )
 
 
+def test_racks_of_no_use_are_a_part_of_the_fragments() -> None:
+    meter = Meter()
+    nodes = (NodeReading(N0, A, 8, 8), NodeReading(N1, A, 8, 8))
+    b = GpuType("b")
+    meter.look(reading(0.0, *nodes), wanted=True, rack_fragments={A: 8, b: 8}, longest=60.0)
+    # A job has started since the plan that left 8 GPUs.
+    busy = reading(10.0, *nodes, n0=8, n1=4)
+    assert meter.look(busy, wanted=True, rack_fragments={A: 8}, longest=60.0) == (
+        GpuUse(0.0, A, fragmented=160.0, rack_fragmented=80.0),
+    )
+    done = reading(20.0, *nodes)
+    assert meter.look(done, wanted=False, rack_fragments={A: 8}, longest=60.0) == (
+        GpuUse(0.0, A, hops=120.0, fragmented=40.0, rack_fragmented=40.0),
+    )
+    # Nobody waits.
+    assert meter.look(reading(30.0, *nodes), wanted=True, longest=60.0)[0].rack_fragmented == 0.0
+
+
 def test_a_time_over_the_full_hour_is_divided() -> None:
     meter, node = Meter(), NodeReading(N0, A, 1, 1)
     meter.look(reading(3590.0, node), wanted=False, longest=60.0)

@@ -9,14 +9,19 @@ import pytest
 from memory_store import MemoryStore
 
 from hopsd.core.report.rank import Pause, Rank, RankState
+from hopsd.core.submission.comment import parse
 from hopsd.errors import SlurmUnavailableError
+from hopsd.health.remedy import Remedy
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, UserName
 from hopsd.model.privacy import Viewer
-from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.step import StepKind
+from hopsd.round.observation import Observation
 from hopsd.serve.privacy import status_for
 from hopsd.service.hung_jobs import HungJobs
 from hopsd.service.idle_jobs import IdleJobs
+from hopsd.service.remedies import ANNOUNCED, REQUEUED, Remedies, requeueable
 
 NOW = 10_000.0
 JOB = JobReading(
@@ -131,3 +136,53 @@ def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
     idle.note_used([JOB], {})
     (event,) = store.events()
     assert (event.kind, "2 of the 8 GPUs" in event.text) == ("gpus_unused", True)
+
+
+DUE = Remedy(JOB.id, 0.0, "does nothing")
+
+
+def test_a_job_that_is_due_is_stopped_at_most_three_times() -> None:
+    store = MemoryStore()
+    service = Remedies(store)  # type: ignore[arg-type]
+    for _ in range(5):
+        steps = service.steps([JOB], [DUE])
+    assert steps == []
+    assert kinds(store) == [REQUEUED] * 3
+
+
+def test_its_user_is_told_once_before() -> None:
+    store = MemoryStore()
+    service = Remedies(store)  # type: ignore[arg-type]
+    for due_in in (590.0, 530.0, 0.0):
+        steps = service.steps([JOB], [replace(DUE, due_in=due_in)])
+    (step,) = steps
+    assert (step.kind, step.current) == (StepKind.PREEMPT, JOB.allocation)
+    assert kinds(store) == [ANNOUNCED, REQUEUED]
+    assert "in 10 min unless it goes on: does nothing" in store.events()[1].text
+
+
+def test_jobs_that_hops_may_not_stop_are_left_alone() -> None:
+    others = [
+        replace(JOB, id=JobId("18"), comment="hops:reqs=2;preempt=no"),
+        replace(JOB, id=JobId("19"), requeue=False),
+        replace(JOB, id=JobId("20"), comment=""),
+        replace(JOB, id=JobId("22"), comment="hops:reqs=1;interactive"),
+        replace(JOB, id=JobId("21"), state=SlurmState.PENDING),
+    ]
+    seen = observe_jobs([JOB, *others])
+    assert [job.id for job in requeueable(seen)] == [JOB.id]
+
+
+def observe_jobs(jobs: list[JobReading]) -> Observation:
+    comments = {job.id: parse(job.comment) for job in jobs if job.comment}
+    return Observation(Reading(NOW, (), tuple(jobs), "22.05.8"), comments, {}, {}, frozenset())
+
+
+def test_a_hung_job_is_not_told_as_idle(sstat: Sstat) -> None:
+    store = MemoryStore()
+    idle = IdleJobs(store, sstat, begin=lambda work: work())  # type: ignore[arg-type]
+    for minute in range(8):
+        idle.look([JOB], {}, NOW + 60.0 * minute, hung={JOB.id})
+    assert kinds(store) == []
+    assert idle.rows() == {}
+    assert idle.idle[JOB.id].seconds >= 200.0

@@ -10,7 +10,7 @@ from hopsd.config import HealthConfig
 from hopsd.errors import SlurmError
 from hopsd.health.records import Health, Lemon, SlowNode
 from hopsd.model.ids import NodeName
-from hopsd.service.node_health import DRAINED, EVERY_SECONDS, NodeHealth
+from hopsd.service.node_health import DRAINED, EVERY_SECONDS, NodeHealth, avoidable
 
 NOW = 1_000_000.0
 
@@ -45,7 +45,10 @@ class Site:
         return ""
 
     def look(self, now: float, *, watch: NodeHealth | None = None, **config: Any) -> None:
-        nodes = [{"name": n, "usable": n not in self.drained} for n in (*self.lemons, "n9")]
+        nodes = [
+            {"name": n, "gpu_type": "a100", "usable": n not in self.drained}
+            for n in (*self.lemons, "n9")
+        ]
         (watch or self.watch).look(nodes, HealthConfig(**config), now)
 
     @property
@@ -94,3 +97,14 @@ def test_a_refusal_of_slurm_is_no_end() -> None:
     site.refuses = False
     site.look(NOW + 2 * EVERY_SECONDS, drain=True)
     assert site.drained == ["n1"]
+
+
+def test_plans_may_avoid_a_tenth_of_a_types_nodes_and_never_the_only_one() -> None:
+    lemons = [Lemon(NodeName(f"a{i}"), 6, 0.8, 1e-4, 3) for i in range(5)]
+    lemons += [Lemon(NodeName("b0"), 6, 0.8, 1e-4, 3), Lemon(NodeName("a9"), 6, 0.8, 1e-4, 1)]
+    nodes = [{"name": f"a{i}", "gpu_type": "a100"} for i in range(20)]
+    nodes.append({"name": "b0", "gpu_type": "v100"})
+    assert list(avoidable(lemons, nodes)) == ["a0", "a1"]
+    few = [{"name": f"a{i}", "gpu_type": "a100"} for i in range(2)]
+    assert list(avoidable(lemons, few)) == ["a0"]
+    assert avoidable(lemons, []) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hopsd.errors import SlurmUnavailableError
+from hopsd.model.ids import JobId
 from hopsd.service.wake import SHARE, SILENCE_SECONDS, Waker
 from hopsd.slurm.probe.activity import Activity
 
@@ -17,7 +18,9 @@ class Site:
         self.activity = Activity(5, 3)
         self.away = False
         self.asked = 0
-        self.waker = Waker(self.read, lambda: self.now)
+        self.sessions: list[JobId] = []
+        self.listed = 0
+        self.waker = Waker(self.read, lambda: self.now, self.waiting)
 
     def read(self) -> Activity:
         self.asked += 1
@@ -25,10 +28,14 @@ class Site:
             raise SlurmUnavailableError("away")
         return self.activity
 
+    def waiting(self) -> list[JobId]:
+        self.listed += 1
+        return self.sessions
+
     def due(self, *, idle: int = 0, waiting: int = 0, mode: str = "active") -> bool:
         self.now += 2.0
         node = {"idle": idle, "usable": True}
-        doc: dict[str, Any] = {"mode": mode, "nodes": [node], "waiting": [{}] * waiting}
+        doc: dict[str, Any] = {"mode": mode, "nodes": [node], "waiting": [{"id": "1"}] * waiting}
         return self.waker.due(2.0, doc)
 
 
@@ -104,3 +111,24 @@ def test_after_a_long_look_comes_a_pause() -> None:
         assert not site.due(idle=1), site.now
         assert site.now < begin + SHARE * 5.0
     assert site.due(idle=1)
+
+
+def test_a_session_is_worth_a_look_on_a_full_cluster_and_in_a_pause() -> None:
+    site = Site()
+    with site.waker.look(2.0):
+        site.now += 10.0
+    assert not site.due()
+    site.sessions = [JobId("7")]
+    site.activity = Activity(6, 3)
+    assert site.due()
+    assert site.listed == 1
+
+
+def test_slurm_lists_its_jobs_once_a_submission_and_a_session_that_was_seen_wakes_nobody() -> None:
+    site = Site()
+    site.sessions = [JobId("1")]
+    assert not site.due(waiting=1)
+    site.activity = Activity(6, 3)
+    assert not site.due(waiting=1)
+    assert not site.due(waiting=1)
+    assert site.listed == 1

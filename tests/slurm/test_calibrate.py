@@ -121,10 +121,21 @@ def test_root_runs_no_code_of_the_folder_it_is_in(
     assert not (tmp_path / "caught").exists()
 
 
+TREE = """\
+SwitchName=s0 Nodes=n[0-1]
+SwitchName=s1 Nodes=n[2-3]
+SwitchName=core Switches=s[0-1]
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivateCluster]:
-    nodes = [NodeSpec("rtx3090", gpus=2, cpus=4)] * 2 + [NodeSpec("v100", gpus=1, cpus=4)]
-    with running_cluster(nodes=nodes) as cluster:
+    """Two nodes of one leaf switch, one of another with the same type, and one of another type."""
+    nodes = [NodeSpec("rtx3090", gpus=2, cpus=4)] * 3 + [NodeSpec("v100", gpus=1, cpus=4)]
+    conf = ["TopologyPlugin=topology/tree"]
+    with running_cluster(
+        nodes=nodes, extra_conf=conf, extra_files={"topology.conf": TREE}
+    ) as cluster:
         yield cluster
 
 
@@ -148,12 +159,15 @@ def test_measured_fitted_and_stored(
     assert (first["gpu_type"], first["backend"]) == ("rtx3090", "gloo")
     assert [(t["gpus"], t["nodes"]) for t in first["b_link"]["transfers"]] == [(2, 1)] * 2
     assert [(t["gpus"], t["nodes"]) for t in first["b_net"]["transfers"]] == [(2, 2)] * 2
+    assert [(t["gpus"], t["nodes"]) for t in first["b_across"]["transfers"]] == [(2, 2)] * 2
+    assert second["b_across"] is None
     assert (second["gpu_type"], second["b_link"], second["b_net"]) == ("v100", None, None)
     with PostgresStore(database) as store:
         (stored,) = store.knowledge().bandwidth
         assert stored.gpu_type == "rtx3090"
         assert stored.b_link == first["b_link"]["bandwidth"] > 1e6
         assert stored.b_net == first["b_net"]["bandwidth"] > 1e6
+        assert stored.b_across == first["b_across"]["bandwidth"] > 1e6
         records = store.knowledge().records
         assert {(r.gpu_type, r.gpus, r.nodes) for r in records} == {
             ("rtx3090", 1, 1),
@@ -168,7 +182,7 @@ def test_measured_fitted_and_stored(
 
     more = ["--type", "rtx3090", "--dry-run"]
     shown = CliRunner().invoke(calibrate, [*command, *more], catch_exceptions=False)
-    assert "b_net" in shown.output
+    assert "b_across" in shown.output
     assert "not stored" in shown.output
     assert "the configuration overrides them: b_link 7e+09" in shown.output
     with PostgresStore(database) as store:

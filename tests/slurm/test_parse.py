@@ -104,6 +104,19 @@ def test_a_job_placed_in_one_of_its_partitions_still_asks_for_all() -> None:
     assert partition("other") == "other"  # its owner has changed it since
 
 
+def test_a_job_placed_with_a_shorter_time_limit_still_asks_for_its_own() -> None:
+    def limit(minutes: int, comment: str, state: str = "PENDING") -> float | None:
+        job = {**OLD, "job_state": state, "comment": comment, "time_limit": minutes}
+        return job_reading(job, ORDER, NONE_KNOWN).time_limit_seconds
+
+    shortened = "hops:reqs=1 #hops-time=120>45"
+    assert limit(45, shortened) == 7200
+    assert limit(45, shortened, "RUNNING") == 2700
+    assert limit(60, shortened) == 3600  # its owner has changed it since
+    assert limit(45, "hops:reqs=1 #hops-time=0>45") is None
+    assert limit(45, "hops:reqs=1 #hops-time=many>45") == 2700
+
+
 @pytest.mark.parametrize(
     ("exit_code", "expected"),
     [

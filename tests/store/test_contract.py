@@ -559,3 +559,34 @@ def test_what_predictions_have_learnt_is_replaced_as_a_whole(store: History) -> 
     for state in ({"level": {"start": 0.8}, "residuals": {"start/1": [0.5, -1.0]}}, {"level": {}}):
         store.save_predictions(state)
         assert store.predictions() == state
+
+
+def test_jobs_that_ended_come_by_their_end_for_one_user_or_all(store: History) -> None:
+    bob = UserName("bob")
+    store.save_jobs([ended("1", 300.0), ended("2", 500.0, user=bob), ended("3", 400.0)])
+    store.save_jobs([job("4")])
+    assert [record.id for record in store.ended_jobs(9)] == ["2", "3", "1"]
+    assert [record.id for record in store.ended_jobs(2)] == ["2", "3"]
+    assert [record.id for record in store.ended_jobs(9, bob)] == ["2"]
+    assert store.ended_jobs(9, UserName("eve")) == ()
+
+
+def test_the_queue_by_periods_counts_waits_for_the_time_they_lasted(store: History) -> None:
+    store.save_jobs(
+        [ended("1", 150.0, wait_seconds=20.0), ended("2", 160.0, wait_seconds=40.0), job("3")]
+    )
+    store.save_jobs([ended("4", 900.0)])
+    store.begin_plan(plan_record(waiting(j1=ReasonCode.HELD, j3=ReasonCode.HELD), made=100.0))
+    store.begin_plan(plan_record(waiting(j3=ReasonCode.HELD), made=150.0))
+    periods = store.queue_periods(100.0, 350.0, 100.0)
+    assert [(each.start, each.waiting) for each in periods] == [
+        (100.0, 1.5), (200.0, 1.0), (300.0, 1.0),
+    ]  # fmt: skip
+    assert [(each.ended, each.wait_seconds) for each in periods] == [
+        (2, 30.0),
+        (0, None),
+        (0, None),
+    ]
+    assert store.queue_periods(0.0, 100.0, 50.0)[1].waiting == 0.0
+    (own,) = store.queue_periods(100.0, 200.0, 100.0, UserName("bob"))
+    assert (own.waiting, own.ended) == (0.0, 0)

@@ -23,12 +23,14 @@ A, B = GpuType("a"), GpuType("b")
 
 def test_use_is_added_up_by_hour_and_day(store: History) -> None:
     store.add_gpu_use([GpuUse(0.0, A, hops=1.0), GpuUse(3600.0, A, idle=2.0)])
-    store.add_gpu_use([GpuUse(3600.0, A, idle=3.0, down=1.0), GpuUse(3600.0, B, plain=4.0)])
+    more = GpuUse(3600.0, A, idle=3.0, down=1.0, rack_fragmented=5.0)
+    store.add_gpu_use([more, GpuUse(3600.0, B, plain=4.0)])
     store.add_gpu_use([])
-    second = (GpuUse(3600.0, A, idle=5.0, down=1.0), GpuUse(3600.0, B, plain=4.0))
+    a = GpuUse(3600.0, A, idle=5.0, down=1.0, rack_fragmented=5.0)
+    second = (a, GpuUse(3600.0, B, plain=4.0))
     assert store.gpu_use(3600.0, 7200.0) == second
     assert store.gpu_use(4000.0, 7200.0) == second  # the hour that lasts
-    day = (GpuUse(0.0, A, hops=1.0, idle=5.0, down=1.0), GpuUse(0.0, B, plain=4.0))
+    day = (replace(a, hour=0.0, hops=1.0), GpuUse(0.0, B, plain=4.0))
     assert store.gpu_use(0.0, 7200.0, DAY_SECONDS) == day
     assert store.prune(3600.0 + DAY_SECONDS, 1.0)["gpu_use"] == 1
     assert store.gpu_use(0.0, 7200.0) == second

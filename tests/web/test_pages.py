@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import queue
@@ -20,10 +21,11 @@ from controller_rig import Rig, job
 from hopsd.config import Config, WebConfig
 from hopsd.config.listen import ListenAddress
 from hopsd.errors import HopsError
-from hopsd.model.ids import JobId, UserName
-from hopsd.model.journal import PlanSummary
+from hopsd.model.ids import GpuType, JobId, UserName
+from hopsd.model.journal import GpuUse, PlanSummary
 from hopsd.model.plan import PlanSettings
 from hopsd.model.privacy import Privacy, Private
+from hopsd.model.reading import SlurmState
 from hopsd.model.reason import duration
 from hopsd.web import Web, drawing
 
@@ -34,7 +36,9 @@ from hopsd.web.pages import OPEN_QUESTIONS, ROWS
 from hopsd.web.what_if import Planner
 
 EVIL = "<script>alert(1)</script>\"'><img src=x>"
-PATHS = ("/", "/jobs", "/jobs/1", "/jobs/2", "/plans", "/what-if")
+PATHS = (
+    "/", "/jobs", "/jobs/1", "/jobs/2", "/nodes/n0", "/finished", "/history", "/plans", "/what-if"
+)  # fmt: skip
 ME = pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -379,3 +383,75 @@ def test_one_readers_questions_are_answered_one_by_one(
         assert answering.empty()
         go_on.set()
     assert sorted(page.result().status for page in asked) == [200] * OPEN_QUESTIONS + [429]
+
+
+def test_jobs_are_filtered_and_sorted(site: WebSite) -> None:
+    assert 'href="/jobs/2"' not in site.get("/jobs?word=no-such-text").text
+    page = site.get("/jobs?sort=-gpus")
+    Checked(page.text)
+    rows = [(row["id"], sum(row["placement"].values())) for row in site.answers.document["running"]]
+    places = [
+        page.text.index(f'href="/jobs/{job}"') for job, _ in sorted(rows, key=lambda r: -r[1])
+    ]
+    assert places == sorted(places)
+    assert 'aria-sort="descending"' in page.text
+    assert site.get("/jobs?sort=x").status == 400
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path != "/what-if"])
+def test_each_page_is_there_as_json(site: WebSite, path: str) -> None:
+    page = site.get(path)
+    (address,) = re.findall(r'href="([^"]*)">JSON', page.text)
+    answer = site.get(address)
+    assert answer.headers["Content-Type"] == "application/json"
+    document = json.loads(answer.text)
+    if path == "/jobs":
+        rows = {row["id"] for kind in document.values() for row in kind}
+        assert rows == {"1", "2", "3"}
+
+
+def test_a_nodes_page_has_its_jobs_and_links(tmp_path: Path) -> None:
+    made = WebSite(tmp_path, rig(tmp_path), node_links=("Load https://g.site/d?node={node}",))
+    made.rig.tick()
+    row = made.rig.controller.document["running"][0]
+    node = next(iter(row["placement"]))
+    page = made.get(f"/nodes/{node}")
+    assert f'href="/jobs/{row["id"]}"' in page.text
+    assert f'href="https://g.site/d?node={node}"' in page.text
+    assert made.get("/nodes/n99").status == 404
+    assert 'href="/nodes/n0"' in made.get("/").text
+    made.slurm.privacy = Privacy(frozenset({Private.NODES}))
+    assert made.get(f"/nodes/{node}").status == 404
+    made.close()
+
+
+def test_finished_jobs_are_ones_own_where_others_are_private(site: WebSite) -> None:
+    record = next(iter(site.rig.store.jobs().values()))
+    now = site.rig.port.now
+    done = replace(record, state=SlurmState.COMPLETED, end=now)
+    site.rig.store.save_jobs(
+        [replace(done, id=JobId("50")), replace(done, id=JobId("51"), user=UserName(ME))]
+    )
+    assert 'href="/jobs/50"' in site.get("/finished").text
+    mine = site.get("/finished", X_Remote_User=ME).text
+    assert 'href="/jobs/51"' in mine
+    assert 'href="/jobs/50"' not in mine
+    assert 'href="/jobs/50"' in site.get("/finished?user=ann", X_Remote_User=ME).text
+    site.slurm.privacy = Privacy(frozenset({Private.JOBS}), frozenset(), frozenset())
+    assert 'href="/jobs/' not in site.get("/finished?user=ann").text
+
+
+def test_history_has_use_queue_and_waits(site: WebSite) -> None:
+    site.rig.tick()
+    now = site.rig.controller.document["time"]
+    site.rig.store.add_gpu_use([GpuUse(now // 3600 * 3600, GpuType("h200"), 7200.0, 3600.0)])
+    page = site.get("/history")
+    assert "3 at most" in words(page)
+    assert "2 jobs of hops, 1 plain Slurm jobs" in page.text
+    assert len(json.loads(site.get("/history?format=json").text)["queue"]) == 24
+    assert site.get("/history?over=month").status == 200
+    assert site.get("/history?over=year").status == 400
+    site.slurm.privacy = Privacy(frozenset({Private.USAGE}))
+    hidden = site.get("/history")
+    assert "not shown to you" in words(hidden)
+    assert "h200" not in hidden.text

@@ -13,7 +13,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 SAMPLES, GLOBAL_BATCH, EPOCHS = 144, 12, 3
-"""12 is a multiple of 1 to 4 ranks: frameworks share it evenly."""
+"""12 is a multiple of 1 to 4 ranks: each of them may have begun a training."""
+
+UNEVEN = 139
+"""Samples of which an epoch's last step has 7: not as many on each rank."""
 
 FEATURES, CLASSES = 8, 4
 
@@ -30,8 +33,11 @@ def labels(ids: Tensor) -> Tensor:
 class Numbered(Dataset[Any]):
     """Samples with their numbers: (number, features, label)."""
 
+    def __init__(self, length: int = SAMPLES) -> None:
+        self._length = length
+
     def __len__(self) -> int:
-        return SAMPLES
+        return self._length
 
     def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor]:
         ids = torch.tensor([index])

@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from bench.elastic.ways.common import EPOCHS, Numbered, Run, network, optimizer
+from bench.elastic.ways.common import EPOCHS, UNEVEN, Numbered, Run, network, optimizer
 
 MODULES = ("torch._dynamo", "lightning.pytorch")
 
@@ -49,6 +49,6 @@ def train(run: Run) -> None:
         plugins=[TorchElasticEnvironment()],
     )
     module = Module(run)
-    loader = DataLoader(Numbered(), batch_size=run.batch, shuffle=True)
+    loader = DataLoader(Numbered(UNEVEN), batch_size=run.batch, shuffle=True)
     trainer.fit(module, loader, ckpt_path="last")
     run.save_weights(module)

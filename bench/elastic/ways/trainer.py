@@ -12,7 +12,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from bench.elastic.ways.common import (
     EPOCHS,
     GLOBAL_BATCH,
-    SAMPLES,
+    UNEVEN,
     Numbered,
     Run,
     network,
@@ -24,10 +24,10 @@ MODULES = ("torch._dynamo", "transformers.trainer")
 
 class Rows(Dataset[Any]):
     def __init__(self) -> None:
-        self._samples = Numbered()
+        self._samples = Numbered(UNEVEN)
 
     def __len__(self) -> int:
-        return SAMPLES
+        return UNEVEN
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         number, inputs, wanted = self._samples[index]
@@ -50,7 +50,7 @@ class Notes(transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         done = state.global_step - 1
-        self._run.note(done * GLOBAL_BATCH // SAMPLES, done)
+        self._run.note(done // -(-UNEVEN // GLOBAL_BATCH), done)
 
 
 def train(run: Run) -> None:

@@ -23,6 +23,7 @@ from hopsd.core.queue.profile_runs import (
     short_of_memory,
 )
 from hopsd.core.queue.profile_starts import Candidate, RunQuota, runs_to_begin
+from hopsd.core.queue.reallocation import with_allocations
 from hopsd.core.submission.comment import Comment
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord, ProfileRun
@@ -314,18 +315,6 @@ def _start(run: ProfileRun, settings: ProfilingSettings) -> Step:
     )
 
 
-def _beside(node: Node, held: Sequence[Rules]) -> Node:
-    """The node as it is while profile runs of jobs with these rules hold a GPU each."""
-    if node.cores is not None:
-        idle = node.cores if node.idle_cores is None else node.idle_cores
-        node = replace(node, idle_cores=idle - sum(rules.cores(1) for rules in held))
-    if node.memory_mb is not None:
-        free = node.memory_mb if node.idle_memory_mb is None else node.idle_memory_mb
-        free -= float(sum(rules.memory_mb(1) for rules in held))
-        node = replace(node, idle_memory_mb=free)
-    return replace(node, idle=node.idle - len(held))
-
-
 def _without(snapshot: Snapshot, busy: Collection[JobId]) -> Snapshot:
     """The snapshot with jobs in a profile run out of the queue; they keep what they hold."""
     if not busy:
@@ -343,17 +332,4 @@ def _given(snapshot: Snapshot, begun: Sequence[ProfileRun]) -> Snapshot:
     if not begun:
         return snapshot
     where = {run.job: Allocation.of({run.node: 1}) for run in begun}
-    rules = {job.id: job.rules for job in snapshot.jobs}
-    held: dict[NodeName, list[Rules]] = defaultdict(list)
-    for run in begun:
-        held[run.node].append(rules[run.job])
-    return replace(
-        snapshot,
-        nodes=tuple(_beside(node, held[node.name]) for node in snapshot.nodes),
-        jobs=tuple(
-            replace(job, state=JobState.PROFILING, running=where[job.id])
-            if job.id in where
-            else job
-            for job in snapshot.jobs
-        ),
-    )
+    return with_allocations(_without(snapshot, where.keys()), where)

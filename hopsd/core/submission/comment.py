@@ -58,6 +58,7 @@ class Comment:
     ``shape``, and ``per_node`` GPUs on each node; None: as in the script's own options.
     ``profile``: its user lets hops run it briefly on one GPU of each type to measure its speed.
     ``segment``: its nodes come in groups of so many, each within one rack; None: as in the script.
+    ``interactive``: somebody waits for it (srun, salloc, Jupyter), and it is never moved.
     """
 
     reqs: tuple[int, ...]
@@ -74,6 +75,7 @@ class Comment:
     per_node: int | None = None
     profile: bool = False
     segment: int | None = None
+    interactive: bool = False
 
 
 def is_ours(text: str) -> bool:
@@ -142,13 +144,14 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
     app, phase = read_app(pairs["app"]) if "app" in pairs else (None, 0)
     per_node = _gpus(pairs["per_node"]) if "per_node" in pairs else None
     shape = ShapeRule(pairs["shape"]) if "shape" in pairs else None
+    interactive = pairs.get("interactive", "no") == "yes"
     return Comment(
         reqs=reqs,
         samples=_decimal(pairs["samples"], bounds.SAMPLES) if "samples" in pairs else None,
         batch_size=_whole(pairs["batch"], bounds.BATCH) if "batch" in pairs else None,
         lr=_rates(pairs["lr"], reqs[0]) if "lr" in pairs else {},
         lr_rule=LrRule(pairs.get("lr_rule", "none")),
-        preempt=pairs.get("preempt", "yes") == "yes",
+        preempt=pairs.get("preempt", "yes") == "yes" and not interactive,
         workload=WorkloadName(pairs["workload"]) if "workload" in pairs else None,
         cpu=pairs.get("cpu", "no") == "yes",
         app=app,
@@ -157,6 +160,7 @@ def parse(text: str, *, range_values: int = DEFAULT_RANGE_VALUES) -> Comment:
         per_node=per_node,
         profile=pairs.get("profile", "no") == "yes",
         segment=_gpus(pairs["segment"]) if "segment" in pairs else None,
+        interactive=interactive,
     )
 
 
@@ -212,6 +216,8 @@ def _pairs(body: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for piece in pieces if body.strip(BLANKS) else ():
         key, equals, value = (part.strip(BLANKS) for part in piece.partition("="))
+        if not equals and key in _FLAGS:
+            equals, value = "=", "yes"
         if not equals:
             raise CommentError(f"{_shown(piece)} has no '=': write key=value joined by ';'")
         if key not in KEYS:
@@ -245,6 +251,10 @@ def _check_together(pairs: Mapping[str, str]) -> None:
     if "reqs" not in pairs:
         raise CommentError("reqs is missing: give the GPU counts, as in hops:reqs=1,2,4,8")
     reqs, per_node, shape = pairs["reqs"], pairs.get("per_node"), pairs.get("shape")
+    if pairs.get("interactive") == "yes" and not _WHOLE.fullmatch(reqs):
+        raise CommentError(
+            f"reqs={_shown(reqs)} with interactive: a session keeps its GPUs, so give one count"
+        )
     if "num" in pairs and "-" not in reqs:
         raise CommentError(
             f"num={_shown(pairs['num'])} goes with a range only: write reqs=min-max, or leave num"
@@ -362,8 +372,12 @@ KEYS: Mapping[str, Key] = {
     "per_node": Key(f"GPUs on each node, from {bounds.GPUS}", _gpus),
     "profile": _choice("yes", "no"),
     "segment": Key(f"nodes in a rack together, from {bounds.GPUS}", _gpus),
+    "interactive": _choice("yes", "no"),
 }
 """All keys; ``job_submit.lua`` has the same, in this order."""
+
+_FLAGS = ("interactive",)
+"""Keys that mean yes without a value."""
 
 _TEXT_KEYS = ("workload", "app")
 _COUNT_FIRST = re.compile(r"[-@:]?[ \t]*[0-9]")

@@ -67,6 +67,7 @@ def _asked(said: Mapping[str, str]) -> Asked:
     shape = said.get("shape", "")
     switches, _, wait = said.get("switches", "").partition("@")
     segments = said.get("segments", "").split(",")
+    time_min = _whole(said.get("time_min"))
     target, name, seconds = (*said.get("signal", "").split(":", 2), "", "", "")[:3]
     return Asked(
         shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
@@ -96,6 +97,7 @@ def _asked(said: Mapping[str, str]) -> Asked:
         consolidate_segments="consolidate" in segments,
         starts=frozenset(filter(None, said.get("starts", "").split(","))),
         repeats=frozenset(filter(None, said.get("repeats", "").split(","))),
+        time_min_seconds=None if time_min is None else 60.0 * time_min,
     )
 
 

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import floor
 
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.reading import JobReading, NodeReading, Reading
+
+START_SECONDS = 60.0
+"""From a plan to a start that is cut short before a reservation."""
+
+
+def shortened_minutes(job: JobReading, nodes: Iterable[NodeReading], now: float) -> int | None:
+    """The time limit with which a job that allows it (``--time-min``) ends before these nodes are
+    reserved; None: its own does.
+    """
+    asked, limit = job.asked.time_min_seconds, job.time_limit_seconds
+    reserved = [node.reserved_from for node in nodes if node.reserved_from is not None]
+    if asked is None or not reserved:
+        return None
+    seconds = min(reserved) - now
+    if limit is not None and limit <= seconds:
+        return None
+    return floor(max(asked, seconds - START_SECONDS) / 60)
 
 
 class Access:
@@ -30,14 +48,20 @@ class Access:
         could hold its ``least`` GPUs and has most to give is chosen, for each GPU type separately,
         since no placement mixes types.
         """
-        end = bisect_left(self._until, self._end(job))
+        found = self._open_nodes(job, least, self._end(job))
+        if job.asked.time_min_seconds is None or self._free(found) >= least:
+            return found
+        return self._open_nodes(job, least, self._least_end(job))
+
+    def _open_nodes(self, job: JobReading, least: int, end: float) -> frozenset[NodeName]:
+        """Those for a run that ends at ``end`` (epoch)."""
         several = least if "," in job.partition else 1
-        key = job.partition, job.reservation, end, job.asked.gpu_type, several
+        kind = job.asked.gpu_type
+        key = job.partition, job.reservation, bisect_left(self._until, end), kind, several
         if key not in self._known:
-            kind = job.asked.gpu_type
             by_type: dict[GpuType, list[NodeReading]] = defaultdict(list)
             for node in self._nodes.values():
-                if kind in (None, node.gpu_type) and self._open(job, node):
+                if kind in (None, node.gpu_type) and self._open(job, node, end):
                     by_type[node.gpu_type].append(node)
             self._known[key] = frozenset(
                 node.name
@@ -49,15 +73,29 @@ class Access:
     def take_back(self, job: JobReading) -> bool:
         """Whether Slurm would start a running job again where it is."""
         there = [self._nodes.get(name) for name in job.allocation.nodes]
-        return all(node is not None and self._open(job, node) for node in there)
+        end = self._end(job)
+        return all(node is not None and self._open(job, node, end) for node in there)
+
+    def _free(self, nodes: Collection[NodeName]) -> int:
+        """Idle GPUs, of the type that has most."""
+        free: Counter[GpuType] = Counter()
+        for name in nodes:
+            free[self._nodes[name].gpu_type] += max(0, self._idle.get(name, 0))
+        return max(free.values(), default=0)
 
     def _end(self, job: JobReading) -> float:
         seconds = job.time_limit_seconds
         return float("inf") if seconds is None else self._now + seconds
 
-    def _open(self, job: JobReading, node: NodeReading) -> bool:
+    def _least_end(self, job: JobReading) -> float:
+        """The end of a run as short as ``--time-min`` allows, which starts in a while."""
+        seconds = job.asked.time_min_seconds
+        whole = self._end(job)
+        return whole if seconds is None else min(whole, self._now + START_SECONDS + seconds)
+
+    def _open(self, job: JobReading, node: NodeReading, end: float) -> bool:
         """Whether the node is open to the job, whose time limit must end before any reservation."""
-        if node.reserved_from is not None and self._end(job) > node.reserved_from:
+        if node.reserved_from is not None and end > node.reserved_from:
             return False
         if node.reservation or job.reservation:
             inside = set(node.reservation.split(","))

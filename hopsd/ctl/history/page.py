@@ -121,6 +121,17 @@ def _use(document: Document) -> str:
     return (
         f'<h2>GPU hours</h2><p class="legend">{legend}</p>{_bars(document["over_time"])}'
         + _table(["type", *(name for name, _ in USES.values())], rows)
+        + f"<p>{racks_sentence(hours['all'])}</p>"
+    )
+
+
+def racks_sentence(hours: Document) -> str:
+    """A sentence on idle racks of use to no waiting rack-bound job; "" if there were none."""
+    if not hours["rack_fragmented"]:
+        return ""
+    return (
+        f"Of the fragmented GPU hours {hours['rack_fragmented']:,.1f} were whole racks' worth, on"
+        " racks where no waiting rack-bound job could use them."
     )
 
 

@@ -15,7 +15,7 @@ import click
 from hopsd.ctl.address import Address
 from hopsd.ctl.admin.past_runs import PATIENCE
 from hopsd.ctl.daemon import ask_daemon, socket_option
-from hopsd.ctl.history.page import page, slurm_sentence
+from hopsd.ctl.history.page import page, racks_sentence, slurm_sentence
 from hopsd.ctl.history.period import period, since_option, until_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.study.progress import Bar
@@ -35,6 +35,7 @@ ADDING_UP = 250.0
 """Timeout in seconds: hopsd runs four queries, each of at most a minute."""
 
 USES = ("hops", "plain", "fragmented", "idle", "down")
+_FIGURES = (*USES, "rack_fragmented")
 SHOWN = 20
 """Maximum users and accounts in a table: those with the most GPU hours. JSON and CSV have all."""
 
@@ -94,14 +95,14 @@ def summed(answer: Document) -> Document:
     """
     use = answer["use"]
     if use is not None:
-        use = [{**row, **{name: row[name] / 3600.0 for name in USES}} for row in use]
+        use = [{**row, **{name: row[name] / 3600.0 for name in _FIGURES}} for row in use]
     types = sorted({row["gpu_type"] for row in use or ()})
     by_type = {
-        kind: {name: sum(row[name] for row in use if row["gpu_type"] == kind) for name in USES}
+        kind: {name: sum(row[name] for row in use if row["gpu_type"] == kind) for name in _FIGURES}
         for kind in types
     }
     gpus = [hours for kind, hours in by_type.items() if not is_cpu(GpuType(kind))]
-    totals = {name: sum(hours[name] for hours in gpus) for name in USES}
+    totals = {name: sum(hours[name] for hours in gpus) for name in _FIGURES}
     waits = [{**row, "gpu_hours": row["gpu_seconds"] / 3600.0} for row in answer["waits"]]
     return {
         **{key: answer[key] for key in ("since", "until", "user", "first", "shadow")},
@@ -181,6 +182,8 @@ def _show(document: Document) -> None:
         say("You may not see how the cluster's GPUs were used (PrivateData).\n")
     else:
         show(table("GPU hours", ["type", *USES, "idle %"], _use_rows(document["gpu_hours"])))
+        if sentence := racks_sentence(document["gpu_hours"]["all"]):
+            say(f"{sentence}\n")
     say(spent_sentence(document["jobs"]) + "\n")
     columns = ["", "jobs", "GPU h", "wait", "median", "p90"]
     columns += ["wait/run", "p90 wait/run", "max wait/run"]
@@ -252,7 +255,7 @@ def _write_csv(document: Document) -> None:
         writer.writerows(["gpu_hours", kind, name, value] for name, value in use.items())
     for row in document["over_time"] or ():
         row_name = f"{row['gpu_type']} {datetime.fromtimestamp(row['hour'], UTC):%Y-%m-%dT%H:%MZ}"
-        writer.writerows(["over_time", row_name, name, row[name]] for name in USES)
+        writer.writerows(["over_time", row_name, name, row[name]] for name in _FIGURES)
     writer.writerows(["jobs", "", name, value] for name, value in document["jobs"].items())
     for group, rows in document["waits"].items():
         for row in rows:

@@ -58,6 +58,7 @@ def json_object(comment: Comment) -> dict[str, object]:
         "per_node": comment.per_node,
         "profile": comment.profile,
         "segment": comment.segment,
+        "interactive": comment.interactive,
     }
 
 
@@ -76,6 +77,7 @@ def _lines(comment: Comment) -> list[str]:
         f"app            {_app(comment)}",
         f"shape          {_shape(comment)}",
         *([f"in one rack    {comment.segment} nodes at a time"] if comment.segment else []),
+        *(["session        yes: it comes first, and nothing moves it"] if comment.interactive else []),
     ]
 
 

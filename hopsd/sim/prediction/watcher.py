@@ -80,9 +80,9 @@ class Watcher:
             self._read += 1
             if change.placement and change.job not in self._started:
                 self._started.add(change.job)
-                self.predictor.happened(change.job, Kind.START, change.time)
+                self.predictor.resolve(change.job, Kind.START, change.time)
             elif not change.placement and change.job not in unfinished:
-                self.predictor.happened(change.job, Kind.END, change.time)
+                self.predictor.resolve(change.job, Kind.END, change.time)
 
     def _situation(
         self,

@@ -16,6 +16,7 @@ from hopsd.model.reading import (
     MOVED_MARK,
     PARTITIONS_MARK,
     PROFILE_MARK,
+    TIME_MARK,
     USER_HOLD_BEGIN,
     Hold,
     JobReading,
@@ -515,9 +516,9 @@ class Placer:
         if job.hold is Hold.NONE:
             self._adapter.hold(job.id)
         partition = requests.partitions(job, step.target, step.partition)
-        comment = _marked(job, step, partition)
-        placement = requests.placement(job, step.target, comment)
-        self._adapter.place(replace(placement, partition=partition))
+        minutes = requests.time_limit(job, step.target)
+        placement = requests.placement(job, step.target, _marked(job, step, partition, minutes))
+        self._adapter.place(replace(placement, partition=partition, time_limit_minutes=minutes))
 
     def _release(self, jobs: Sequence[JobId], errors: dict[JobId, str]) -> None:
         """Release all in one request; if Slurm refuses, one by one, to find which it refuses."""
@@ -632,11 +633,11 @@ def _shown(allocation: Allocation) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{allocation.gpus}:{len(allocation.nodes)}"
 
 
-def _marked(job: JobReading, step: Step, partition: str) -> str | None:
-    """The comment with or without the marks that prolog.sh reads, and with the partitions that the
-    job asks for, where it is placed in fewer; None: leave it as it is.
+def _marked(job: JobReading, step: Step, partition: str, minutes: int | None) -> str | None:
+    """The comment with or without the marks that prolog.sh reads, and with the partitions and the
+    time limit that the job asks for, where it is placed with less; None: leave it as it is.
     """
-    ours = PROFILE_MARK, PARTITIONS_MARK, MOVED_MARK
+    ours = PROFILE_MARK, PARTITIONS_MARK, MOVED_MARK, TIME_MARK
     words = [word for word in job.marks.split() if word.partition("=")[0] not in ours]
     if step.profiling:
         words.append(f"{PROFILE_MARK}={step.iterations}" if step.iterations else PROFILE_MARK)
@@ -644,5 +645,8 @@ def _marked(job: JobReading, step: Step, partition: str) -> str | None:
         words.append(f"{MOVED_MARK}={_shown(step.current)}")
     if partition and partition != job.partition:
         words.append(f"{PARTITIONS_MARK}={job.partition}>{partition}")
+    limit = round((job.time_limit_seconds or 0.0) / 60)
+    if minutes is not None and minutes != limit:
+        words.append(f"{TIME_MARK}={limit}>{minutes}")
     marks = " ".join(words)
     return with_marks(job.comment, marks) if marks != job.marks else None

@@ -6,11 +6,12 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
 
+from hopsd.core.submission.partitions import shortened_minutes
 from hopsd.core.submission.rules import RulesOnNodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
 from hopsd.model.devices import cores_of, is_cpu
-from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
+from hopsd.model.reading import TIME_MARK, JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.rules import exact
 from hopsd.slurm.adapter import Placement
 from hopsd.slurm.watch import ApplySettings
@@ -65,6 +66,13 @@ class Requests:
             memory_mb_per_node=each,
             memory_mb_per_core=_memory_per_core(asked, cores),
         )
+
+    def time_limit(self, job: JobReading, target: Allocation) -> int | None:
+        """Minutes to ask for on ``target``, 0: no limit; None: as the job has it."""
+        minutes = shortened_minutes(job, self._nodes(target), self._reading.now)
+        if minutes is None and TIME_MARK in job.marks:  # an earlier start was cut short
+            minutes = round((job.time_limit_seconds or 0.0) / 60)
+        return minutes
 
     def partitions(self, job: JobReading, target: Allocation, counted: str = "") -> str:
         """The job's partitions that hold all nodes of ``target``, of them those where the plan has

@@ -197,11 +197,15 @@ class Vacating:
                 self._adapter.signal(job, "STOP", SignalScope.BATCH)
             self._adapter.signal(job, warning.name, warning.scope)
 
-    def let_go_on(self, jobs: Iterable[JobId]) -> None:
-        """Undo what :meth:`_warn` may have done to jobs that stay after all."""
+    def let_go_on(self, jobs: Iterable[JobReading]) -> None:
+        """Continue the batch shells that :meth:`_warn` may have stopped: these jobs stay after
+        all.
+        """
         for job in jobs:
-            with refusals({}, job):
-                self._adapter.signal(job, "CONT", SignalScope.BATCH)
+            warning = signal_of(job, self._settings)
+            if job.state is SlurmState.RUNNING and warning and warning.scope is SignalScope.STEPS:
+                with refusals({}, job.id):
+                    self._adapter.signal(job.id, "CONT", SignalScope.BATCH)
 
     def resume(self, transitions: Iterable[Transition], jobs: Jobs) -> None:
         """Take up what another process, or an interrupted tick, had under way."""
@@ -278,6 +282,7 @@ class Vacating:
                 results[job_id] = _ended(leaving, job)
             elif action is Action.GIVE_UP and job is not None:
                 results[job_id] = _not_left(leaving, job)
+                self.let_go_on([job])
         nodes: set[NodeName] = set()
         for job_id in (*vacated, *results):
             del self._leaving[job_id]

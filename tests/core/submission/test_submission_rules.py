@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopsd.core.submission.contract import read_asked
 from hopsd.core.submission.features import alternatives, holds
-from hopsd.core.submission.partitions import Access
+from hopsd.core.submission.partitions import Access, shortened_minutes
 from hopsd.core.submission.rules import (
     BlockRule,
     RulesOnNodes,
@@ -190,6 +190,36 @@ def test_a_reservation_is_for_those_who_name_it() -> None:
     others = [job(reservation=name) for name in ("", "day", "week")]
     access = Access(Reading(0.0, (BIG, reserved), tuple(others)), {})
     assert [access.nodes(one) for one in others] == [{BIG.name}, {SMALL.name}, set()]
+
+
+@pytest.mark.parametrize(
+    ("words", "idle_elsewhere", "open_nodes"),
+    [
+        ("", 0, {SMALL.name}),
+        ("time_min:30", 0, {BIG.name, SMALL.name}),
+        ("time_min:30", 1, {SMALL.name}),  # where its whole time fits it starts at once, too
+        ("time_min:58", 0, {BIG.name, SMALL.name}),
+        ("time_min:60", 0, {SMALL.name}),  # it would start some seconds late
+    ],
+)
+def test_time_min_lets_a_job_end_before_a_reservation(
+    words: str, idle_elsewhere: int, open_nodes: set[NodeName]
+) -> None:
+    mine = replace(job(words), time_limit_seconds=7200.0)
+    nodes = replace(BIG, reserved_from=3600.0), SMALL
+    access = Access(Reading(0.0, nodes, (mine,)), {BIG.name: 4, SMALL.name: idle_elsewhere})
+    assert access.nodes(mine) == open_nodes
+
+
+def test_a_run_that_is_cut_short_ends_before_the_reservation() -> None:
+    nodes = [replace(BIG, reserved_from=3600.0), SMALL]
+    mine = replace(job("time_min:30"), time_limit_seconds=7200.0)
+    assert shortened_minutes(mine, nodes, 0.0) == 59
+    assert shortened_minutes(mine, nodes, 1750.0) == 30  # never less than what it asks for
+    assert shortened_minutes(mine, [SMALL], 0.0) is None
+    assert shortened_minutes(replace(mine, time_limit_seconds=3600.0), nodes, 0.0) is None
+    assert shortened_minutes(replace(mine, time_limit_seconds=None), nodes, 0.0) == 59
+    assert shortened_minutes(replace(mine, asked=NOTHING_ASKED), nodes, 0.0) is None
 
 
 def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:

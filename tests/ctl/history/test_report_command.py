@@ -48,7 +48,7 @@ class Store:
         assert seconds == 3600.0
         a, b = GpuType("a100"), GpuType("v100")
         return (
-            GpuUse(since, a, hops=3600.0, fragmented=1800.0, idle=1800.0),
+            GpuUse(since, a, hops=3600.0, fragmented=1800.0, idle=1800.0, rack_fragmented=900.0),
             GpuUse(since, b, plain=7200.0, down=3600.0),
             GpuUse(since, CPU, hops=36000.0),
         )
@@ -124,6 +124,7 @@ def test_for_people(hopsd: Path) -> None:
     assert re.search(r"a100 +1 +0 +0\.5 +0\.5 +0 +50", said)
     assert re.search(r"cpu +10 +0 +0 +0 +0 +0", said)
     assert re.search(r"all +1 +2 +0\.5 +0\.5 +1 +25", said)  # without CPUs
+    assert "Of the fragmented GPU hours 0.2 were whole racks' worth" in said
     assert "10.0 went into training (0.5 of them into 3 restarts)" in said
     assert "1.0 into 4 profile runs" in said
     assert re.search(r"none +2 +2 +1m00s +50s +1m40s", said)  # jobs without an account
@@ -135,6 +136,7 @@ def test_for_programs(hopsd: Path) -> None:
     found = json.loads(run(hopsd, "--json"))
     assert found["gpu_hours"]["all"] == {
         "hops": 1.0, "plain": 2.0, "fragmented": 0.5, "idle": 0.5, "down": 1.0,
+        "rack_fragmented": 0.25,
     }  # fmt: skip
     assert found["waits"]["user"][0]["gpu_hours"] == 2.0
     rows = {
@@ -143,6 +145,7 @@ def test_for_programs(hopsd: Path) -> None:
     }
     assert found["over_time"][1]["plain"] == 2.0  # hours, too
     assert rows["gpu_hours", "v100", "plain"] == "2.0"
+    assert rows["gpu_hours", "a100", "rack_fragmented"] == "0.25"
     begin = f"{datetime.fromtimestamp(found['since'], UTC):%Y-%m-%dT%H:%MZ}"
     assert rows["over_time", f"v100 {begin}", "plain"] == "2.0"
     assert rows["jobs", "", "restarts"] == "3"
@@ -157,6 +160,7 @@ def test_a_page_that_needs_nothing_else(hopsd: Path, tmp_path: Path) -> None:
     assert "bob\\x1b[31m&lt;b&gt;" in text
     assert "http" not in text.replace("http://www.w3.org", "")
     assert text.count("<rect") == 5
+    assert "Of the fragmented GPU hours 0.2 were whole racks' worth" in text
     assert "<b>75%</b>of the GPUs' time used".replace("'", "&#x27;") in text
 
 

@@ -12,7 +12,7 @@ from hopsd.ctl.user import when as module
 from hopsd.ctl.user.when import limit_seconds, options, when
 from hopsd.errors import CommentError, InputError, RefusedError
 from hopsd.model.ids import UserName
-from hopsd.predict.hypothetical import Asked
+from hopsd.predict.hypothetical import JobRequest
 from hopsd.serve.when import when as answer
 
 SCRIPT = """#!/bin/bash
@@ -32,9 +32,9 @@ class Source:
 
     def __init__(self, document: dict[str, Any] | None) -> None:
         self.document = document
-        self.asked: list[Asked] = []
+        self.asked: list[JobRequest] = []
 
-    def when(self, asked: Asked) -> dict[str, Any] | None:
+    def predict_start(self, asked: JobRequest) -> dict[str, Any] | None:
         self.asked.append(asked)
         found: dict[str, Any] | None = (
             None if asked.reqs == (2,) else {"expected": 60.0, "low": 0.0, "high": 600.0}
@@ -68,7 +68,7 @@ def test_every_count_is_asked_for() -> None:
     found = answer(source, ANN, {"comment": comment, "time_limit_seconds": 60.0})
     assert [way["reqs"] for way in found["ways"]] == [[1, 2], [1], [2]]
     assert found["ways"][2]["predicted"] is None
-    assert source.asked[0] == Asked(ANN, (1, 2), 10.0, 60.0, "net", preemptible=True)  # type: ignore[arg-type]
+    assert source.asked[0] == JobRequest(ANN, (1, 2), 10.0, 60.0, "net", preemptible=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf"), "60", True, 1e12])

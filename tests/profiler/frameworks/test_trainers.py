@@ -84,7 +84,9 @@ class Trainer:
             push_to_hub=False,
             save_on_each_node=False,
             should_save=True,
+            n_gpu=0,
         )
+        self._train_batch_size = 16
         self.model = torch.nn.Linear(2, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.state = State()
@@ -353,7 +355,7 @@ def test_the_first_runs_batch_holds_where_nothing_was_saved(
     assert not (tmp_path / "out").exists()
     started_again(monkeypatch)
     second = trainer(tmp_path / "out")
-    second.args.per_device_train_batch_size = 32  # as on half the ranks
+    second._train_batch_size = second.args.per_device_train_batch_size = 32  # as on half the ranks
     second.train()
     assert second.args.per_device_train_batch_size == 16
     assert not list(tmp_path.iterdir())

@@ -170,6 +170,35 @@ for iteration in range(20):
     believed(report)
 
 
+@pytest.mark.parametrize(
+    ("state", "restarts", "rank", "line"),
+    [
+        ("{'step': 1200, 'epoch': 3}", 1, 0, "hops: went on from step 1,200 (last.pt)\n"),
+        ("{'epoch': 3, 'model': w}", 1, 0, "hops: went on from epoch 3 (last.pt)\n"),
+        ("{'step': w, 'iter': True, 'epoch': 0}", 1, 0, ""),
+        ("[w]", 1, 0, ""),
+        ("{'step': 1200}", 0, 0, ""),
+        ("{'step': 1200}", 1, 1, ""),
+    ],
+)
+def test_a_job_that_was_started_again_says_from_which_step(
+    node: Node, state: str, restarts: int, rank: int, line: str
+) -> None:
+    code = f"""
+import torch
+w = torch.ones(2)
+torch.save({state}, "last.pt")
+for _ in range(2):
+    torch.load("last.pt")
+with open("last.pt", "rb") as file:
+    torch.load(file)
+"""
+    done = node.run("-c", code, HOPS_RESTART_COUNT=str(restarts), SLURM_PROCID=str(rank))
+    assert [text for text in done.err.splitlines(keepends=True) if "hops" in text] == [line] * bool(
+        line
+    )
+
+
 def test_a_save_of_several_files_is_told_while_it_is_under_way(node: Node) -> None:
     code = """
 import glob, json, os, time, torch

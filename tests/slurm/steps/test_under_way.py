@@ -211,6 +211,18 @@ def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
     assert slurm.signals == [(stopped, "CONT", SignalScope.BATCH)]
 
 
+def test_a_job_that_slurm_does_not_requeue_goes_on(slurm: FakeSlurm) -> None:
+    """Its script stayed stopped for ever, beside GPUs that it kept."""
+    job = slurm.running(1, n0=8)
+    slurm.change(job, asked=Asked(signal="USR1", signal_steps=True, signal_seconds=10))
+    slurm.refuse.add("requeue_hold")
+    site = port(slurm)
+    site.apply([move(slurm.table[job], n1=8)])
+    [outcome] = until_over(site, slurm)
+    assert outcome.status is OutcomeStatus.FAILED
+    assert slurm.signals[-1] == (job, "CONT", SignalScope.BATCH)
+
+
 LEAVING = Leaving(Step(JobId("1"), StepKind.PREEMPT), 0.0, grace_end=10.0, signal="USR1")
 STOPPING = replace(LEAVING, requeued=10.0)
 

@@ -1,0 +1,30 @@
+"""A file system that never answers, as of a file server that is gone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_MNT_DETACH = 2
+
+
+@contextmanager
+def hanging_file_system(folder: Path) -> Iterator[bool]:
+    """Over ``folder``, until the end: FUSE without an answer. False: it cannot be mounted here."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        server = os.open("/dev/fuse", os.O_RDWR)
+    except OSError:
+        yield False
+        return
+    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+    mounted = libc.mount(b"hangs", bytes(folder), b"fuse", 0, options) == 0
+    try:
+        yield mounted
+    finally:
+        os.close(server)  # aborts what waits for it
+        if mounted:
+            libc.umount2(bytes(folder), _MNT_DETACH)

@@ -1,0 +1,1 @@
+"""Other people's sbatch scripts, on plain Slurm and with hops' comment, side by side."""

@@ -1,0 +1,290 @@
+"""``python -m bench.scripts FOLDER``: each script of FOLDER on plain Slurm and with hops' comment.
+
+FOLDER has other people's sbatch scripts, which are not part of this repository. What names their
+site is left out, and their programs are stand-ins that note their ranks, GPUs and cores (see
+rewrite.py, prelude.sh and stand_in.sh); every second one trains with PyTorch, saves and goes on.
+Both kinds of job run on one private cluster with hopsd as a site has it by default, but for short
+rounds, and as an account without rights. Compared: whether sbatch took the script, its state and
+exit code, the work of its last run with its ranks, GPUs and cores, its output, and whether
+what depends on it started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.scripts.rewrite import GPU_TYPE, rewrite
+from examples.demo.cluster import NodeSpec
+from examples.demo.site import ROOT, Site, say
+
+HERE = Path(__file__).parent
+NOBODY = 65534
+NODES = [NodeSpec(GPU_TYPE, gpus=8, cpus=256, memory_mb=2_000_000)] * 4
+NAMES = (
+    "python python3 python2 python3.6 python3.7 python3.8 python3.9 python3.10 python3.11 torchrun"
+    " accelerate deepspeed mpirun mpiexec horovodrun singularity apptainer conda mamba gmx gmx_mpi"
+    " singularity_wrapper nvidia-smi jupyter jupyter-lab jupyter-notebook ray vllm wandb nvcc sbatch pythpc stand_in"
+).split()
+LIMIT_SECONDS = 420.0
+ENDED = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
+
+
+@dataclass(slots=True)
+class Trial:
+    """One script once: what came of it."""
+
+    name: str
+    folder: Path
+    job: str = ""
+    said: str = ""
+    jobs: list[dict[str, str]] = field(default_factory=list)
+    after: tuple[str, str] = ("", "")
+    dependents: tuple[str, str] = ("", "")
+
+    @property
+    def states(self) -> Counter[str]:
+        return Counter(f"{job['JobState']} {job['ExitCode']}" for job in self.jobs)
+
+    @property
+    def gpus(self) -> int:
+        """Of its first job."""
+        path = self._notes_folder / f"gpus.{self.jobs[0]['JobId']}" if self.jobs else None
+        return int(path.read_text()) if path and path.exists() else 0
+
+    @property
+    def _notes_folder(self) -> Path:
+        return self.folder.parents[1] / "notes"
+
+    def work(self) -> Counter[str]:
+        """What the last run of each job ended, as the stand-ins noted it."""
+        found: Counter[str] = Counter()
+        for job in self.jobs:
+            lines = self._notes(job)
+            last = max((line.split()[1] for line in lines), key=int, default="0")
+            found.update(line for line in lines if line.startswith(f"end {last} "))
+        return Counter({re.sub(r"^end \d+ ", "", line): n for line, n in found.items()})
+
+    def _notes(self, job: dict[str, str]) -> list[str]:
+        path = self._notes_folder / f"job.{job['JobId']}"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def steps(self) -> list[str]:
+        """Of the trainings: from which step each began, and to which it came."""
+        paths = [self._notes_folder / f"steps.{job['JobId']}" for job in self.jobs]
+        return [line for path in paths if path.exists() for line in path.read_text().splitlines()]
+
+    def output(self) -> Counter[str]:
+        text = "".join(
+            path.read_text(errors="replace")
+            for path in self.folder.glob("*.out")
+            if path.name.startswith("slurm-")
+        )
+        text = re.sub(r"\bn\d\b|n\[[\d,-]+\]", "N", text)
+        text = re.sub(r"\d\d:\d\d(:\d\d)?|\b\d{4,}\b|/[\w./-]*/(plain|hops)/", "T", text)
+        return Counter(
+            re.sub(r"\d+", "#", line).strip()
+            for line in text.splitlines()
+            if line.strip() and not re.match(r"[A-Za-z_]+=", line)
+        )
+
+
+class Sandbox(Site):
+    """The cluster, hopsd, and where the scripts run."""
+
+    def prepare(self, python: str) -> None:
+        self.run_folder = self.work / "run"
+        for name in ("notes", "notes/home", "plain", "hops"):
+            folder = self.run_folder / name
+            folder.mkdir(parents=True)
+            folder.chmod(0o777)
+        bin_folder = self.run_folder / "bin"
+        bin_folder.mkdir()
+        shutil.copy(HERE / "stand_in.sh", bin_folder / "program")
+        (bin_folder / "program").chmod(0o755)
+        for name in NAMES:
+            (bin_folder / name).symlink_to("program")
+        trainer = self.run_folder / "trainer.py"
+        shutil.copy(HERE / "trainer.py", trainer)
+        trainer.chmod(0o644)
+        paths = ":".join(path for path in sys.path if "site-packages" in path)
+        train = f"PYTHONPATH={paths}:$PYTHONPATH {python} {trainer} $SLURM_STEP_ID.$SLURM_PROCID"
+        for name, trainer_text in (("sleeps", ""), ("trains", train)):
+            prelude = self.run_folder / f"{name}.sh"
+            variables = f"BIN={bin_folder} NOTES={self.run_folder / 'notes'}\n"
+            if trainer_text:
+                variables += f"export TRAINER='{trainer_text}'\n"
+            prelude.write_text(variables + (HERE / "prelude.sh").read_text())
+
+    def submit(self, trial: Trial, text: str, comment: str) -> None:
+        trial.folder.mkdir()
+        trial.folder.chmod(0o777)
+        script = trial.folder / "job.sh"
+        script.write_text(text)
+        options = [f"--comment={comment}"] if comment else []
+        done = self._as_nobody(["sbatch", "--parsable", *options, "job.sh"], trial.folder)
+        trial.said = done.stderr.strip()
+        trial.job = done.stdout.strip().partition(";")[0] if done.returncode == 0 else ""
+        if trial.job:
+            after = ["--output=/dev/null", "--ntasks=1", "--wrap=true", "--parsable"]
+            trial.after = tuple(  # type: ignore[assignment]
+                self._as_nobody(
+                    ["sbatch", f"--dependency={kind}:{trial.job}", *after], trial.folder
+                ).stdout.strip()
+                for kind in ("afterok", "afternotok")
+            )
+
+    def _as_nobody(self, command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+        act_as = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        kept = {name: os.environ[name] for name in ("LANG", "TZ") if name in os.environ}
+        return subprocess.run(
+            [*act_as, *command], cwd=folder, capture_output=True, text=True, check=False,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "USER": "nobody", **kept, **self.cluster.env},
+        )  # fmt: skip
+
+    def watch(self, trials: Sequence[Trial]) -> None:
+        """Until all have ended, or the time is over."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while time.monotonic() < deadline:
+            lines = self.cluster.run("squeue", "--all", "--noheader", "--format=%F %r").splitlines()
+            queue = {line.split()[0] for line in lines if "PartitionNodeLimit" not in line}
+            if not {trial.job for trial in trials if trial.job} & queue:
+                break
+            time.sleep(2)
+        time.sleep(3)  # for what depends on them
+        records = self._records()
+        for trial in trials:
+            ours = [job for job in records if trial.job in (job["JobId"], job.get("ArrayJobId"))]
+            trial.jobs = [job for job in ours if job.get("ArrayTaskId", "0").isdigit()] or ours
+            states = {job["JobId"]: job["JobState"] for job in records}
+            trial.dependents = tuple(  # type: ignore[assignment]
+                "started" if states.get(job) == "COMPLETED" else "did not start"
+                for job in trial.after
+            )
+
+    def _records(self) -> list[dict[str, str]]:
+        lines = self.cluster.run("scontrol", "show", "job", "--oneliner").splitlines()
+        return [
+            dict(word.split("=", 1) for word in line.split() if "=" in word)
+            for line in lines if line.startswith("JobId=")
+        ]  # fmt: skip
+
+
+def difference(plain: Trial, hops: Trial) -> list[str]:
+    """What is not as on plain Slurm."""
+    if not hops.job:
+        return [f"refused: {hops.said}"]
+    found = []
+    if plain.states != hops.states:
+        found.append(f"{dict(plain.states)} is {dict(hops.states)}")
+    if plain.gpus != hops.gpus:
+        found.append(f"{plain.gpus} GPUs are {hops.gpus}")
+    ours, theirs = hops.work(), plain.work()
+    if ours != theirs:
+        found.append(
+            f"work: lacks {list((theirs - ours).elements())[:3]}, has {list((ours - theirs).elements())[:3]}"
+        )
+    if missing := plain.output() - hops.output():
+        found.append(f"output lacks {list(missing)[:3]}")
+    moved = any(int(job["Restarts"]) for job in hops.jobs)
+    if not moved and (
+        more := Counter(
+            {k: n for k, n in (hops.output() - plain.output()).items() if "hops:" not in k}
+        )
+    ):
+        found.append(f"output has {list(more)[:3]}")
+    if plain.dependents != hops.dependents:
+        found.append(f"afterok, afternotok: {plain.dependents} are {hops.dependents}")
+    for job in hops.jobs:
+        words = [line for line in hops.steps() if line.startswith("from")]
+        if int(job["Restarts"]) and words and words[-1] == "from 0":
+            found.append("a restart lost what was trained")
+            break
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.scripts", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="scripts whose name has this in it")
+    parser.add_argument("--out", type=Path, default=Path("/tmp/hops-scripts"))  # noqa: S108
+    parser.add_argument("--python", default="/usr/bin/python3", help="one that any account may run")
+    parser.add_argument(
+        "--other-counts", action="store_true", help="accept half and twice the GPUs"
+    )
+    given = parser.parse_args()
+    paths = sorted(
+        path for path in given.folder.iterdir() if path.is_file() and given.only in path.name
+    )
+    with contextlib.ExitStack() as stack:
+        site = Sandbox(stack, given.out)
+        site.start(NODES, round_seconds=20, refresh_seconds=2)
+        site.prepare(given.python)
+        pairs = run(site, paths, other_counts=given.other_counts)
+        shutil.copytree(
+            site.run_folder, given.out / "run", ignore=shutil.ignore_patterns("bin", "home")
+        )
+        return report(pairs, given.out)
+
+
+def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tuple[Trial, Trial]]:
+    plain, hops = [], []
+    texts = {}
+    for at, path in enumerate(paths):
+        trial = Trial(path.name, site.run_folder / "plain" / str(at))
+        prelude = site.run_folder / ("trains.sh" if at % 2 else "sleeps.sh")
+        texts[path.name] = rewrite(path.read_text(errors="replace"), str(prelude))
+        site.submit(trial, texts[path.name], "")
+        plain.append(trial)
+    say(
+        f"{len(plain)} scripts on plain Slurm, {sum(not trial.job for trial in plain)} refused there"
+    )
+    site.watch(plain)
+    for at, trial in enumerate(plain):
+        twin = Trial(trial.name, site.run_folder / "hops" / str(at))
+        if trial.job and trial.gpus:
+            counts = (
+                {trial.gpus // 2, trial.gpus, 2 * trial.gpus} - {0}
+                if other_counts
+                else {trial.gpus}
+            )
+            reqs = ",".join(map(str, sorted(counts)))
+            site.submit(twin, texts[trial.name], f"hops:reqs={reqs}")
+        hops.append(twin)
+    say("the same with the comment")
+    site.watch(hops)
+    return list(zip(plain, hops, strict=True))
+
+
+def report(pairs: Sequence[tuple[Trial, Trial]]) -> int:
+    judged, right, moved = 0, 0, 0
+    for plain, hops in pairs:
+        if not (plain.job and plain.gpus and plain.work()):
+            print(f"- {plain.name}: not judged: {plain.said or dict(plain.states)} on plain Slurm")
+            continue
+        judged += 1
+        moved += any(int(job["Restarts"]) for job in hops.jobs)
+        wrong = difference(plain, hops)
+        right += not wrong
+        restarts = sum(int(job["Restarts"]) for job in hops.jobs)
+        print(
+            f"- {plain.name} ({plain.gpus} GPUs, job {hops.job}, {restarts} restarts): {'; '.join(wrong) or 'right'}"
+        )
+        if wrong:
+            print("    " + hops.said.replace("\n", "\n    "))
+    print(f"{right} of {judged} right; {moved} were moved")
+    return int(right < judged)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""Makes a script run here: another site's partitions, accounts, paths and programs are not."""
+
+from __future__ import annotations
+
+import re
+
+GPU_TYPE = "a100"
+"""Of every GPU of the trial's cluster."""
+
+# Options that name what another site has, or folders of it.
+_SITE = (
+    "partition account qos reservation constraint nodelist nodefile exclude clusters licenses chdir"
+    " workdir output error input wckey mail-user mcs-label container-image container-mounts"
+).split()
+_SITE_LETTERS = "pAqCwFxMLDoei"
+
+_PROGRAMS = (
+    r"python[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|horovodrun|singularity|apptainer"
+    r"|conda|gmx|gmx_mpi"
+)
+
+
+def rewrite(text: str, prelude: str) -> str:
+    """The script with its options but those that name a site, with three tasks of an array at most, and
+    with stand-ins for its programs.
+    """
+    lines, done = [], False
+    for line in text.splitlines():
+        if line.startswith("#SBATCH") and not done:
+            lines += [kept] if (kept := _option_line(line)) else []
+            continue
+        if not done and line.strip() and not line.startswith("#"):
+            lines.append(f". {prelude}")
+            done = True
+        lines.append(_command_line(line) if done else line)
+    lines[0] = "#!/bin/bash"
+    return "\n".join([*lines, ""])
+
+
+def _option_line(line: str) -> str:
+    for name in _SITE:
+        line = re.sub(rf"--{name}[= ]+('[^']*'|\"[^\"]*\"|\S+)", "", line)
+    line = re.sub(rf"(?<=\s)-[{_SITE_LETTERS}][ =]*('[^']*'|\"[^\"]*\"|[^\s-]\S*)", "", line)
+    line = re.sub(r"(?<=\s)-d[ =]+(?!singleton)\S+|--dependency[= ]+(?!singleton)\S+", "", line)
+    line = re.sub(r"(--array[= ]|-a ?)(\d+)-\S+", lambda m: f"{m[1]}{m[2]}-{int(m[2]) + 2}", line)
+    line = re.sub(r"gpu:(?!\d)[\w.-]+?(?=:|$|\s|,|\")", f"gpu:{GPU_TYPE}", line)
+    line = re.sub(r"(--gpus(?:-per-\w+)?[= ]+|-G ?)(?!\d)[\w.-]+:", rf"\g<1>{GPU_TYPE}:", line)
+    bare = line.partition(" #")[0].strip()
+    return line if bare != "#SBATCH" else ""
+
+
+def _command_line(line: str) -> str:
+    line = re.sub(rf"(?<![\w.])[~$\w{{}}./-]*/(?={_PROGRAMS}\b[\s\"'])", "", line)
+    return re.sub(r"^(\s*(?:srun\s+|time\s+)?)\./(?=\w)", r"\1", line)

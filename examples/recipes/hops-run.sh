@@ -1,0 +1,7 @@
+#!/bin/bash
+# The ranks of any of these: sbatch hops-run.sh trainer.py
+#SBATCH --comment=hops:reqs=1,2,4
+#SBATCH --signal=USR1@60
+#SBATCH --open-mode=append
+
+srun hops-run "$@"

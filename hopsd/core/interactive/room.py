@@ -1,0 +1,213 @@
+"""Room for sessions: idle GPUs, and what running trainings give up for them.
+
+A training that saves can give up GPUs within seconds: it shrinks to a smaller count that it
+accepts, on one of its nodes, or, where that frees too little, stops and waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.available import AvailableResources
+from hopsd.core.placement.contract import in_one
+from hopsd.core.placement.ledger import Ledger
+from hopsd.core.queue.competing import staying_jobs
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.job import Job, Node
+from hopsd.model.plan import RoundInfo, Snapshot
+from hopsd.model.rules import ShapeRule
+
+STOP_COST = 600.0
+"""GPU seconds, for each GPU, that count against stopping a training that could shrink: it waits
+for its turn, while one that shrank trains on."""
+
+IDLE_SECONDS = 300.0
+"""For about so long a GPU that was freed beyond need is idle, until a waiting job gets it."""
+
+UNPROVEN_COST = 1e6
+"""GPU seconds that count against a training never seen to save or to restart: it may take all of
+its grace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concession:
+    """What a running job keeps, ``target`` (empty: it stops), and the GPU seconds that it costs."""
+
+    job: Job
+    target: Allocation
+    cost: float
+
+    def freed(self, node: NodeName) -> int:
+        return self.job.running.on(node) - self.target.on(node)
+
+
+class Room:
+    """The GPUs that sessions may take, as they are taken one session after the other."""
+
+    def __init__(
+        self, snapshot: Snapshot, movable: Sequence[Job], proven: frozenset[JobId]
+    ) -> None:
+        """``movable``: the running jobs that may give up GPUs; ``proven``: those that were seen to
+        save, or to train on after a restart.
+        """
+        further = RoundInfo(first=False, seconds=snapshot.round.seconds)
+        self._snapshot = replace(snapshot, round=further)
+        self._nodes = {node.name: node for node in snapshot.nodes}
+        self._movable = {job.id: job for job in movable}
+        self._proven = proven
+        self.concessions: dict[JobId, Concession] = {}
+        self.placements: dict[JobId, Allocation] = {}
+        self._jobs = {job.id: job for job in snapshot.jobs}
+        self._ledger = self._ledger_with(self.concessions)
+        self._idle = {node.name: node.idle for node in snapshot.nodes}
+
+    def place(self, session: Job) -> Allocation | None:
+        """Take room for ``session``: idle GPUs if there are, else the cheapest concessions; None:
+        there is none.
+        """
+        forms = list(_forms(session, self._snapshot.nodes))
+        for may_move in (False, True):
+            for count, each in forms:
+                found = self._find(session, count, each, may_move=may_move)
+                if found is not None:
+                    self._take(session, *found)
+                    return found[0]
+        return None
+
+    def _find(
+        self, session: Job, count: int, each: int, *, may_move: bool
+    ) -> tuple[Allocation, dict[JobId, Concession], Ledger] | None:
+        """``each`` GPUs on ``count`` nodes of one type, and who gives them up."""
+        best: tuple[float, Allocation, dict[JobId, Concession], Ledger] | None = None
+        for kind in session.throughput:
+            chosen: dict[NodeName, int] = {}
+            given: dict[JobId, Concession] = {}
+            for name, concessions in self._by_cost(session, kind, each, may_move=may_move):
+                if given.keys() & concessions.keys():
+                    continue
+                allocation = Allocation.of({**chosen, name: each})
+                more = {**given, **concessions}
+                ledger = self._ledger if not more else self._ledger_with(self.concessions | more)
+                if len(allocation.nodes) < count:
+                    chosen[name], given = each, more
+                elif ledger.may(session, allocation):
+                    cost = sum(one.cost for one in more.values())
+                    if best is None or cost < best[0]:
+                        best = cost, allocation, more, ledger
+                    break
+        return best and best[1:]
+
+    def _by_cost(
+        self, session: Job, kind: str, each: int, *, may_move: bool
+    ) -> Iterator[tuple[NodeName, dict[JobId, Concession]]]:
+        """Nodes that can give ``each`` GPUs with the concessions for it: the cheapest first; of
+        equal ones those with the fewest idle GPUs, so that large jobs still find whole nodes.
+        """
+        found = []
+        for at, node in enumerate(self._snapshot.nodes):
+            nodes = session.rules.nodes
+            if node.gpu_type != kind or (nodes is not None and node.name not in nodes):
+                continue
+            concessions = self._concessions(node, each - self._idle[node.name], may_move=may_move)
+            if concessions is not None:
+                cost = sum(one.cost for one in concessions.values())
+                found.append((cost, self._idle[node.name], at, node.name, concessions))
+        for _, _, _, name, concessions in sorted(found, key=lambda one: one[:3]):
+            yield name, concessions
+
+    def _concessions(
+        self, node: Node, needed: int, *, may_move: bool
+    ) -> dict[JobId, Concession] | None:
+        """Who gives up ``needed`` GPUs on ``node``: the cheapest job that can alone, else the
+        cheapest for each GPU until it is enough; None: they cannot.
+        """
+        if needed <= 0:
+            return {}
+        options = list(self._options(node.name, needed)) if may_move else []
+        alone = [one for one in options if one.freed(node.name) >= needed]
+        if alone:
+            one = min(alone, key=lambda one: one.cost)
+            return {one.job.id: one}
+        given: dict[JobId, Concession] = {}
+        for one in sorted(options, key=lambda one: one.cost / one.freed(node.name)):
+            if one.job.id not in given:
+                given[one.job.id] = one
+                needed -= one.freed(node.name)
+                if needed <= 0:
+                    return given
+        return None
+
+    def _options(self, node: NodeName, needed: int) -> Iterator[Concession]:
+        for job in self._movable.values():
+            if job.id in self.concessions or not job.running.on(node):
+                continue
+            for target in _smaller(job):
+                freed = job.running.on(node) - target.on(node)
+                if freed > 0:
+                    yield Concession(job, target, self._cost(job, target, freed, needed))
+
+    def _cost(self, job: Job, target: Allocation, freed: int, needed: int) -> float:
+        held = job.running.gpus
+        cost = held * job.restart_seconds + max(0, freed - needed) * IDLE_SECONDS
+        if not target:
+            cost += held * STOP_COST
+        return cost if job.id in self._proven else cost + UNPROVEN_COST
+
+    def _take(
+        self,
+        session: Job,
+        allocation: Allocation,
+        concessions: Mapping[JobId, Concession],
+        ledger: Ledger,
+    ) -> None:
+        self.concessions |= concessions
+        self.placements[session.id] = allocation
+        self._ledger = ledger
+        ledger.take(session, allocation)
+        for node, gpus in allocation:
+            self._idle[node] -= gpus
+        for one in concessions.values():
+            for node in one.job.running.nodes:
+                if node in self._idle:
+                    self._idle[node] += one.freed(node)
+
+    def _ledger_with(self, concessions: Mapping[JobId, Concession]) -> Ledger:
+        """What is left beside all running jobs, those with concessions on their targets, and the
+        sessions placed so far.
+        """
+        snapshot = self._snapshot
+        staying = [job for job in staying_jobs(snapshot) if job.id not in concessions]
+        moving = [one.job for one in concessions.values()]
+        available = AvailableResources.beside(snapshot.nodes, moving, staying)
+        ledger = Ledger(available, allowances(snapshot.limits, staying))
+        for one in concessions.values():
+            if one.target:
+                ledger.take(one.job, one.target)
+        for job, allocation in self.placements.items():
+            ledger.take(self._jobs[job], allocation)
+        return ledger
+
+
+def _forms(session: Job, nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
+    """How the session's GPUs may be spread: a number of nodes, and GPUs on each; fewest first."""
+    gpus, rules = session.reqs[0], session.rules
+    largest = max((node.gpus for node in nodes), default=0)
+    for count in range(1, gpus + 1):
+        each, rest = divmod(gpus, count)
+        if rest or each > largest or (rules.per_node is not None and each != rules.per_node):
+            continue
+        yield count, each
+        if rules.shape is ShapeRule.NODE or count > len(nodes):
+            return
+
+
+def _smaller(job: Job) -> Iterator[Allocation]:
+    """What a running job may keep: a smaller count on one of its nodes, or nothing."""
+    for node, gpus in job.running:
+        for count in job.reqs:
+            if count <= gpus and count < job.running.gpus and in_one(job.rules, count):
+                yield Allocation.of({node: count})
+    yield Allocation()

@@ -1,0 +1,195 @@
+"""Sessions come before everything else that waits: where they start, and who makes room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from hopsd.core.interactive.room import Room
+from hopsd.core.interactive.settings import SessionSettings
+from hopsd.core.queue.competing import competes, idle_gpus
+from hopsd.core.queue.history import OCCUPYING
+from hopsd.core.queue.profiling import ClusterView
+from hopsd.core.queue.reallocation import with_allocations
+from hopsd.core.submission.comment import parse
+from hopsd.errors import InputError
+from hopsd.model.allocation import Allocation
+from hopsd.model.devices import is_cpu
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId, UserName, job_order
+from hopsd.model.job import Job
+from hopsd.model.plan import Plan, Snapshot
+from hopsd.model.reason import Reason, ReasonCode, count_of
+from hopsd.model.rules import Limit
+from hopsd.model.step import Step, StepKind
+
+
+@lru_cache(maxsize=16384)
+def is_session(comment: str) -> bool:
+    """Whether a job's comment asks for a session."""
+    if "interactive" not in comment:
+        return False
+    try:
+        return parse(comment).interactive
+    except InputError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """What a plan gives sessions. ``snapshot``: what is left for all other jobs.
+
+    ``placements``: of sessions that start, and of trainings that shrink for them; ``stops``: of
+    trainings that stop for them. At the beginning of a round both trainings' parts are empty: the
+    policy chooses who makes room. ``waiting``: why sessions wait.
+    """
+
+    snapshot: Snapshot
+    placements: Mapping[JobId, Allocation] = field(default_factory=dict)
+    stops: tuple[Step, ...] = ()
+    waiting: Mapping[JobId, Reason] = field(default_factory=dict)
+
+    def beside(self, plan: Plan) -> SessionPlan:
+        """Without the sessions for which the policy made no room, as one that never preempts."""
+        free = Counter(
+            dict(zip((n.name for n in self.snapshot.nodes), idle_gpus(self.snapshot), strict=True))
+        )
+        for allocation in plan.placements.values():
+            free.subtract(dict(allocation))
+        unfit = {
+            job: _NO_ROOM
+            for job, allocation in self.placements.items()
+            if any(free[node] < 0 for node in allocation.nodes)
+        }
+        if not unfit:
+            return self
+        kept = {job: given for job, given in self.placements.items() if job not in unfit}
+        return replace(self, placements=kept, waiting={**self.waiting, **unfit})
+
+
+_NO_ROOM = Reason(
+    ReasonCode.LOST_TO_OTHERS,
+    "no GPU that it may use is idle, and no training that saves can make room: it starts as soon"
+    " as one ends",
+)
+
+
+def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettings) -> SessionPlan:
+    """Place the waiting sessions, in the order of their submission, and keep the reserve.
+
+    In a further plan trainings that save shrink, or stop, for them at once. A first plan only
+    counts their GPUs as taken, and the policy moves whom it likes.
+    """
+    sessions = {job.id for job in snapshot.jobs if view.comments[job.id].interactive}
+    waiting = [j for j in snapshot.jobs if j.id in sessions and competes(j, first=False)]
+    waiting.sort(key=lambda job: (job.submit, job_order(job.id)))
+    proven = _proven(snapshot, view.records)
+    room = Room(snapshot, [job for job in snapshot.jobs if _may_move(job)], proven)
+    quota = _Quota(snapshot, view, settings)
+    refused: dict[JobId, Reason] = {}
+    for job in waiting:
+        reason = quota.refusal(job)
+        if reason is None and room.place(job) is None:
+            reason = _NO_ROOM
+        if reason is None:
+            quota.take(job)
+        else:
+            refused[job.id] = reason
+    placements, concessions = dict(room.placements), room.concessions
+    stops: tuple[Step, ...] = ()
+    if not snapshot.round.first:
+        placements |= {job: one.target for job, one in concessions.items() if one.target}
+        stops = tuple(
+            Step(job, StepKind.PREEMPT, current=one.job.running)
+            for job, one in concessions.items()
+            if not one.target
+        )
+    gone = refused.keys() | {step.job for step in stops}
+    changes = {**placements, **{step.job: Allocation() for step in stops}}
+    left = with_allocations(snapshot, changes, gone)
+    left = replace(
+        left,
+        jobs=tuple(
+            replace(job, preemptible=False) if job.id in placements else job for job in left.jobs
+        ),
+    )
+    if settings.reserve:
+        row = _reserve(left, sessions, proven, settings.reserve)
+        left = replace(left, limits=(*left.limits, row))
+    return SessionPlan(left, placements, stops, refused)
+
+
+def _may_move(job: Job) -> bool:
+    return bool(job.running) and competes(job, first=True)
+
+
+def _proven(snapshot: Snapshot, records: Mapping[JobId, JobRecord]) -> frozenset[JobId]:
+    """The jobs that may move and, or another job of their workload and user, were seen to save or
+    to train on after a restart: they leave within seconds.
+    """
+    kinds = {
+        (record.user, record.workload)
+        for record in records.values()
+        if record.saved or record.restart_seconds
+    }
+    return frozenset(
+        job.id
+        for job in snapshot.jobs
+        if job.preemptible and (job.user, records[job.id].workload) in kinds
+    )
+
+
+def _capacity(snapshot: Snapshot) -> int:
+    """The GPUs that are idle, or held by jobs of the snapshot."""
+    gpus = {node.name for node in snapshot.nodes if not is_cpu(node.gpu_type)}
+    held = sum(count for job in snapshot.jobs for node, count in job.running if node in gpus)
+    return held + sum(node.idle for node in snapshot.nodes if node.name in gpus)
+
+
+def _reserve(
+    snapshot: Snapshot, sessions: Collection[JobId], proven: Collection[JobId], reserve: int
+) -> Limit:
+    """Jobs that do not leave within seconds hold at most what sessions and the reserve leave."""
+    held = sum(job.running.gpus for job in snapshot.jobs if job.id in sessions)
+    slow = frozenset(job.id for job in snapshot.jobs) - sessions - proven
+    return Limit(
+        f"the reserve of {count_of(reserve, 'GPUs')} for sessions, which jobs get that were seen to"
+        " save",
+        slow,
+        gpus=max(0, _capacity(snapshot) - held - reserve),
+    )
+
+
+class _Quota:
+    """The GPUs that sessions may still take, of one user and in all."""
+
+    def __init__(self, snapshot: Snapshot, view: ClusterView, settings: SessionSettings) -> None:
+        self._settings = settings
+        self._most = max(1, int(settings.share * _capacity(snapshot)))
+        self._held: Counter[UserName] = Counter()
+        for job in view.reading.jobs:
+            if job.state in OCCUPYING and is_session(job.comment):
+                self._held[job.user] += job.allocation.gpus
+
+    def refusal(self, job: Job) -> Reason | None:
+        """Why the session may not have its GPUs now; None: it may."""
+        gpus, most = job.reqs[0], self._settings.user_gpus
+        if gpus > most:
+            text = (
+                f"it asks for {count_of(gpus, 'GPUs')}, and the sessions of one user may have"
+                f" {most} ([interactive] user_gpus): ask for fewer, or submit it with sbatch,"
+                " without interactive"
+            )
+            return Reason(ReasonCode.NO_CONFIGURATION, text)
+        if (held := self._held[job.user]) + gpus > most:
+            text = f"your sessions have {held} of the {most} GPUs that one user's may have"
+            return Reason(ReasonCode.LIMIT, f"{text}: end one of them (scancel)")
+        if (held := self._held.total()) + gpus > self._most:
+            text = f"all sessions have {held} of the {self._most} GPUs that they may have"
+            return Reason(ReasonCode.LIMIT, f"{text}: it starts when one ends")
+        return None
+
+    def take(self, job: Job) -> None:
+        self._held[job.user] += job.reqs[0]

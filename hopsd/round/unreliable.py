@@ -1,0 +1,40 @@
+"""Keeps jobs away from nodes that break jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hopsd.model.ids import JobId, NodeName
+from hopsd.model.reading import JobReading
+from hopsd.model.reason import Reason, ReasonCode
+
+
+def shunned_nodes(
+    jobs: Iterable[JobReading], unreliable: Mapping[NodeName, str]
+) -> dict[JobId, frozenset[NodeName]]:
+    """The nodes that plans keep each job from: what runs on one stays, and a user who names one
+    gets it.
+    """
+    if not unreliable:
+        return {}
+    shunned = {
+        job.id: frozenset(unreliable) - set(job.allocation.nodes) - (job.asked.nodes or frozenset())
+        for job in jobs
+    }
+    return {job: nodes for job, nodes in shunned.items() if nodes}
+
+
+def with_shunned(
+    waiting: Mapping[JobId, Reason],
+    shunned: Mapping[JobId, frozenset[NodeName]],
+    unreliable: Mapping[NodeName, str],
+) -> dict[JobId, Reason]:
+    """``waiting``, with the evidence in the reason of jobs that no other node has a place for."""
+    reasons = dict(waiting)
+    for job, nodes in shunned.items():
+        if job in reasons and reasons[job].code is ReasonCode.NO_CONFIGURATION:
+            evidence = "; ".join(f"{node} {unreliable[node]}" for node in sorted(nodes))
+            reasons[job] = Reason(
+                ReasonCode.NO_CONFIGURATION, f"{reasons[job].text}; not planned on: {evidence}"
+            )
+    return reasons

@@ -1,0 +1,85 @@
+"""Announces and carries out the requeue of hung and idle jobs (``[health] requeue_...``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+import structlog
+
+from hopsd.config import HealthConfig
+from hopsd.core.interactive.sessions import is_session
+from hopsd.health.remedy import Remedy, RemedyDelays
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.step import Step, StepKind
+from hopsd.round.observation import Observation
+from hopsd.store.history import History
+
+log = structlog.get_logger()
+
+MAX_REQUEUES = 3
+"""Of one job: what hangs in every run is for its user to mend, and is only told from then on."""
+
+ANNOUNCED, REQUEUED = "requeue_announced", "requeued_idle"
+_EVENTS_MAX = 1000
+
+
+def delays(config: HealthConfig) -> RemedyDelays:
+    return RemedyDelays(config.requeue_hung_minutes * 60.0, config.requeue_idle_minutes * 60.0)
+
+
+def requeueable(seen: Observation) -> tuple[JobReading, ...]:
+    """Running jobs that hops may stop: neither the user (``preempt=no``, ``--no-requeue``) nor a
+    step under way keeps them where they are, and they are no sessions, which end by their own rule.
+    """
+    under_way = {transition.step.job for transition in seen.under_way}
+    return tuple(
+        job
+        for job in seen.reading.jobs
+        if job.state is SlurmState.RUNNING
+        and job.requeue
+        and job.id not in under_way
+        and (comment := seen.comments.get(job.id)) is not None
+        and comment.preempt
+        and not is_session(job.comment)
+    )
+
+
+class Remedies:
+    """What was announced to whom; what is due becomes steps."""
+
+    def __init__(self, store: History) -> None:
+        self._store = store
+        self._announced: frozenset[JobId] = frozenset()
+
+    def steps(self, jobs: Iterable[JobReading], planned: Sequence[Remedy]) -> list[Step]:
+        """Announce what was not yet; the steps of what is due. A job stopped
+        :data:`MAX_REQUEUES` times is left alone.
+        """
+        by_id = {job.id: job for job in jobs}
+        steps = []
+        for remedy in planned:
+            if self._requeues(remedy.job) >= MAX_REQUEUES:
+                continue
+            if remedy.due_in > 0.0:
+                self._announce(remedy)
+                continue
+            log.warning(REQUEUED, job=remedy.job, reason=remedy.evidence)
+            self._store.add_event(REQUEUED, f"hops requeues it: {remedy.evidence}", job=remedy.job)
+            current = by_id[remedy.job].allocation
+            steps.append(Step(remedy.job, StepKind.PREEMPT, current=current))
+        self._announced = frozenset(remedy.job for remedy in planned)
+        return steps
+
+    def _announce(self, remedy: Remedy) -> None:
+        if remedy.job in self._announced:
+            return
+        minutes = ceil(remedy.due_in / 60.0)
+        text = f"hops requeues it in {minutes} min unless it goes on: {remedy.evidence}"
+        log.warning(ANNOUNCED, job=remedy.job, reason=text)
+        self._store.add_event(ANNOUNCED, text, job=remedy.job)
+
+    def _requeues(self, job: JobId) -> int:
+        events = self._store.events(job=job, limit=_EVENTS_MAX)
+        return sum(event.kind == REQUEUED for event in events)

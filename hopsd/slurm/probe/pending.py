@@ -1,0 +1,17 @@
+"""What waiting jobs say of themselves, without a whole reading."""
+
+from __future__ import annotations
+
+from hopsd.model.ids import JobId
+from hopsd.slurm.command import Runner
+
+
+def pending_comments(commands: Runner) -> dict[JobId, str]:
+    """The comments of waiting jobs, by id as squeue(1) shows it.
+
+    Raises:
+        SlurmError: slurmctld does not answer.
+    """
+    said = commands.run("squeue", "--states=PENDING", "--noheader", "--format=%i|%k")
+    rows = (line.partition("|") for line in said.splitlines())
+    return {JobId(job.strip()): comment for job, _, comment in rows}

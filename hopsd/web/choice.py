@@ -1,0 +1,82 @@
+"""Which jobs a reader asked for, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hopsd.errors import InputError
+
+Row = Mapping[str, Any]
+
+MAX_WORD = 64
+"""Characters of what is searched for."""
+
+
+def _when(row: Row) -> float | None:
+    return row["predicted"]["expected"] if row["predicted"] else None
+
+
+KEYS: Mapping[str, Callable[[Row], Any]] = {
+    "user": lambda row: row["user"],
+    "name": lambda row: row["name"].lower(),
+    "partition": lambda row: row["partition"],
+    "gpus": lambda row: sum(row["placement"].values()) or max(row["reqs"], default=None),
+    "since": lambda row: row["since"],
+    "waited": lambda row: row["wait_seconds"],
+    "ratio": lambda row: row["latency_ratio"],
+    "when": _when,
+    "restarts": lambda row: row["restarts"],
+}
+"""What jobs can be sorted by, with the value in a row of the status document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Jobs of ``user`` in ``partition`` with ``word`` in their id, name, workload or reason; empty:
+    any. ``sort``: one of ``KEYS``, ``-`` before it: largest first; empty: in the queue's order.
+    """
+
+    user: str = ""
+    partition: str = ""
+    word: str = ""
+    sort: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Choice:
+        """As the query of a page's address says.
+
+        Raises:
+            InputError: jobs cannot be sorted by that.
+        """
+        asked = {name: query.get(name, "").strip()[:MAX_WORD] for name in cls.__slots__}
+        choice = cls(**asked)
+        if choice.sort and choice.sort.removeprefix("-") not in KEYS:
+            raise InputError(f"sort {choice.sort!r}: accepted are {', '.join(KEYS)}, and - before")
+        return choice
+
+    def rows(self, rows: Iterable[Row]) -> list[Row]:
+        """Those of ``rows`` that are asked for. Rows without a value come last."""
+        kept = [row for row in rows if self._matches(row)]
+        if not self.sort:
+            return kept
+        value = KEYS[self.sort.removeprefix("-")]
+        ranked = [row for row in kept if value(row) is not None]
+        ranked.sort(key=value, reverse=self.sort.startswith("-"))
+        return ranked + [row for row in kept if value(row) is None]
+
+    def _matches(self, row: Row) -> bool:
+        if self.user not in ("", row["user"]) or self.partition not in ("", row["partition"]):
+            return False
+        texts = (row["id"], row["name"], row["workload"], row["reason"] or "")
+        return self.word.lower() in "\n".join(texts).lower()
+
+    def query(self, **changes: str) -> dict[str, str]:
+        """The query that asks for this, with ``changes``."""
+        asked = {name: getattr(self, name) for name in self.__slots__} | changes
+        return {name: value for name, value in asked.items() if value}
+
+    def sorted_by(self, key: str) -> dict[str, str]:
+        """The query of a heading: sort by ``key``, or the other way round if that is so already."""
+        return self.query(sort=f"-{key}" if self.sort == key else key)

@@ -1,0 +1,1 @@
+ALTER TABLE gpu_use DROP COLUMN rack_fragmented;

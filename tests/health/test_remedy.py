@@ -1,0 +1,51 @@
+"""Two witnesses must agree before a job is requeued."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopsd.health.hung import HungTraining
+from hopsd.health.idle import IdleJob
+from hopsd.health.remedy import NOTICE_SECONDS, RemedyDelays, remedies
+from hopsd.model.ids import JobId
+
+JOB = JobId("17")
+BOTH = RemedyDelays(hung=900.0, idle=3600.0)
+
+
+def hung(seconds: float) -> dict[JobId, HungTraining]:
+    return {JOB: HungTraining(JOB, 0.0, seconds, 20.0, 2, ())}
+
+
+def idle(seconds: float) -> dict[JobId, IdleJob]:
+    return {JOB: IdleJob(seconds, 0.0, 5)}
+
+
+def test_a_hang_that_uses_a_processor_is_left_alone() -> None:
+    assert remedies([JOB], hung(9e9), {}, BOTH) == ()
+
+
+def test_a_hang_is_due_once_both_have_lasted_for_the_delay() -> None:
+    (remedy,) = remedies([JOB], hung(1000.0), idle(850.0), BOTH)
+    assert remedy.due_in == 50.0
+    (remedy,) = remedies([JOB], hung(1000.0), idle(900.0), BOTH)
+    assert remedy.due_in == 0.0
+    assert "no step and no other sign of life" in remedy.evidence
+    assert "0 s of processor time" in remedy.evidence
+
+
+def test_an_idle_job_is_announced_before_it_is_due() -> None:
+    assert remedies([JOB], {}, idle(3599.0 - NOTICE_SECONDS), BOTH) == ()
+    (remedy,) = remedies([JOB], {}, idle(3600.0 - NOTICE_SECONDS), BOTH)
+    assert remedy.due_in == NOTICE_SECONDS
+    (remedy,) = remedies([JOB], {}, idle(7200.0), BOTH)
+    assert remedy.due_in == 0.0
+
+
+@pytest.mark.parametrize("delays", [RemedyDelays(), RemedyDelays(hung=900.0)])
+def test_what_is_off_does_nothing(delays: RemedyDelays) -> None:
+    assert remedies([JOB], {}, idle(9e9), delays) == ()
+
+
+def test_other_jobs_are_left_alone() -> None:
+    assert remedies([JobId("18")], hung(9e9), idle(9e9), BOTH) == ()

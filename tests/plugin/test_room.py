@@ -1,0 +1,111 @@
+"""What no node of slurm.conf could give is refused at submission, in the missing thing's name."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from fixtures_cluster import submit
+from submit_live import PLUGIN, sbatch
+
+from examples.demo.cluster import PrivateCluster
+
+HERE = Path(__file__).parent
+LUA = next(filter(shutil.which, ("lua5.1", "lua5.4", "lua5.3", "lua5.2", "luajit")), None)
+
+CONF = """\
+NodeName=DEFAULT RealMemory=64000 # of all below
+NodeName=n[0-1],x CPUs=32 \\
+    Gres=gpu:A100:4(S:0-1),nvme:1
+include more.conf
+"""
+MORE = "nodename=v[01-10] Gres=gpu:v100:2 RealMemory=32000\n"
+
+
+def submitted(
+    folder: Path, reqs: str, fields: str = "", conf: str = CONF, more: str | None = MORE
+) -> tuple[str, str]:
+    """What becomes of the job, and what its user is told."""
+    plugin = folder / "job_submit.lua"
+    shutil.copy(PLUGIN / "job_submit.lua", plugin)
+    (folder / "slurm.conf").write_text(conf)
+    if more is not None:
+        (folder / "more.conf").write_text(more)
+    if LUA is None:
+        pytest.skip("no Lua interpreter here")
+    texts = (f"hops:reqs={reqs}", "", "", "", fields.replace(" ", "\n"))
+    done = subprocess.run(
+        [LUA, str(HERE / "submit_driver.lua"), str(plugin)],
+        input=" ".join(text.encode().hex() for text in texts) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    became, told, _ = done.stdout.rstrip("\n").split(" ")
+    return became, bytes.fromhex(told).decode()
+
+
+@pytest.mark.parametrize(
+    ("reqs", "fields", "words"),
+    [
+        ("64", "", "64 GPUs: the cluster has 20 of one type"),
+        ("20", "", ""),
+        ("2,64", "", "never on this cluster as it is: 64 GPUs"),
+        ("1-64", "", ""),
+        ("21-64", "", "21 GPUs: the cluster has 20 of one type"),
+        ("13", "tres_per_job=gres:gpu:a100:13", "of the type a100: the most on one node are 4"),
+        ("1", "tres_per_node=gres:gpu:h100:1", "no node has GPUs of the type h100: the types are a100, v100"),
+        ("2", "tres_per_node=gres:gpu:2 min_mem_per_node=60000", ""),
+        ("2", "tres_per_node=gres:gpu:v100:2 min_mem_per_node=60000", "no node with as many has so much"),
+        ("16", "min_mem_per_node=60000", "16 GPUs with --mem=60000M: too few nodes have so much memory"),
+        ("16", "tres_per_node=gres:gpu:4 min_nodes=4 max_nodes=4", "nodes with 4 each have 12 in all"),
+        ("12", "tres_per_node=gres:gpu:4 min_nodes=3 max_nodes=3", ""),
+        ("64;cpu=yes", "", ""),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_has_no_room_for(
+    tmp_path: Path, reqs: str, fields: str, words: str
+) -> None:
+    became, told = submitted(tmp_path, reqs, fields)
+    possible = not words or words.startswith("never on")
+    assert became == ("held" if possible else "refused")
+    assert words in told
+    assert ("cluster" in told.partition("accepted")[0]) == ("cluster" in words)
+
+
+@pytest.mark.parametrize(
+    ("conf", "more"),
+    [(CONF + "MaxNodeCount=100\n", MORE), (CONF, None)],
+    ids=["nodes may join", "a file of slurm.conf is not there"],
+)
+def test_where_there_may_be_other_nodes_it_is_told(
+    tmp_path: Path, conf: str, more: str | None
+) -> None:
+    became, told = submitted(tmp_path, "64", conf=conf, more=more)
+    assert became == "held"
+    assert "64 GPUs: the cluster has" in told
+    assert "The job waits until nodes join that have them" in told
+
+
+def test_without_slurm_conf_beside_it_nothing_is_known(tmp_path: Path) -> None:
+    became, told = submitted(tmp_path, "64", conf="# no node\n")
+    assert became == "held"
+    assert "cluster" not in told
+
+
+@pytest.mark.live
+def test_sbatch_says_it_in_slurms_words(cluster: PrivateCluster) -> None:
+    """In those that it has for plain jobs."""
+    for options in (
+        ("--comment=hops:reqs=64",),
+        ("--comment=hops:reqs=4", "--gres=gpu:a100:4"),
+        ("--comment=hops:reqs=4", "--gres=gpu:4", "--mem=100G"),
+    ):
+        made, told = sbatch(cluster, *options)
+        assert not made
+        assert "hops: " in told
+        assert "Requested node configuration is not available" in told
+    assert submit(cluster, comment="hops:reqs=32")

@@ -1,0 +1,101 @@
+"""Real Trainer on one rank, with other micro-batches than before. On several: `tests/bench`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(find_spec("transformers") is None, reason="no Transformers"),
+]
+
+GLOBAL_BATCH, SAMPLES = 12, 31
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]
+    """Notes what it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.body = torch.nn.Linear(3, 4)
+        self.seen: list[int] = []
+        """Samples, in order."""
+
+    def forward(self, input_ids: Any, labels: Any) -> dict[str, Any]:
+        return self.scored(input_ids, labels, "mean", 1)
+
+    def scored(self, rows: Any, labels: Any, reduction: str, parts: Any) -> dict[str, Any]:
+        self.seen += rows[:, 0].int().tolist()
+        features = torch.stack([torch.sin(rows * number).sum(1) for number in (0.1, 0.2, 0.3)], 1)
+        scores = self.body(features)
+        loss = torch.nn.functional.cross_entropy(scores, labels, reduction=reduction)
+        return {"loss": loss / parts, "logits": scores}
+
+
+class Counting(Model):
+    """As causal language models: a sum over what Trainer counts."""
+
+    def forward(self, input_ids: Any, labels: Any, **kwargs: Any) -> dict[str, Any]:
+        return self.scored(input_ids, labels, "sum", kwargs["num_items_in_batch"])
+
+
+def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -> Model:
+    import transformers  # noqa: PLC0415 - it may be missing
+    from hops_profiler.frameworks.batch import Note  # noqa: PLC0415
+    from hops_profiler.frameworks.huggingface_order import KeptSteps  # noqa: PLC0415
+
+    model = kind()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder), per_device_train_batch_size=micro_batch, num_train_epochs=2,
+        save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, logging_strategy="no",
+        max_grad_norm=0.5, **options,
+    )  # fmt: skip
+    rows = [
+        {"input_ids": [row] * (1 + row % 3), "labels": row % 4, "length": 1 + row % 3}
+        for row in range(SAMPLES)
+    ]
+    trainer = transformers.Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        data_collator=collated,
+        optimizers=(torch.optim.SGD(model.parameters(), lr=0.5), None),
+    )
+    with KeptSteps(trainer, Note(GLOBAL_BATCH, None)).in_use():
+        trainer.train()
+    assert vars(trainer).keys().isdisjoint({"training_step", "get_train_dataloader"})
+    assert trainer.state.global_step == 2 * (2 if options.get("dataloader_drop_last") else 3)
+    return model
+
+
+def collated(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    ids = torch.zeros(len(rows), 3)
+    for number, row in enumerate(rows):
+        ids[number, : len(row["input_ids"])] = torch.tensor(row["input_ids"])
+    return {"input_ids": ids, "labels": torch.tensor([row["labels"] for row in rows])}
+
+
+@pytest.mark.parametrize("kind", [Model, Counting])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dataloader_drop_last": True}, {"train_sampling_strategy": "group_by_length"}],
+    ids=str,
+)
+def test_steps_do_not_depend_on_the_micro_batch(
+    tmp_path: Path, kind: type[Model], options: dict[str, Any]
+) -> None:
+    whole = trained(tmp_path, kind, GLOBAL_BATCH, **options)
+    for micro_batch in (5, 7):  # an epoch's last step has 7 samples
+        parts = trained(tmp_path, kind, micro_batch, **options)
+        assert parts.seen == whole.seen
+        for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-6)
+    samples = whole.seen[: len(whole.seen) // 2]
+    assert len(samples) == len(set(samples)) == (24 if "dataloader_drop_last" in options else 31)

@@ -1,0 +1,200 @@
+"""Sessions in rounds: they come first, and trainings that save make room for them at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from memory_cluster import Cluster, cluster, comment, store, submitted
+from memory_store import MemoryStore
+
+from hopsd.core.interactive.settings import SessionSettings
+from hopsd.core.snapshot.pinning import Unsaved
+from hopsd.core.snapshot.settings import SnapshotSettings
+from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId, UserName
+from hopsd.model.plan import PlanSettings
+from hopsd.model.reading import SlurmState
+from hopsd.model.reason import ReasonCode
+from hopsd.model.step import StepKind
+from hopsd.policies.hops.policy import plan as hops
+from hopsd.policies.registry import get
+from hopsd.round.result import RoundResult
+from hopsd.round.run import run_round
+from hopsd.round.settings import RoundSettings
+from hopsd.round.window import RoundWindow
+
+SETTINGS = RoundSettings(
+    seconds=600.0,
+    plan=PlanSettings(time_limit_seconds=5.0),
+    snapshot=SnapshotSettings(unsaved=Unsaved.MOVES),
+)
+SESSION = JobId("9")
+
+
+def play(
+    port: Cluster,
+    memory: MemoryStore,
+    window: RoundWindow | None,
+    sessions: SessionSettings | None = None,
+    policy: object = hops,
+) -> RoundResult:
+    settings = replace(SETTINGS, sessions=sessions or SessionSettings())
+    return run_round(port, memory, policy, settings, window)  # type: ignore[arg-type]
+
+
+def ask(port: Cluster, job: str = "9", gpus: int = 1, user: str = "eve") -> None:
+    text = f"hops:reqs={gpus};interactive"
+    session = submitted(int(job), text, submit=port.now)
+    port.jobs[JobId(job)] = replace(session, user=UserName(user))
+
+
+def proven(memory: MemoryStore, *jobs: str) -> None:
+    """The jobs were seen to save, and to train on after a restart."""
+    known = memory.jobs()
+    memory.save_jobs(
+        replace(known[JobId(job)], saved=True, restart_seconds=20.0) for job in jobs
+    )
+
+
+def full(*comments: str) -> tuple[Cluster, MemoryStore, RoundWindow]:
+    """A full cluster, some time into a round."""
+    port, memory = cluster(*comments), store()
+    window = play(port, memory, None).window
+    assert sum(given.gpus for given in port.placements().values()) == 12
+    port.now += 100.0
+    return port, memory, window
+
+
+def test_a_session_takes_an_idle_gpu_beside_which_nothing_moves() -> None:
+    port, memory = cluster(comment(4), comment(2)), store()
+    window = play(port, memory, None).window
+    before = port.placements()
+    ask(port)
+    port.now += 20.0
+    result = play(port, memory, window)
+    assert [step.step.job for step in result.outcomes] == [SESSION]
+    given = port.placements()[SESSION]
+    assert given.nodes == before[JobId("2")].nodes, "whole nodes are for large jobs"
+
+
+def test_a_training_that_saves_shrinks_for_a_session_in_the_middle_of_a_round() -> None:
+    port, memory, window = full(comment(4), comment(2, 4), comment(4))
+    proven(memory, "1", "2", "3")
+    ask(port)
+    result = play(port, memory, window)
+    assert not result.first
+    kinds = {outcome.step.job: outcome.step.kind for outcome in result.outcomes}
+    assert kinds == {JobId("2"): StepKind.MOVE, SESSION: StepKind.START}
+    after = port.placements()
+    assert after[JobId("2")].gpus == 2
+    assert after[SESSION].nodes == after[JobId("2")].nodes
+
+
+def test_one_that_cannot_shrink_stops_for_it_and_comes_back_later() -> None:
+    port, memory, window = full(comment(4), comment(4), comment(4))
+    proven(memory, "1", "2", "3")
+    before = port.placements()
+    ask(port)
+    result = play(port, memory, window)
+    kinds = sorted(outcome.step.kind for outcome in result.outcomes)
+    assert kinds == [StepKind.PREEMPT, StepKind.START]
+    (stopped,) = before.keys() - port.placements().keys()
+    assert port.placements()[SESSION].nodes == before[stopped].nodes
+    port.now += 10.0
+    ended = replace(port.jobs[SESSION], state=SlurmState.COMPLETED, end=port.now)
+    port.jobs[SESSION] = replace(ended, allocation=Allocation())
+    play(port, memory, window)
+    assert port.placements()[stopped].gpus == 4
+
+
+def test_jobs_that_may_not_be_moved_keep_their_gpus() -> None:
+    port, memory, window = full(*[comment(4, extra=";preempt=no")] * 3)
+    proven(memory, "1", "2", "3")
+    ask(port)
+    result = play(port, memory, window)
+    assert result.outcomes == ()
+    reason = result.plan.waiting[SESSION]
+    assert reason.code is ReasonCode.LOST_TO_OTHERS
+    assert "it starts as soon as one ends" in reason.text
+
+
+def test_a_training_never_seen_to_save_is_the_last_to_make_room() -> None:
+    port, memory = cluster(comment(1, 4), comment(4), comment(4)), store()
+    for job in ("1", "2"):  # of others, who may save or not
+        port.jobs[JobId(job)] = replace(port.jobs[JobId(job)], user=UserName(f"user{job}"))
+    window = play(port, memory, None).window
+    before = port.placements()
+    proven(memory, "3")
+    port.now += 100.0
+    ask(port)
+    play(port, memory, window)
+    assert port.placements()[SESSION].nodes == before[JobId("3")].nodes
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+", "allox", "themis", "fifo"])
+def test_nothing_moves_a_session_at_the_beginning_of_a_round(policy: str) -> None:
+    port, memory, window = full(comment(4), comment(2, 4), comment(4))
+    proven(memory, "1", "2", "3")
+    ask(port)
+    play(port, memory, window)
+    given = port.placements()[SESSION]
+    for number in range(3):
+        port.now += 700.0
+        port.jobs[JobId(f"2{number}")] = submitted(20 + number, comment(4), submit=port.now)
+        play(port, memory, None, policy=get(policy))
+        assert port.placements()[SESSION] == given
+        assert port.jobs[SESSION].restarts == 0
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+"])
+def test_a_first_plan_makes_room_for_a_session(policy: str) -> None:
+    port, memory, _ = full(comment(4), comment(2, 4), comment(4))
+    proven(memory, "1", "2", "3")
+    ask(port)
+    port.now += 700.0
+    result = play(port, memory, None, policy=get(policy))
+    assert result.first
+    assert port.placements()[SESSION].gpus == 1
+
+
+def test_the_sessions_of_one_user_and_all_together_have_limits() -> None:
+    port, memory = cluster(comment(4)), store()
+    window = play(port, memory, None).window
+    limits = SessionSettings(user_gpus=2, share=0.25)
+    for job in ("11", "12", "13"):
+        ask(port, job)
+    ask(port, "14", gpus=3)
+    ask(port, "15", user="bob")
+    ask(port, "16", user="cid")
+    port.now += 20.0
+    result = play(port, memory, window, limits)
+    assert {job for job in port.placements() if job != "1"} == {"11", "12", "15"}
+    waiting = {job: reason.text for job, reason in result.plan.waiting.items()}
+    assert "your sessions have 2 of the 2 GPUs" in waiting[JobId("13")]
+    assert "ask for fewer" in waiting[JobId("14")]
+    assert "all sessions have 3 of the 3 GPUs" in waiting[JobId("16")]
+
+
+def test_the_reserve_is_kept_from_jobs_that_do_not_save() -> None:
+    rigid = comment(2, extra=";preempt=no")
+    port, memory = cluster(*[rigid] * 6), store()
+    kept = SessionSettings(reserve=2)
+    result = play(port, memory, None, kept)
+    assert sum(given.gpus for given in port.placements().values()) == 10
+    assert [reason.code for reason in result.plan.waiting.values()] == [ReasonCode.LIMIT]
+    ask(port, gpus=2)
+    port.now += 20.0
+    play(port, memory, result.window, kept)
+    assert port.placements()[SESSION].gpus == 2
+
+
+def test_jobs_that_save_use_the_reserve_meanwhile() -> None:
+    port, memory = cluster(*[comment(4)] * 3), store()
+    kept = SessionSettings(reserve=2)
+    play(port, memory, None, kept)
+    assert len(port.placements()) == 2
+    proven(memory, "1", "2")  # of the same workload as the third
+    port.now += 20.0
+    play(port, memory, None, kept)
+    assert len(port.placements()) == 3
