@@ -50,7 +50,9 @@ class Inputs:
         self._without = 0
         self._in_function = False
         self._function: Any = None
-        self._sequence: torch.Tensor | None = None  # its input, until it is seen which axis is which
+        self._sequence: torch.Tensor | None = (
+            None  # its input, until it is seen which axis is which
+        )
         self._entered = False  # the outermost call has called a layer
 
     def attach(self) -> None:

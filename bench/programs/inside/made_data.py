@@ -97,7 +97,9 @@ def tokens(path: str, count: int = 100_000) -> None:
     """A file of tokens as llm.c reads it: a header of 256 numbers, then 16 bits a token."""
     made = random.Random(0)
     header = struct.pack("<256i", 20240520, 1, count, *([0] * 253))
-    Path(path).write_bytes(header + b"".join(struct.pack("<H", made.randrange(50_000)) for _ in range(count)))
+    Path(path).write_bytes(
+        header + b"".join(struct.pack("<H", made.randrange(50_000)) for _ in range(count))
+    )
 
 
 def small_resnet() -> None:

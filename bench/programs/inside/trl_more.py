@@ -38,7 +38,9 @@ def find(name):
     """A class of TRL, wherever this release keeps it."""
     if hasattr(trl, name):
         return getattr(trl, name)
-    return getattr(importlib.import_module(f"trl.experimental.{MODULES.get(KIND, KIND.lower())}"), name)
+    return getattr(
+        importlib.import_module(f"trl.experimental.{MODULES.get(KIND, KIND.lower())}"), name
+    )
 
 
 model = tiny.language_model()
@@ -46,7 +48,8 @@ options = {"KTO": {}, "BCO": {}, "ORPO": {"max_length": 64}, "CPO": {"max_length
            "GKD": {"max_new_tokens": 8, "max_length": 64}, "PRM": {"max_length": 64},
            "SFT": {"packing": True, "max_length": 32}, "RLOO": {"num_generations": 4,
            "max_completion_length": 8}, "GRPO": {"num_generations": 4, "max_completion_length": 8},
-           **dict.fromkeys(("OnlineDPO", "XPO", "NashMD"), {"max_new_tokens": 8})}[KIND]  # fmt: skip
+           "OnlineDPO": {"max_new_tokens": 8}, "XPO": {"max_new_tokens": 8},
+           "NashMD": {"max_new_tokens": 8}}[KIND]  # fmt: skip
 more = {}
 if KIND in ("KTO", "BCO"):
     more = {"ref_model": tiny.language_model()}

@@ -156,8 +156,10 @@ def test_steps_without_a_loader(tmp_path: Path) -> None:
 
 
 def test_passes_that_only_fill_a_buffer_are_no_iterations(tmp_path: Path) -> None:
-    """As in reinforcement learning: how many passes an iteration takes is seen from look to look."""
-    source = "for number in range(400):\n    if number >= 30 and number % 10 == 0:\n        step()\n"
+    """How many passes an iteration takes is seen from look to look."""
+    source = (
+        "for number in range(400):\n    if number >= 30 and number % 10 == 0:\n        step()\n"
+    )
     found = told(tmp_path, source)
     assert found[:2] == [None, None]
     assert found[2:] == pytest.approx([37.0] * 35, abs=1.0)
