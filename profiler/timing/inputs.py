@@ -245,18 +245,24 @@ class Inputs:
                 self._sequence = next((t for t in tensors if t.dim() > 1), None)
                 self._entered = False
                 self._call = Call(id(key), rows, _second_axes(values))
-            elif self._sequence is not None and self._call is not None and args:
+            elif self._call is not None and args:
                 self._note_layer(self._call, self._sequence, module, args[0])
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
                 raise
             self._sequence = None
 
-    def _note_layer(self, call: Call, outer: torch.Tensor, module: Any, inner: Any) -> None:
+    def _note_layer(self, call: Call, outer: torch.Tensor | None, module: Any, inner: Any) -> None:
         """See from what the model gives to a layer which of its own input's first two axes is the
-        batch's: it usually is the first, but time may come before it.
+        batch's: it usually is the first, but time may come before it. A model that was given a
+        vector at most, and gives rows to its first layer, has made a batch of its own.
         """
         if not isinstance(inner, torch.Tensor) or inner.dim() < 2:
+            return
+        if outer is None:
+            if not self._entered and next(module.children(), None) is None:
+                self._entered = True
+                call.unclear = call.rows == 1 < inner.shape[0]
             return
         first, second = outer.shape[:2]
         batch_first = getattr(module, "batch_first", None)
@@ -264,9 +270,11 @@ class Inputs:
             whole = tuple(inner.shape[:2]) == (first, second)
             a_step = inner.shape[0] == 1 and inner.shape[1] == second
             if whole or (a_step and first != second):
-                call.rows, call.unclear, self._sequence = int(second), False, None
+                call.rows, call.unclear = int(second), False
+                self._sequence, self._entered = None, True
         elif batch_first is True and tuple(inner.shape[:2]) == (first, second):
-            call.unclear, self._sequence = False, None
+            call.unclear = False
+            self._sequence, self._entered = None, True
         elif not self._entered and next(module.children(), None) is None:
             # Both axes in one, at once: frames of several episodes, either axis first.
             self._entered = True

@@ -276,6 +276,28 @@ def train_on_frames(model):
         train(model(frames).pow(2).mean(), optimizer)
 
 
+class Sampler(torch.nn.Module):
+    """As a latent process: it is given times, and draws its states itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.drift = torch.nn.Linear(6, 6)
+
+    def forward(self, times, states):
+        state = torch.randn(states, 6)
+        for time_ in times:
+            state = state + time_ * self.drift(state)
+        return state
+
+
+def made_inside():
+    """The model makes its batch."""
+    model = Sampler()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.linspace(0, 1, 5), BATCH).pow(2).mean(), optimizer)
+
+
 def frames_first():
     """Nothing shows which axis is the batch's."""
     train_on_frames(Frames(memory=False))

@@ -18,7 +18,7 @@ BY_MODEL = [
     *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
     "frames_first_with_memory",
 ]
-UNKNOWN = ["points_of_two_kinds", "frames_first"]
+UNKNOWN = ["points_of_two_kinds", "frames_first", "made_inside"]
 BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1}
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2}
 ROLLOUTS = ["rollouts", "rollouts_without_loader"]
