@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LISTS = ("catalogue", "unusual")
+LISTS = ("catalogue", "unusual", "further")
 """``unusual``: programs with loops of rare kinds, seen for the first time when they were listed."""
 
 

@@ -123,7 +123,9 @@ def _copied(program: Program, folder: Path, scratch: Path) -> Path:
         (scratch / "copy").mkdir()
         script = scratch / "copy" / program.script
         shutil.copy(INSIDE / program.script, script)  # the others are found beside it
-    clocked = scratch / "copy" / (program.clocked or program.script)
+    if script.suffix == ".ipynb":
+        script = _exported(script)
+    clocked = scratch / "copy" / program.clocked if program.clocked else script
     lines = clocked.read_text().splitlines()
     for line, clock in program.clocks:
         lines = _with_clock(lines, line, clock)
@@ -135,6 +137,16 @@ def _copied(program: Program, folder: Path, scratch: Path) -> Path:
             raise ValueError(f"{program.name}: its script has no {old!r}")
         text = text.replace(old, new)
     script.write_text(_first(program.first, text))
+    return script
+
+
+def _exported(notebook: Path) -> Path:
+    """The code of a notebook as a script beside it."""
+    cells = json.loads(notebook.read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    lines = "\n".join(code).splitlines()
+    script = notebook.with_suffix(".py")
+    script.write_text("\n".join(line for line in lines if not line.startswith(("%", "!"))) + "\n")
     return script
 
 

@@ -32,9 +32,9 @@ def samples_of(batch: Any, depth: int = DEPTH) -> int:
         return own
     if hasattr(batch, "values") and callable(batch.values):
         batch = list(batch.values())
-    if not isinstance(batch, (list, tuple)):
+    elif not isinstance(batch, (list, tuple)):
         return 0
-    if _lists_samples(batch):
+    elif _lists_samples(batch):
         return len(batch)
     vectors = any(isinstance(part, torch.Tensor) and part.dim() > 1 for part in batch)
     found = [
@@ -46,6 +46,14 @@ def samples_of(batch: Any, depth: int = DEPTH) -> int:
     ]
     lengths = Counter(length for length in found if length)
     return lengths.most_common(1)[0][0] if lengths else 0
+
+
+def samples_given(values: list[Any]) -> int:
+    """Samples in what a module is given: dictionaries are parts of its input, and no list of
+    samples.
+    """
+    parts = values and all(isinstance(value, dict) for value in values)
+    return samples_of(dict(enumerate(values)) if parts else values, DEPTH + 1)
 
 
 def _own_size(batch: Any) -> int | None:

@@ -11,9 +11,9 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from hops_profiler.timing.batch import samples_of
+from hops_profiler.timing.batch import samples_given, samples_of
 from hops_profiler.timing.handlers import raised_by_one
-from hops_profiler.timing.passes import Batch, Call, Calls
+from hops_profiler.timing.passes import DEPTH, Batch, Call, Calls, tensors_in
 
 # True while torch.compile traces our hooks into the user's graph: there they must vanish, since a
 # clock cannot be compiled and fullgraph=True would refuse the user's code. Absent before 2.3.
@@ -50,7 +50,10 @@ class Inputs:
         self._without = 0
         self._in_function = False
         self._function: Any = None
-        self._sequence: Any = None
+        self._sequence: torch.Tensor | None = (
+            None  # its input, until it is seen which axis is which
+        )
+        self._entered = False  # the outermost call has called a layer
 
     def attach(self) -> None:
         """Hook into compiled functions, which call no module that could be hooked."""
@@ -113,9 +116,9 @@ class Inputs:
         """Hook into `torch.autograd.Function.apply`."""
         original = vars(torch.autograd.Function)["apply"]
 
-        @functools.wraps(original.__func__)
+        @functools.wraps(torch.autograd.Function.apply)
         def apply(kind: Any, *args: Any, **kwargs: Any) -> Any:
-            call = functools.partial(original.__func__, kind)
+            call = original.__get__(None, kind)  # a class method; since PyTorch 2.14 one of C
             if not self.looking or compiling() or get_ident() != self._thread:
                 return call(*args, **kwargs)
             outermost = torch.is_grad_enabled() and self._depth == 0 and not self._in_function
@@ -234,29 +237,49 @@ class Inputs:
             if self._depth == 0:
                 self._call = None
                 values = [*args, *kwargs.values()]
-                rows = samples_of(values)
+                rows = samples_given(values)
                 if module is not None and next(module.parameters(), None) is None:
                     self._without = max(self._without, rows)
                     return
-                self._sequence = next((a for a in args if isinstance(a, torch.Tensor)), None)
-                axes = _second_axes(values)
-                self._call = Call(id(key), rows, axes)
-            elif self._sequence is not None and getattr(module, "batch_first", None) is False:
-                self._turn(args)
+                tensors = tensors_in(values, DEPTH)
+                self._sequence = next((t for t in tensors if t.dim() > 1), None)
+                self._entered = False
+                self._call = Call(id(key), rows, _second_axes(values))
+            elif self._call is not None and args:
+                self._note_layer(self._call, self._sequence, module, args[0])
         except Exception as error:  # then the batch size is unknown
             if raised_by_one(error):
                 raise
             self._sequence = None
 
-    def _turn(self, args: Any) -> None:
-        """A layer whose second axis is the batch's: also the model input's second axis, if that has
-        the same two axes."""
-        outer, self._sequence = self._sequence, None
-        inner = args[0] if args else None
-        if isinstance(inner, torch.Tensor) and inner.dim() == 3 and outer.dim() > 1:
-            same = tuple(outer.shape[:2]) == tuple(inner.shape[:2])
-            if same and self._call is not None and self._call.rows == outer.shape[0]:
-                self._call.rows = int(outer.shape[1])
+    def _note_layer(self, call: Call, outer: torch.Tensor | None, module: Any, inner: Any) -> None:
+        """See from what the model gives to a layer which of its own input's first two axes is the
+        batch's: it usually is the first, but time may come before it. A model that was given a
+        vector at most, and gives rows to its first layer, has made a batch of its own.
+        """
+        if not isinstance(inner, torch.Tensor) or inner.dim() < 2:
+            return
+        if outer is None:
+            if not self._entered and next(module.children(), None) is None:
+                self._entered = True
+                call.unclear = call.rows == 1 < inner.shape[0]
+            return
+        first, second = outer.shape[:2]
+        batch_first = getattr(module, "batch_first", None)
+        if batch_first is False and inner.dim() == 3 and call.rows == first:
+            whole = tuple(inner.shape[:2]) == (first, second)
+            a_step = inner.shape[0] == 1 and inner.shape[1] == second
+            if whole or (a_step and first != second):
+                call.rows, call.unclear = int(second), False
+                self._sequence, self._entered = None, True
+        elif batch_first is True and tuple(inner.shape[:2]) == (first, second):
+            call.unclear = False
+            self._sequence, self._entered = None, True
+        elif not self._entered and next(module.children(), None) is None:
+            # Both axes in one, at once: frames of several episodes, either axis first.
+            self._entered = True
+            merged = inner.shape[0] == first * second > max(first, second)
+            call.unclear = merged and call.rows == first and outer.dim() > 2
 
 
 def _requires_grad(value: Any) -> bool:

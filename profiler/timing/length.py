@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import prod
 
 from hops_profiler.timing.loops import Limit, Loop, Loops, frames, variables
 
@@ -73,10 +74,12 @@ class Length:
         if not around or not readable:
             return None
         left = _loops_left(around, read)
-        if left is not None and read and all(loop.passes is not None for loop in around):
-            # No loop over what is read: a comprehension or `map`, or its batches are asked for one
-            # by one. How many iterations a pass takes is seen from look to look.
-            left = self._limit_left(Limit("loops", -left, 0.0), done)
+        if left is not None and all(loop.passes is not None for loop in around):
+            # No loop over what is read, if anything is. Where not each pass so far was one
+            # iteration (some only fill a replay buffer), their ratio is seen from look to look.
+            passes = prod(loop.passes or 1 for loop in around) - left
+            if read or done == 1 or passes != done:
+                left = self._limit_left(Limit("loops", -left, 0.0), done)
         ends = [left]
         ends += [self._limit_left(limit, done) for limit in around[-1].limits]
         return min((each for each in ends if each is not None), default=None)

@@ -22,21 +22,23 @@ class Call:
     """An outermost call of a module. ``rows``: samples that it was given. ``outputs``: rows of the
     tensor that it returned, 0 if it returned something else. ``axes``: lengths of its inputs'
     second axes, where these may be the batch's. ``nodes``: numbers of its outputs in the graph;
-    None if that cannot be told.
+    None if that cannot be told. ``unclear``: either of its input's first two axes may be the
+    batch's.
     """
 
-    __slots__ = ("axes", "module", "nodes", "outputs", "rows")
+    __slots__ = ("axes", "module", "nodes", "outputs", "rows", "unclear")
 
     def __init__(self, module: int, rows: int, axes: set[int]) -> None:
         self.module = module
         self.rows = rows
         self.axes = axes
         self.outputs = 0
+        self.unclear = False
         self.nodes: set[int] | None = None
 
     def returned(self, result: Any) -> None:
         """Note what the call returned, while a graph is built."""
-        tensors = list(_tensors(result, DEPTH))
+        tensors = list(tensors_in(result, DEPTH))
         if isinstance(result, torch.Tensor) and result.dim():
             self.outputs = int(result.shape[0])
         if tensors:
@@ -46,13 +48,13 @@ class Call:
 
 class Batch:
     """What a backward pass is over. ``samples``: 0 if unknown. ``rows``: given to modules in all.
-    ``outputs``: returned by the one that returned most. ``axes``: see :class:`Call`. ``mixed``: the
-    calls of a module differ in their rows, so it is unknown whether these are to be added.
+    ``outputs``: returned by the one that returned most. ``axes``: see :class:`Call`. ``unclear``:
+    a call is, or the calls of a module differ in their rows: these may have to be added.
     """
 
     def __init__(self, calls: Iterable[Call] = ()) -> None:
         self.rows = self.outputs = self.samples = 0
-        self.mixed = False
+        self.unclear = False
         self.axes: set[int] = set()
         singles: Counter[int] = Counter()
         rows_by_module: dict[int, int] = {}
@@ -61,10 +63,11 @@ class Batch:
             self.outputs = max(self.outputs, call.outputs)
             self.axes |= call.axes
             self.samples = max(self.samples, call.rows)
+            self.unclear |= call.unclear
             if call.rows == 1:
                 singles[call.module] += 1
             elif call.rows > 1:
-                self.mixed |= rows_by_module.setdefault(call.module, call.rows) != call.rows
+                self.unclear |= rows_by_module.setdefault(call.module, call.rows) != call.rows
         self.samples = max(self.samples, *singles.values(), 0)
 
 
@@ -104,15 +107,15 @@ class Calls:
         return Batch(calls)
 
 
-def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif depth and isinstance(value, (list, tuple)):
         for part in value:
-            yield from _tensors(part, depth - 1)
+            yield from tensors_in(part, depth - 1)
     elif depth and isinstance(value, dict):
         for part in value.values():
-            yield from _tensors(part, depth - 1)
+            yield from tensors_in(part, depth - 1)
 
 
 def _number(node: Any) -> int | None:
@@ -123,7 +126,7 @@ def _number(node: Any) -> int | None:
 
 def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
     """Those of ``numbers`` that are nodes in the graph of ``roots``; None if that is too large."""
-    edge = [tensor.grad_fn for tensor in _tensors(roots, 1) if tensor.grad_fn is not None]
+    edge = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
     if not edge:
         return None
     nodes: list[int] = []

@@ -6,8 +6,10 @@ Knows neither PyTorch nor a clock: hooks call it with what they saw and when.
 from __future__ import annotations
 
 from collections import deque
+from math import sqrt
 
 from hops_profiler.timing.counts import PHASES, WARMUP, Counts, between
+from hops_profiler.timing.series import Series
 from hops_profiler.timing.usual import Usual
 
 TYPE_CHECKING = False
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
         rows: int
         outputs: int
         axes: set[int]
-        mixed: bool
+        unclear: bool
 
     Timed = tuple[dict[str, float], float, float]
     """Seconds by phase, samples and batches of an iteration."""
@@ -52,6 +54,9 @@ come from elsewhere (`torch.autograd.grad`)."""
 RARE = 16
 """An evaluation is at least so many iterations after the one before; rollouts and generated texts
 that a step trains on come more often."""
+
+VAGUE = 0.05
+"""Largest relative error of samples, one standard deviation, where they vary."""
 
 DEEPEST = 8
 """Nesting depth of phases; deeper ones are steps ended by an exception that no hook saw."""
@@ -104,6 +109,7 @@ class Recorder:
         self._looked = False
         self._given = self._input = 0.0
         self.unclear = self.varies = self.shares_steps = False
+        self._seen_inputs = Series()
         self._last_batch = 0
         self._ran_out = False
         self._ahead: int | None = None
@@ -111,6 +117,7 @@ class Recorder:
         self._factor = 1.0
         self._last_factor = 0.0
         self._steps_elsewhere = 0
+        self._learners_differ = False
         self._last_graphless = -RARE
         self._closure_steps = 0
         self.reads = False
@@ -127,6 +134,17 @@ class Recorder:
     def batches(self) -> float:
         """Like :attr:`samples`, for batches."""
         return self.counts.batches + sum(batches for _, batches in self._first())
+
+    @property
+    def vague(self) -> bool:
+        """True where the samples of iterations vary so much that those whose inputs were inspected
+        do not show the mean well enough yet.
+        """
+        if not self.varies or self.reads:
+            return False
+        inputs = self._seen_inputs
+        unseen = 1.0 - inputs.count / max(1, self.counts.iterations)
+        return unseen * inputs.deviation > VAGUE * inputs.mean * sqrt(inputs.count)
 
     @property
     def fetches(self) -> float:
@@ -246,7 +264,7 @@ class Recorder:
     def looked(self, batch: Batch) -> None:
         """The backward pass that begins was seen to be over ``batch``."""
         self._looked, self._given = True, batch.samples
-        self._mixed |= batch.mixed
+        self._mixed |= batch.unclear
         self._rows += batch.rows
         self._outputs += batch.outputs
         self._axes |= batch.axes
@@ -345,10 +363,15 @@ class Recorder:
         return self._end_iteration(now, iterations)
 
     def stepped_elsewhere(self, optimizer: int) -> None:
-        """``optimizer`` has stepped in another thread, after a backward pass there."""
-        if optimizer == self._leader:
-            self._steps_elsewhere += 1
-            self.shares_steps = True
+        """``optimizer`` has stepped in another thread, after a backward pass there.
+
+        Where it is another than the leading one, that learner may have batches of another size.
+        """
+        if self._leader == _BACKWARD:
+            return
+        self._steps_elsewhere += 1
+        self.shares_steps = True
+        self._learners_differ |= self._leader not in (None, optimizer)
 
     def _begin_anew(self) -> None:
         """What was taken for iterations were gradient accumulations of a single one."""
@@ -382,6 +405,7 @@ class Recorder:
         learners, self._steps_elsewhere = 1 + self._steps_elsewhere, 0
         if not fetches:  # what other threads read has been counted
             samples, batches = samples * learners, batches * learners
+            self.unclear = self.unclear or self._learners_differ
         timed = self._judge(now, iterations, samples, batches, learners)
         self._time(self._seconds, samples, batches, learners, timed=timed)
         self._begin_iteration()
@@ -466,6 +490,7 @@ class Recorder:
             # A look that saw no call of a model says nothing; an earlier one still holds.
             before, self._input = self._input, max(self._leading[1], self._led[1]) or self._input
             self.varies = self.varies or 0 < before != self._input
+            self._seen_inputs.add(self._input)
             self.unclear = self.unclear or (self._mixed and not self._fetches)
         if not self._fetches:
             one = self._input or self._last_batch
@@ -509,7 +534,8 @@ class Recorder:
         """Samples and batches of the first iterations, by what is usual as is known by now."""
         return [
             (samples, batches)
-            if samples and self._usual.is_known(passes, fetches, evaluations)
+            if samples
+            and (self._usual.is_known(passes, fetches, evaluations) or self._usual.reads(fetches))
             else self._usual.expected(passes, batches) or (samples, batches)
             for passes, fetches, evaluations, samples, batches in self._early
         ]

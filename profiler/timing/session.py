@@ -301,9 +301,10 @@ class Session:
         """Samples in all and in the timed iterations, and their source: "" if unknown."""
         counts, share = recorder.counts, self._hooks.sharing
         each, mean = self._job.batch, recorder.samples / max(1, recorder.batches)
-        if each and (recorder.unclear or not LAST_BATCHES * each < mean <= each):
+        unknown = recorder.unclear or recorder.vague
+        if each and (unknown or not LAST_BATCHES * each < mean <= each):
             return recorder.batches * each, counts.timed_batches * each, "comment"
-        if recorder.unclear or not recorder.samples:
+        if unknown or not recorder.samples:
             return 0, 0, ""
         source = "batch" if 2 * counts.read >= counts.batches else "input"
         return recorder.samples / share, counts.timed_samples / share, source

@@ -41,6 +41,10 @@ class Usual:
         kind = self._kinds.get(passes)
         return kind is not None and kind[0] == fetches and kind[1] == evaluations
 
+    def reads(self, fetches: int) -> bool:
+        """True if a usual iteration reads so many batches, whatever its number of passes."""
+        return any(kind[0] == fetches and kind[4] for kind in self._kinds.values())
+
     def lacks_one(self, passes: int, fetches: int) -> bool:
         """True of an iteration that read one batch less than usual."""
         kind = self._kinds.get(passes)

@@ -81,3 +81,35 @@ def bytes_of_text(path: str, count: int = 100_000) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(random.Random(0).randbytes(count))
+
+
+def voc(images: int = 200) -> None:
+    """Replace `torchvision.datasets.VOCDetection` by one that makes its images up."""
+    import torchvision
+
+    def made(root: str = "", transform: Any = None, **_: Any) -> Any:
+        return torchvision.datasets.FakeData(images, (3, 96, 96), 10, transform=transform)
+
+    torchvision.datasets.VOCDetection = made
+
+
+def tokens(path: str, count: int = 100_000) -> None:
+    """A file of tokens as llm.c reads it: a header of 256 numbers, then 16 bits a token."""
+    made = random.Random(0)
+    header = struct.pack("<256i", 20240520, 1, count, *([0] * 253))
+    Path(path).write_bytes(
+        header + b"".join(struct.pack("<H", made.randrange(50_000)) for _ in range(count))
+    )
+
+
+def small_resnet() -> None:
+    """Replace `torchvision.models.resnet18` by one layer with the same output, for busy CPUs."""
+    import torch
+    import torchvision
+
+    def made(**_: Any) -> Any:
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 512, 8, 8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Linear(512, 10)
+        )
+
+    torchvision.models.resnet18 = made

@@ -1,4 +1,4 @@
-"""TRL's rarer trainers: KTO, ORPO, CPO, BCO, GKD, PRM, SFT with packing, or RLOO."""
+"""TRL's rarer trainers, named by the argument: SFT is with packing."""
 
 import importlib
 import sys
@@ -9,12 +9,14 @@ from clocked_calls import trainer_clock
 from datasets import Dataset
 
 KIND, BATCH, ACCUMULATE = sys.argv[1], 4, 2
+ONLINE = ("RLOO", "GRPO", "OnlineDPO", "XPO", "NashMD")
+MODULES = {"OnlineDPO": "online_dpo", "NashMD": "nash_md"}
 
 
 def row(number):
     if KIND == "SFT":
         return {"text": tiny.text(number, 5 + number % 11)}
-    if KIND == "RLOO":
+    if KIND in ONLINE:
         return {"prompt": tiny.text(number, 4)}
     if KIND == "GKD":
         texts = {"user": tiny.text(number, 4), "assistant": " " + tiny.text(number, 8)}
@@ -36,20 +38,24 @@ def find(name):
     """A class of TRL, wherever this release keeps it."""
     if hasattr(trl, name):
         return getattr(trl, name)
-    return getattr(importlib.import_module(f"trl.experimental.{KIND.lower()}"), name)
+    return getattr(
+        importlib.import_module(f"trl.experimental.{MODULES.get(KIND, KIND.lower())}"), name
+    )
 
 
 model = tiny.language_model()
 options = {"KTO": {}, "BCO": {}, "ORPO": {"max_length": 64}, "CPO": {"max_length": 64},
            "GKD": {"max_new_tokens": 8, "max_length": 64}, "PRM": {"max_length": 64},
            "SFT": {"packing": True, "max_length": 32}, "RLOO": {"num_generations": 4,
-           "max_completion_length": 8}}[KIND]  # fmt: skip
+           "max_completion_length": 8}, "GRPO": {"num_generations": 4, "max_completion_length": 8},
+           "OnlineDPO": {"max_new_tokens": 8}, "XPO": {"max_new_tokens": 8},
+           "NashMD": {"max_new_tokens": 8}}[KIND]  # fmt: skip
 more = {}
 if KIND in ("KTO", "BCO"):
     more = {"ref_model": tiny.language_model()}
 elif KIND == "GKD":
     more = {"teacher_model": tiny.language_model()}
-elif KIND == "RLOO":
+elif KIND in ONLINE:
     more = {"reward_funcs": lambda completions, **_: [float(len(text)) for text in completions]}
 elif KIND == "PRM":
     from transformers import LlamaConfig, LlamaForTokenClassification

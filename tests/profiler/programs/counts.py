@@ -248,16 +248,86 @@ def rollouts_without_loader():
         train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
 
 
+class Frames(torch.nn.Module):
+    """As IMPALA's: frames of an episode come first, then the batch's episodes."""
+
+    def __init__(self, memory):
+        super().__init__()
+        self.features = torch.nn.Linear(6, 4)
+        self.memory = torch.nn.LSTM(4, 4) if memory else None
+        self.head = torch.nn.Linear(4, 1)
+
+    def forward(self, inputs):
+        time_, batch = inputs["frame"].shape[:2]
+        features = self.features(inputs["frame"].flatten(0, 1)).view(time_, batch, -1)
+        if self.memory is not None:
+            state, steps = None, []
+            for step in features.unbind():
+                out, state = self.memory(step.unsqueeze(0), state)
+                steps.append(out)
+            features = torch.cat(steps)
+        return self.head(features)
+
+
+def train_on_frames(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        frames = {"frame": torch.randn(5, BATCH, 6), "reward": torch.randn(5, BATCH)}
+        train(model(frames).pow(2).mean(), optimizer)
+
+
+class Sampler(torch.nn.Module):
+    """As a latent process: it is given times, and draws its states itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.drift = torch.nn.Linear(6, 6)
+
+    def forward(self, times, states):
+        state = torch.randn(states, 6)
+        for time_ in times:
+            state = state + time_ * self.drift(state)
+        return state
+
+
+def made_inside():
+    """The model makes its batch."""
+    model = Sampler()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.linspace(0, 1, 5), BATCH).pow(2).mean(), optimizer)
+
+
+def frames_first():
+    """Nothing shows which axis is the batch's."""
+    train_on_frames(Frames(memory=False))
+
+
+def frames_first_with_memory():
+    """The LSTM shows it."""
+    train_on_frames(Frames(memory=True))
+
+
 def learners():
     """Two threads train the same model in turns, as IMPALA's."""
     model, optimizer = model_and_optimizer()
+    train_in_threads([(model, optimizer, BATCH), (model, optimizer, BATCH)])
+
+
+def learners_apart():
+    """Each thread trains a model of its own, on batches of another size."""
+    train_in_threads([(*model_and_optimizer(), BATCH), (*model_and_optimizer(), 3 * BATCH)])
+
+
+def train_in_threads(learners):
     turn = threading.Barrier(2)
 
     def learn(number):
+        model, optimizer, batch = learners[number]
         for _ in range(STEPS):
             for _ in range(1 + number):
                 turn.wait()
-            train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
+            train(model(torch.ones(batch, 6)).pow(2).mean(), optimizer)
             for _ in range(2 - number):
                 turn.wait()
 

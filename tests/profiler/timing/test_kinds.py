@@ -16,13 +16,15 @@ STEPS, BATCH, WARMUP = 24, 8, 3
 BY_MODEL = [
     *("slices_of_what_is_read", "ready_batches", "recomputed", "blind_look", "compiled_helper"),
     *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
+    "frames_first_with_memory",
 ]
+UNKNOWN = ["points_of_two_kinds", "frames_first", "made_inside"]
 BY_LOADER = {"packed_texts": BATCH, "time_first": BATCH, "bags": 1}
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2}
 ROLLOUTS = ["rollouts", "rollouts_without_loader"]
 ALL = [
-    *(*BY_MODEL, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
-    *("learners", "lbfgs", "points_of_two_kinds"),
+    *(*BY_MODEL, *UNKNOWN, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *("learners", "learners_apart", "lbfgs"),
 ]
 
 Runs = dict[str, tuple[list[str], dict[str, Any]]]
@@ -64,8 +66,9 @@ def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -
     assert timed["iterations"] >= STEPS - WARMUP - 1
 
 
-def test_samples_are_unknown_where_the_calls_of_a_model_differ(runs: Runs) -> None:
-    losses, report = runs["points_of_two_kinds"]
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_samples_are_unknown_where_a_model_s_calls_do_not_show_them(runs: Runs, kind: str) -> None:
+    losses, report = runs[kind]
     assert report["iterations"] == len(losses) == STEPS
     assert (report["samples"], report["timed"]["samples"], report["samples_from"]) == (0, 0, "")
 
@@ -92,6 +95,12 @@ def test_steps_of_all_learner_threads_count(runs: Runs) -> None:
     assert report["timed"]["samples"] == report["timed"]["iterations"] * BATCH
     assert report["timed"]["iterations"] >= 2 * (STEPS - WARMUP) - 2
     assert report["planned"] is None
+
+
+def test_learners_with_batches_of_their_own_have_no_samples_but_steps(runs: Runs) -> None:
+    _, report = runs["learners_apart"]
+    assert 2 * STEPS - 1 <= report["iterations"] <= 2 * STEPS
+    assert (report["samples"], report["samples_from"], report["planned"]) == (0, "", None)
 
 
 def test_a_single_step_has_the_speed_of_its_closures_passes(runs: Runs) -> None:

@@ -152,7 +152,17 @@ for epoch in range(3):
 
 def test_steps_without_a_loader(tmp_path: Path) -> None:
     source = "for update in range(4):\n    for minibatch in range(0, 64, 8):\n        step()\n"
-    assert told(tmp_path, source) == [32.0] * 32
+    assert told(tmp_path, source) == [None, *[32.0] * 31]
+
+
+def test_passes_that_only_fill_a_buffer_are_no_iterations(tmp_path: Path) -> None:
+    """How many passes an iteration takes is seen from look to look."""
+    source = (
+        "for number in range(400):\n    if number >= 30 and number % 10 == 0:\n        step()\n"
+    )
+    found = told(tmp_path, source)
+    assert found[:2] == [None, None]
+    assert found[2:] == pytest.approx([37.0] * 35, abs=1.0)
 
 
 def test_a_number_that_steadily_grows_ends_the_training(tmp_path: Path) -> None:
@@ -265,13 +275,13 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("body", "known"), [("for batch in loader: step()", None), ("step()", 3.0)]
+    ("body", "known"), [("for batch in loader: step()", [None] * 30), ("step()", [None, 3.0, 3.0])]
 )
 def test_a_function_without_source_may_have_a_loop(
-    tmp_path: Path, body: str, known: float | None
+    tmp_path: Path, body: str, known: list[float | None]
 ) -> None:
     source = f"exec('def epoch(): \\n    {body}')\nfor number in range(3):\n    epoch()\n"
-    assert set(told(tmp_path, source)) == {known}
+    assert told(tmp_path, source) == known
 
 
 def test_a_script_from_a_pipe_is_not_read_again(tmp_path: Path) -> None:
@@ -455,7 +465,7 @@ def main():
 main()
 """
     alive: list[object] = []
-    assert told(tmp_path, source, watched=[], alive=alive) == [2.0, 2.0]
+    assert told(tmp_path, source, watched=[], alive=alive) == [None, 2.0]
     assert alive == [None, None]
 
 

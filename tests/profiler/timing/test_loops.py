@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import pickle
 import signal
 import sys
@@ -15,7 +16,8 @@ import hops_profiler
 import pytest
 import torch
 from hops_profiler.timing import hooks, session
-from hops_profiler.timing.batch import samples_of
+from hops_profiler.timing.batch import samples_given, samples_of
+from hops_profiler.timing.recorder import Recorder
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
@@ -402,6 +404,24 @@ def test_a_dataset_that_hands_out_batches() -> None:
 )
 def test_samples_of_a_batch(batch: Any, samples: int) -> None:
     assert samples_of(batch) == samples
+
+
+@pytest.mark.parametrize("minibatches", [2, 4, 8, 16])
+def test_looks_fall_on_all_minibatches_of_a_rollout(minibatches: int) -> None:
+    """However seldom they are: a shorter one at its end would be seen too often, or never."""
+    for share in range(1, 200):
+        recorder = Recorder()
+        recorder.varies = True
+        recorder.counts.iteration.add(hooks.LOOK_SECONDS / hooks.LOOK_SHARE / share * 10)
+        every = hooks._look_every(recorder, hooks.LOOK_SECONDS)
+        assert math.gcd(every, minibatches) == 1
+
+
+def test_dictionaries_given_to_a_model_are_parts_of_its_input() -> None:
+    frames = {"frame": torch.zeros(5, 8, 6), "reward": torch.zeros(5, 8)}
+    assert samples_given([frames]) == samples_given([frames, frames]) == 5
+    assert samples_of({"student": frames, "teacher": frames}) == 5
+    assert samples_of([frames, frames]) == 2  # a list of samples, as detectors get it
 
 
 @pytest.fixture

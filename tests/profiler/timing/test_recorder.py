@@ -242,6 +242,7 @@ def test_usual_iterations_may_be_told_together(kinds: list[tuple[str, int]]) -> 
     one, several = _told(events, together=False), _told(events, together=True)
     found = [vars(recorder) | vars(recorder.counts) for recorder in (one, several)]
     for each in found:
+        each["inputs"] = each.pop("_seen_inputs").as_json()
         for name in ("counts", "iteration", "phases", "on_device", "took", "_usual"):
             del each[name]
     assert found[0] == found[1]
@@ -322,10 +323,10 @@ class Batch:
     """What a look showed of a forward pass."""
 
     def __init__(
-        self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, mixed: bool = False
+        self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, unclear: bool = False
     ) -> None:
         self.rows, self.outputs, self.axes = rows, outputs, axes
-        self.samples, self.mixed = samples, mixed
+        self.samples, self.unclear = samples, unclear
 
 
 def samples_where(read: int, given: int, seen: Batch) -> float:
@@ -381,9 +382,58 @@ def test_steps_of_other_threads_share_the_time_and_add_samples() -> None:
             loop.recorder.looked(Batch(8, 8, set(), samples=8))
         loop.phase("backward", 0.3)
         loop.recorder.stepped_elsewhere(1)
-        loop.recorder.stepped_elsewhere(2)  # another optimizer
         loop.step()
     counts = loop.recorder.counts
+    assert not loop.recorder.unclear
     assert 38 <= counts.iterations <= 40
     assert counts.timed_samples == 8 * counts.iteration.count
     assert counts.iteration.mean == pytest.approx(0.35)
+
+
+def test_samples_of_learners_with_optimizers_of_their_own_are_unclear() -> None:
+    loop = Loop()
+    for _ in range(20):
+        loop.phase("backward", 0.3)
+        loop.recorder.stepped_elsewhere(2)
+        loop.step()
+    assert loop.recorder.unclear
+    assert 38 <= loop.recorder.counts.iterations <= 40
+
+
+def test_samples_that_vary_are_vague_until_enough_iterations_were_inspected() -> None:
+    """Three of four batches are eight times as large; one iteration in five is inspected."""
+    loop = Loop()
+    vague = []
+    for iteration in range(1000):
+        if iteration % 5 == 0:
+            rows = 64 if iteration % 4 else 8
+            loop.recorder.looked(Batch(rows, rows, set(), samples=rows))
+        loop.phase("backward", 0.3)
+        loop.step()
+        vague.append(loop.recorder.vague)
+    assert vague[20:100] == [True] * 80
+    assert not vague[-1]
+
+
+def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> None:
+    loop = Loop()
+    for iteration in range(20):
+        rows = 64 if iteration % 4 else 8
+        loop.recorder.looked(Batch(rows, rows, set(), samples=rows))
+        loop.phase("backward", 0.3)
+        loop.step()
+    assert not loop.recorder.vague
+    assert loop.recorder.samples == 20 * 50
+
+
+def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
+    """The generator's step ends the first iteration, before the discriminator's pass."""
+    loop = Loop()
+    for iteration in range(6):
+        if iteration:
+            loop.phase("backward", 0.1)
+        loop.fetch(samples=16)
+        loop.phase("backward", 0.1)
+        loop.step()
+        assert loop.recorder.fetches == 1
+    assert loop.recorder.samples == 6 * 16
