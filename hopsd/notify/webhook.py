@@ -13,6 +13,7 @@ from urllib.request import Request, urlopen
 
 import structlog
 
+from hopsd.model.isolation import describe_error
 from hopsd.notify.news import News, one_line
 
 SHOWN = 20

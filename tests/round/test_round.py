@@ -654,7 +654,7 @@ def test_a_job_whose_steps_did_not_answer_their_signal_is_not_stopped_again(
     """It died of INT, and started over in each round."""
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
-    asked = read_asked(f"hops:asks|shape:any|{word}")
+    asked = read_script_options(f"hops:asks|shape:any|{word}")
     port.jobs[job] = replace(port.jobs[job], asked=asked, restarts=restarts)
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])

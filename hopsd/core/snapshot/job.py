@@ -276,8 +276,8 @@ def _longer_than_declared(facts: JobFacts, trained: Progress) -> str:
     if trained.due > trained_samples:
         return (
             f"in the time on its GPUs it could have trained {trained.due:,.0f} samples, more than"
-            f" its samples={declared:g}, and reports {trained_samples:,.0f}: it is expected to train"
-            f" {expected:,.0f} in all"
+            f" its samples={declared:g}, and reports {trained_samples:,.0f}: it is expected to"
+            f" train {expected:,.0f} in all"
         )
     return (
         f"it has trained {trained_samples:,.0f} samples, more than its samples={declared:g}: it is"
