@@ -79,6 +79,7 @@ steps = every_field(
     iterations=counts,
     least_nodes=counts,
     partition=texts,
+    cause=texts,
 )
 outcomes = every_field(
     StepOutcome,
