@@ -316,7 +316,7 @@ def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) ->
 def test_srun_and_salloc_are_for_sessions(cluster: PrivateCluster, command: str) -> None:
     done = as_user(cluster, OWNER, command, "--chdir=/", "--comment=hops:reqs=1", "true")
     assert done.returncode != 0
-    assert "hops: srun and salloc are for sessions: write hops:reqs=1;interactive" in done.stderr
+    assert "for a session by srun or salloc, write hops:reqs=1;interactive" in done.stderr
     assert queue(cluster) == []
 
 

@@ -104,13 +104,9 @@ def check_counts(run: Run, counts: Collection[int]) -> None:
     check_ranks(run, len(run.ranks))
 
 
-RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
+RECIPES = Path(__file__).parents[2] / "examples" / "recipes" / "launchers.md"
 LAUNCHERS = dict(
-    re.findall(
-        r"```bash\n# (\w+(?: python)?)[^\n]*\n(.*?)```",
-        RECIPES.read_text().partition("## Launchers")[2].partition("\n## ")[0],
-        re.DOTALL,
-    )
+    re.findall(r"```bash\n# (\w+(?: python)?)[^\n]*\n(.*?)```", RECIPES.read_text(), re.DOTALL)
 )
 
 

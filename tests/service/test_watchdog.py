@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_store import MemoryStore
 
 from hopsd.config import NotifyConfig
 from hopsd.model.ids import JobId
@@ -17,6 +18,7 @@ from hopsd.model.reading import JobReading
 from hopsd.notify.notifier import Notifier
 from hopsd.service.daemon import FAILING_TICKS, Daemon
 from hopsd.service.wake import Waker
+from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.fenced import FencedAdapter
 from hopsd.slurm.probe.activity import Activity
 
@@ -63,7 +65,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     made: Any = Daemon(path)
     made._controller = Failing()
     made._waker = Waker(lambda: Activity(0, 0))
-    made._notifier = Notifier(NotifyConfig(), lambda _: {})
+    made._notifier = Notifier(NotifyConfig(), MemoryStore(), SlurmCommands(5.0))  # type: ignore[arg-type]
     return made
 
 

@@ -48,7 +48,7 @@ def pyslurm_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, ...] | N
     ("name", "installed", "chosen", "why"),
     [
         (PortName.AUTO, (25, 11, 3), "pyslurm", "fits Slurm 25.11"),
-        (PortName.AUTO, (26, 5, 0), "scontrol", "made for Slurm 26.05; accepted is 25.11"),
+        (PortName.AUTO, (26, 5, 0), "scontrol", "built for Slurm 26.05: install the one for 25.11"),
         (PortName.AUTO, None, "scontrol", "No module named"),
         (PortName.SCONTROL, (25, 11, 3), "scontrol", "as configured"),
         (PortName.PYSLURM, (25, 11, 0), "pyslurm", "as configured"),
