@@ -23,10 +23,10 @@ def paragraph(item: News, history: Mapping[str, Any]) -> str:
 
 
 def _placements(placements: Sequence[Mapping[str, Any]]) -> list[str]:
-    shown = placements[-LINES:]
-    earlier = len(placements) - len(shown)
-    lines = [f"  {earlier} earlier places"] if earlier else []
-    for place in shown:
+    visible = placements[-LINES:]
+    omitted = len(placements) - len(visible)
+    lines = [f"  {omitted} earlier places"] if omitted else []
+    for place in visible:
         nodes = " ".join(f"{node}:{gpus}" for node, gpus in place["nodes"].items())
         end = "now" if place["end"] is None else clock(place["end"])
         why = " (to be measured)" if place["profiling"] else ""
@@ -71,9 +71,9 @@ def _use(use: Sequence[Mapping[str, Any]]) -> list[str]:
     for gpu_type in sorted({row["gpu_type"] for row in use}):
         rows = [row for row in use if row["gpu_type"] == gpu_type]
         parts = {key: sum(row[key] for row in rows) for key in USE_WORDS}
-        whole = sum(parts.values()) or 1.0
+        total = sum(parts.values()) or 1.0
         shares = ", ".join(
-            f"{100 * value / whole:.0f} % {USE_WORDS[key]}" for key, value in parts.items() if value
+            f"{100 * value / total:.0f} % {USE_WORDS[key]}" for key, value in parts.items() if value
         )
         lines.append(f"{gpu_type}: {shares}")
     return lines
@@ -90,5 +90,5 @@ USE_WORDS = {
 
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:
-    more = [f"  and {len(lines) - LINES} more"] if len(lines) > LINES else []
-    return ["", title, *lines[:LINES], *more] if lines else []
+    suffix = [f"  and {len(lines) - LINES} more"] if len(lines) > LINES else []
+    return ["", title, *lines[:LINES], *suffix] if lines else []

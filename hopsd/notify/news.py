@@ -60,13 +60,13 @@ class Comparison:
             return []
         rows = {row["id"]: row for row in (*doc["running"], *doc["waiting"])}
         gpus = {job: sum(row["placement"].values()) for job, row in rows.items()}
-        before, first = self._gpus or {}, self._gpus is None
-        news = [*self._ended(before.keys() - rows.keys()), *_fewer(rows, gpus, before)]
+        previous, first = self._gpus or {}, self._gpus is None
+        news = [*self._ended(previous.keys() - rows.keys()), *_fewer(rows, gpus, previous)]
         stuck = {job: row for job, row in rows.items() if self._is_stuck(row)}
         news += [_stuck(row) for job, row in stuck.items() if job not in self._told_stuck]
         self._told_stuck = set(stuck)
         # What a job had last, while it waits to go on.
-        self._gpus = {job: count or before.get(job, 0) for job, count in gpus.items()}
+        self._gpus = {job: count or previous.get(job, 0) for job, count in gpus.items()}
         return [] if first else news
 
     def _ended(self, jobs: Collection[str]) -> Iterator[News]:
@@ -86,12 +86,12 @@ class Comparison:
 
 
 def _fewer(
-    rows: Mapping[str, Document], gpus: Mapping[str, int], before: Mapping[str, int]
+    rows: Mapping[str, Document], gpus: Mapping[str, int], previous: Mapping[str, int]
 ) -> Iterator[News]:
     for job, row in rows.items():
-        if 0 < gpus[job] < before.get(job, 0) and not row["profiling"]:
+        if 0 < gpus[job] < previous.get(job, 0) and not row["profiling"]:
             nodes = " ".join(f"{node}:{count}" for node, count in row["placement"].items())
-            text = f"{row['name']} runs on {count_of(gpus[job], 'GPUs')}, {before[job]} before"
+            text = f"{row['name']} runs on {count_of(gpus[job], 'GPUs')}, {previous[job]} before"
             yield News(FEWER, job, row["user"], f"{text} ({nodes})")
 
 

@@ -78,15 +78,15 @@ class Postman:
                     log.error("mail", error=f"{type(error).__name__}: {error}")
 
     def _write(self, news: Sequence[News], _: Document) -> None:
-        chosen: dict[str, Collection[str] | None] = {}
+        kinds_by_user: dict[str, Collection[str] | None] = {}
         domain = self._domain() if news else ""
         for item in news:
-            if item.user not in chosen:
-                chosen[item.user] = self._store.mail_kinds(UserName(item.user))
-            own = chosen[item.user]
-            if own is not None and item.kind not in own:
+            if item.user not in kinds_by_user:
+                kinds_by_user[item.user] = self._store.mail_kinds(UserName(item.user))
+            kinds = kinds_by_user[item.user]
+            if kinds is not None and item.kind not in kinds:
                 continue  # Slurm need not be asked
-            address = address_of(item, self._wish_of(item.job), own, domain)
+            address = address_of(item, self._wish_of(item.job), kinds, domain)
             if address:
                 history = self._store.job_history(item.job_id)
                 self._allowance.add(address, [paragraph(item, history)])
@@ -94,13 +94,13 @@ class Postman:
     def _send_due(self, _: Sequence[News], doc: Document) -> None:
         self._allowance.due(doc["time"] or 0.0, self._send_paragraphs)
 
-    def _send_paragraphs(self, address: str, paragraphs: Sequence[str], more: int) -> None:
+    def _send_paragraphs(self, address: str, paragraphs: Sequence[str], omitted: int) -> None:
         first = paragraphs[0].partition("\n")[0].removesuffix(".")
-        others = len(paragraphs) + more - 1
-        subject = f"hops: {first}"[:150] + (f" (and {others} more)" if others else "")
-        rest = [f"And {more} more."] if more else []
+        others_count = len(paragraphs) + omitted - 1
+        subject = f"hops: {first}"[:150] + (f" (and {others_count} more)" if others_count else "")
+        suffix = [f"And {omitted} more."] if omitted else []
         end = "`hopsctl notify` says what you are told, and changes it."
-        self._try(Mail(address, subject, "\n\n".join([*paragraphs, *rest, end]) + "\n"))
+        self._try(Mail(address, subject, "\n\n".join([*paragraphs, *suffix, end]) + "\n"))
 
     def _digest(self, _: Sequence[News], doc: Document) -> None:
         """Once a day, after the hour that the site chose (local time)."""
@@ -108,8 +108,8 @@ class Postman:
         if not self._config.admins or now is None or doc["mode"] != "active":
             return
         day = datetime.fromtimestamp(now - self._config.digest_hour * HOUR).toordinal()  # noqa: DTZ006
-        before, self._day = self._day, day
-        if before is None or before == day:
+        last_day, self._day = self._day, day
+        if last_day is None or last_day == day:
             return
         since = now - DAY_SECONDS
         ended = [

@@ -35,13 +35,13 @@ class MailWish:
 def read_mail_wish(commands: SlurmCommands, job: str) -> MailWish:
     """Of a job that Slurm still knows; an empty one if it does not, or does not answer."""
     try:
-        said = commands.run("scontrol", "show", "job", job)
+        record = commands.run("scontrol", "show", "job", job)
     except SlurmError:
         return MailWish()
-    found = dict(re.findall(r"\b(MailType|MailUser)=(\S+)", said))
-    types = found.get("MailType", "").split(",")
+    fields = dict(re.findall(r"\b(MailType|MailUser)=(\S+)", record))
+    types = fields.get("MailType", "").split(",")
     kinds = frozenset(kind for name in types for kind in _SLURM_TYPES.get(name, ()))
-    address = found.get("MailUser", "")
+    address = fields.get("MailUser", "")
     return MailWish(kinds, address if address != "(null)" else "")
 
 

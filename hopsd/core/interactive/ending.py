@@ -35,7 +35,7 @@ class Endings:
         settings: EndingSettings,
     ) -> list[Notice]:
         """``idle_seconds``: of jobs that do nothing with what they hold."""
-        found, kept = [], {}
+        notices, warned = [], {}
         for job in jobs:
             if job.state is not SlurmState.RUNNING or not is_session(job.comment):
                 continue
@@ -44,14 +44,14 @@ class Endings:
                 continue
             key = job.id, job.start
             since = self._warned.get(key)
-            kept[key] = now if since is None else since
+            warned[key] = now if since is None else since
             if since is None:
                 text = f"hops ends this session at {clock(now + settings.warning_seconds)}: {why}"
-                found.append(Notice(job, ends=False, text=text))
+                notices.append(Notice(job, ends=False, text=text))
             elif now - since >= settings.warning_seconds:
-                found.append(Notice(job, ends=True, text=f"hops ended the session: {why}"))
-        self._warned = kept
-        return found
+                notices.append(Notice(job, ends=True, text=f"hops ended the session: {why}"))
+        self._warned = warned
+        return notices
 
 
 def _why(job: JobReading, idle: float, now: float, settings: EndingSettings) -> str | None:

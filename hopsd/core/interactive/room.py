@@ -73,94 +73,97 @@ class Room:
         """
         forms = list(_forms(session, self._snapshot.nodes))
         for may_move in (False, True):
-            for count, each in forms:
-                found = self._find(session, count, each, may_move=may_move)
-                if found is not None:
-                    self._take(session, *found)
-                    return found[0]
+            for count, gpus_per_node in forms:
+                room = self._find(session, count, gpus_per_node, may_move=may_move)
+                if room is not None:
+                    self._take(session, *room)
+                    return room[0]
         return None
 
     def _find(
-        self, session: Job, count: int, each: int, *, may_move: bool
+        self, session: Job, count: int, gpus_per_node: int, *, may_move: bool
     ) -> tuple[Allocation, dict[JobId, Concession], Ledger] | None:
-        """``each`` GPUs on ``count`` nodes of one type, and who gives them up."""
+        """``gpus_per_node`` GPUs on ``count`` nodes of one type, and who gives them up."""
         best: tuple[float, Allocation, dict[JobId, Concession], Ledger] | None = None
         for kind in session.throughput:
-            chosen: dict[NodeName, int] = {}
-            given: dict[JobId, Concession] = {}
-            for name, concessions in self._by_cost(session, kind, each, may_move=may_move):
-                if given.keys() & concessions.keys():
+            gpus_by_node: dict[NodeName, int] = {}
+            taken_concessions: dict[JobId, Concession] = {}
+            for name, concessions in self._by_cost(session, kind, gpus_per_node, may_move=may_move):
+                if taken_concessions.keys() & concessions.keys():
                     continue
-                allocation = Allocation.of({**chosen, name: each})
-                more = {**given, **concessions}
-                ledger = self._ledger if not more else self._ledger_with(self.concessions | more)
+                allocation = Allocation.of({**gpus_by_node, name: gpus_per_node})
+                total = {**taken_concessions, **concessions}
+                ledger = self._ledger if not total else self._ledger_with(self.concessions | total)
                 if len(allocation.nodes) < count:
-                    chosen[name], given = each, more
+                    gpus_by_node[name], taken_concessions = gpus_per_node, total
                 elif ledger.may(session, allocation):
-                    cost = sum(one.cost for one in more.values())
+                    cost = sum(one.cost for one in total.values())
                     if best is None or cost < best[0]:
-                        best = cost, allocation, more, ledger
+                        best = cost, allocation, total, ledger
                     break
         return best and best[1:]
 
     def _by_cost(
-        self, session: Job, kind: str, each: int, *, may_move: bool
+        self, session: Job, kind: str, gpus_per_node: int, *, may_move: bool
     ) -> Iterator[tuple[NodeName, dict[JobId, Concession]]]:
-        """Nodes that can give ``each`` GPUs with the concessions for it: the cheapest first; of
-        equal ones those with the fewest idle GPUs, so that large jobs still find whole nodes.
+        """Nodes that can give ``gpus_per_node`` GPUs, and the concessions for it, the cheapest
+        first; of equal ones those with the fewest idle GPUs, so that large jobs still find whole
+        nodes.
         """
-        found = []
-        for at, node in enumerate(self._snapshot.nodes):
+        offers = []
+        for position, node in enumerate(self._snapshot.nodes):
             nodes = session.rules.nodes
             if node.gpu_type != kind or (nodes is not None and node.name not in nodes):
                 continue
-            concessions = self._concessions(node, each - self._idle[node.name], may_move=may_move)
+            concessions = self._concessions(
+                node, gpus_per_node - self._idle[node.name], may_move=may_move
+            )
             if concessions is not None:
                 cost = sum(one.cost for one in concessions.values())
-                found.append((cost, self._idle[node.name], at, node.name, concessions))
-        for _, _, _, name, concessions in sorted(found, key=lambda one: one[:3]):
+                offers.append((cost, self._idle[node.name], position, node.name, concessions))
+        for _, _, _, name, concessions in sorted(offers, key=lambda one: one[:3]):
             yield name, concessions
 
     def _concessions(
-        self, node: Node, needed: int, *, may_move: bool
+        self, node: Node, shortage: int, *, may_move: bool
     ) -> dict[JobId, Concession] | None:
-        """Who gives up ``needed`` GPUs on ``node``: the cheapest job that can alone, else the
+        """Who gives up ``shortage`` GPUs on ``node``: the cheapest job that can alone, else the
         cheapest for each GPU until it is enough; None: they cannot.
         """
-        if needed <= 0:
+        if shortage <= 0:
             return {}
-        options = list(self._options(node.name, needed)) if may_move else []
-        alone = [one for one in options if one.freed(node.name) >= needed]
+        options = list(self._options(node.name, shortage)) if may_move else []
+        alone = [option for option in options if option.freed(node.name) >= shortage]
         if alone:
-            one = min(alone, key=lambda one: (one.cost, job_order(one.job.id)))
-            return {one.job.id: one}
-        given: dict[JobId, Concession] = {}
+            option = min(alone, key=lambda option: (option.cost, job_order(option.job.id)))
+            return {option.job.id: option}
+        concessions: dict[JobId, Concession] = {}
 
-        def cost_of_each(one: Concession) -> tuple[float, object]:
-            return one.cost / one.freed(node.name), job_order(one.job.id)
+        def cost_of_each(option: Concession) -> tuple[float, object]:
+            return option.cost / option.freed(node.name), job_order(option.job.id)
 
-        for one in sorted(options, key=cost_of_each):
-            if one.job.id not in given:
-                given[one.job.id] = one
-                needed -= one.freed(node.name)
-                if needed <= 0:
-                    return given
+        for option in sorted(options, key=cost_of_each):
+            if option.job.id not in concessions:
+                concessions[option.job.id] = option
+                shortage -= option.freed(node.name)
+                if shortage <= 0:
+                    return concessions
         return None
 
-    def _options(self, node: NodeName, needed: int) -> Iterator[Concession]:
+    def _options(self, node: NodeName, shortage: int) -> Iterator[Concession]:
         for job in self._movable.values():
             if job.id in self.concessions or not job.running.on(node):
                 continue
             for target in _smaller(job):
-                freed = job.running.on(node) - target.on(node)
-                if freed > 0:
-                    yield Concession(job, target, self._cost(job, target, freed, needed))
+                freed_gpus = job.running.on(node) - target.on(node)
+                if freed_gpus > 0:
+                    yield Concession(job, target, self._cost(job, target, freed_gpus, shortage))
 
-    def _cost(self, job: Job, target: Allocation, freed: int, needed: int) -> float:
-        held = job.running.gpus
-        cost = held * job.restart_seconds + max(0, freed - needed) * IDLE_SECONDS
+    def _cost(self, job: Job, target: Allocation, freed_gpus: int, shortage: int) -> float:
+        running_gpus = job.running.gpus
+        cost = running_gpus * job.restart_seconds + max(0, freed_gpus - shortage) * IDLE_SECONDS
         if not target:
-            cost += held * STOP_COST
+            cost += running_gpus * STOP_COST
         return cost if job.id in self._proven else cost + UNPROVEN_COST
 
     def _take(
@@ -171,16 +174,18 @@ class Room:
         ledger: Ledger,
     ) -> None:
         cause = f"to make room for session {session.id}"
-        self.concessions |= {job: replace(one, cause=cause) for job, one in concessions.items()}
+        self.concessions |= {
+            job: replace(concession, cause=cause) for job, concession in concessions.items()
+        }
         self.placements[session.id] = allocation
         self._ledger = ledger
         ledger.take(session, allocation)
         for node, gpus in allocation:
             self._idle[node] -= gpus
-        for one in concessions.values():
-            for node in one.job.running.nodes:
+        for concession in concessions.values():
+            for node in concession.job.running.nodes:
                 if node in self._idle:
-                    self._idle[node] += one.freed(node)
+                    self._idle[node] += concession.freed(node)
 
     def _ledger_with(self, concessions: Mapping[JobId, Concession]) -> Ledger:
         """What is left beside all running jobs, those with concessions on their targets, and the
@@ -188,12 +193,12 @@ class Room:
         """
         snapshot = self._snapshot
         staying = [job for job in staying_jobs(snapshot) if job.id not in concessions]
-        moving = [one.job for one in concessions.values()]
+        moving = [concession.job for concession in concessions.values()]
         available = AvailableResources.beside(snapshot.nodes, moving, staying)
         ledger = Ledger(available, allowances(snapshot.limits, staying))
-        for one in concessions.values():
-            if one.target:
-                ledger.take(one.job, one.target)
+        for concession in concessions.values():
+            if concession.target:
+                ledger.take(concession.job, concession.target)
         for job, allocation in self.placements.items():
             ledger.take(self._jobs[job], allocation)
         return ledger
@@ -204,10 +209,14 @@ def _forms(session: Job, nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
     gpus, rules = session.reqs[0], session.rules
     largest = max((node.gpus for node in nodes), default=0)
     for count in range(1, gpus + 1):
-        each, rest = divmod(gpus, count)
-        if rest or each > largest or (rules.per_node is not None and each != rules.per_node):
+        gpus_per_node, remainder = divmod(gpus, count)
+        if (
+            remainder
+            or gpus_per_node > largest
+            or (rules.per_node is not None and gpus_per_node != rules.per_node)
+        ):
             continue
-        yield count, each
+        yield count, gpus_per_node
         if rules.shape is ShapeRule.NODE or count > len(nodes):
             return
 

@@ -69,8 +69,8 @@ class SessionPlan:
         }
         if not unfit:
             return self
-        kept = {job: given for job, given in self.placements.items() if job not in unfit}
-        return replace(self, placements=kept, waiting={**self.waiting, **unfit})
+        placements = {job: given for job, given in self.placements.items() if job not in unfit}
+        return replace(self, placements=placements, waiting={**self.waiting, **unfit})
 
 
 _NOTE = "a session (interactive): hops does not move it"
@@ -106,27 +106,30 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
     placements, concessions = dict(room.placements), room.concessions
     stops: tuple[Step, ...] = ()
     if not snapshot.round.first:
-        placements |= {job: one.target for job, one in concessions.items() if one.target}
+        placements |= {
+            job: concession.target for job, concession in concessions.items() if concession.target
+        }
         stops = tuple(
-            Step(job, StepKind.PREEMPT, current=one.job.running, cause=one.cause)
-            for job, one in concessions.items()
-            if not one.target
+            Step(job, StepKind.PREEMPT, current=concession.job.running, cause=concession.cause)
+            for job, concession in concessions.items()
+            if not concession.target
         )
-    gone = refused.keys() | {step.job for step in stops}
+    absent = refused.keys() | {step.job for step in stops}
     changes = {**placements, **{step.job: Allocation() for step in stops}}
-    left = with_allocations(snapshot, changes, gone)
-    left = replace(
-        left,
+    remaining = with_allocations(snapshot, changes, absent)
+    remaining = replace(
+        remaining,
         jobs=tuple(
-            replace(job, preemptible=False) if job.id in placements else job for job in left.jobs
+            replace(job, preemptible=False) if job.id in placements else job
+            for job in remaining.jobs
         ),
     )
     if settings.reserve:
-        row = _reserve(left, sessions, proven, settings.reserve)
-        left = replace(left, limits=(*left.limits, row))
-    causes = {job: one.cause for job, one in concessions.items() if job in placements}
+        row = _reserve(remaining, sessions, proven, settings.reserve)
+        remaining = replace(remaining, limits=(*remaining.limits, row))
+    causes = {job: concession.cause for job, concession in concessions.items() if job in placements}
     notes = {job.id: _NOTE for job in snapshot.jobs if job.id in sessions and job.running}
-    return SessionPlan(left, placements, stops, refused, causes, notes)
+    return SessionPlan(remaining, placements, stops, refused, causes, notes)
 
 
 def _may_move(job: Job) -> bool:
@@ -152,21 +155,23 @@ def _proven(snapshot: Snapshot, records: Mapping[JobId, JobRecord]) -> frozenset
 def _capacity(snapshot: Snapshot) -> int:
     """The GPUs that are idle, or held by jobs of the snapshot."""
     gpus = {node.name for node in snapshot.nodes if not is_cpu(node.gpu_type)}
-    held = sum(count for job in snapshot.jobs for node, count in job.running if node in gpus)
-    return held + sum(node.idle for node in snapshot.nodes if node.name in gpus)
+    gpus_running = sum(
+        count for job in snapshot.jobs for node, count in job.running if node in gpus
+    )
+    return gpus_running + sum(node.idle for node in snapshot.nodes if node.name in gpus)
 
 
 def _reserve(
     snapshot: Snapshot, sessions: AbstractSet[JobId], proven: AbstractSet[JobId], reserve: int
 ) -> Limit:
     """Jobs that do not leave within seconds hold at most what sessions and the reserve leave."""
-    held = sum(job.running.gpus for job in snapshot.jobs if job.id in sessions)
+    session_gpus = sum(job.running.gpus for job in snapshot.jobs if job.id in sessions)
     slow = frozenset(job.id for job in snapshot.jobs) - sessions - proven
     return Limit(
         f"the reserve of {count_of(reserve, 'GPUs')} for sessions, which jobs get that were seen to"
         " save",
         slow,
-        gpus=max(0, _capacity(snapshot) - held - reserve),
+        gpus=max(0, _capacity(snapshot) - session_gpus - reserve),
     )
 
 
@@ -183,19 +188,19 @@ class _Quota:
 
     def refusal(self, job: Job) -> Reason | None:
         """Why the session may not have its GPUs now; None: it may."""
-        gpus, most = job.reqs[0], self._settings.user_gpus
-        if gpus > most:
+        gpus, limit = job.reqs[0], self._settings.user_gpus
+        if gpus > limit:
             text = (
                 f"it asks for {count_of(gpus, 'GPUs')}, and the sessions of one user may have"
-                f" {most} ([interactive] user_gpus): ask for fewer, or submit it with sbatch,"
+                f" {limit} ([interactive] user_gpus): ask for fewer, or submit it with sbatch,"
                 " without interactive"
             )
             return Reason(ReasonCode.NO_CONFIGURATION, text)
-        if (held := self._held[job.user]) + gpus > most:
-            text = f"your sessions have {held} of the {most} GPUs that one user's may have"
+        if (session_gpus := self._held[job.user]) + gpus > limit:
+            text = f"your sessions have {session_gpus} of the {limit} GPUs that one user's may have"
             return Reason(ReasonCode.LIMIT, f"{text}: end one of them (scancel)")
-        if (held := self._held.total()) + gpus > self._most:
-            text = f"all sessions have {held} of the {self._most} GPUs that they may have"
+        if (session_gpus := self._held.total()) + gpus > self._most:
+            text = f"all sessions have {session_gpus} of the {self._most} GPUs that they may have"
             return Reason(ReasonCode.LIMIT, f"{text}: it starts when one ends")
         return None
 

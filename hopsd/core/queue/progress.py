@@ -48,7 +48,7 @@ def progress(
     if record.run_seconds <= 0.0:
         return Progress(record.samples_done, record.samples_done)
     gpus = max(1, round(record.attained_gpu_seconds / record.run_seconds))
-    least = usual = most = 0.0
+    due_samples = usual = possible_samples = 0.0
     limited = bool(record.run_seconds_by_type)
     for gpu_type, seconds in record.run_seconds_by_type.items():
         table = tables.get(gpu_type)
@@ -59,12 +59,14 @@ def progress(
         shapes = [(gpus, 1), *([(gpus, 2), (1, 1)] if gpus > 1 else [])]
         limited = limited and all(table.source_of(*shape) != ASSUMED for shape in shapes)
         speeds = [per_gpu(table, *shape) for shape in shapes]
-        held = [speed for speed in speeds[:2] if speed > 0.0]
-        least += seconds * gpus * min(held, default=0.0)
-        usual += seconds * gpus * max(held, default=0.0)
-        most += seconds * gpus * max(speeds)
+        positive = [speed for speed in speeds[:2] if speed > 0.0]
+        due_samples += seconds * gpus * min(positive, default=0.0)
+        usual += seconds * gpus * max(positive, default=0.0)
+        possible_samples += seconds * gpus * max(speeds)
     loading = record.restart_seconds * (1 + record.restarts)
-    least *= max(0.0, 1.0 - loading / record.run_seconds) * min(server_factors, default=1.0)
-    limited = limited and most > 0.0
-    done = min(record.samples_done, TOLERANCE * most) if limited else record.samples_done
-    return Progress(done, max(done, max(least, LARGEST_EXCUSE * usual) / TOLERANCE))
+    due_samples *= max(0.0, 1.0 - loading / record.run_seconds) * min(server_factors, default=1.0)
+    limited = limited and possible_samples > 0.0
+    done = (
+        min(record.samples_done, TOLERANCE * possible_samples) if limited else record.samples_done
+    )
+    return Progress(done, max(done, max(due_samples, LARGEST_EXCUSE * usual) / TOLERANCE))
