@@ -24,7 +24,7 @@ from examples.demo.accounts import Account, accounts
 from examples.demo.cluster import ClusterError, NodeSpec
 from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
 from examples.demo.predictions import PredictionLog
-from examples.demo.report import Finished, problems, report, training_log
+from examples.demo.report import Finished, any_moved, problems, report, training_log
 from examples.demo.site import PROGRAMS, ROOT, DemoError, Site, say
 from hopsd.ctl.daemon import ask
 from hopsd.ctl.render import console, show, table
@@ -222,6 +222,8 @@ def main() -> int:
     predicted = demo.predictions.rows(outcomes)
     predictions.write(predicted, folder / "predictions.csv")
     show(predictions.summary(predicted, outcomes))
+    if not any_moved(jobs):
+        say("no job was moved this time: each ended within its round; another run may show one")
     wrong = problems(jobs)
     for problem in wrong:
         say(f"[red]{problem}[/red]")
