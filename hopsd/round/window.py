@@ -108,9 +108,8 @@ def idle_beside(plan: Plan, snapshot: Snapshot) -> tuple[int, int]:
     idle = Counter(dict(zip((n.name for n in snapshot.nodes), idle_gpus(snapshot), strict=True)))
     allocations = {job.id: job.running for job in snapshot.jobs}
     for job_id, allocation in plan.placements.items():
-        if (
-            allocations.get(job_id) != allocation
-        ):  # the snapshot counts what a session gets as taken
+        # The snapshot counts what a session gets as taken.
+        if allocations.get(job_id) != allocation:
             idle.subtract(dict(allocation))
     open_to: dict[GpuType, set[frozenset[NodeName] | None]] = defaultdict(set)
     for job in snapshot.jobs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from hopsd.errors import HopsError
 from hopsd.health.idle import IdleJob, IdleWatch, Use, update_watches
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
+from hopsd.service.background import in_thread
 from hopsd.slurm.command import Runner
 from hopsd.slurm.probe.processor_time import MOST_JOBS, processor_seconds
 from hopsd.store.history import History
@@ -20,10 +20,6 @@ log = structlog.get_logger()
 
 EVERY_SECONDS = 55.0
 """Between two questions about a job's processor time."""
-
-
-def in_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="idle", daemon=True).start()
 
 
 class IdleJobs:

@@ -5,7 +5,6 @@ Nodes are judged in a thread, outside the tick.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ from hopsd.health.lemons import WINDOW_SECONDS
 from hopsd.health.records import Health, Lemon, SlowNode
 from hopsd.model.ids import NodeName
 from hopsd.serve.health import HealthService
+from hopsd.service.background import in_thread
 from hopsd.slurm.command import Runner
 from hopsd.store.history import History
 
@@ -74,10 +74,6 @@ def avoidable(lemons: Iterable[Lemon], nodes: Iterable[Mapping[str, Any]]) -> di
     return avoided
 
 
-def _in_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="health", daemon=True).start()
-
-
 class NodeHealth:
     """The verdicts of the last look: by node, a sentence on each kind."""
 
@@ -86,7 +82,7 @@ class NodeHealth:
         store: History,
         service: HealthService,
         commands: Runner,
-        begin: Callable[[Callable[[], None]], None] = _in_thread,
+        begin: Callable[[Callable[[], None]], None] = in_thread,
     ) -> None:
         self._store, self._service, self._commands = store, service, commands
         self._begin = begin

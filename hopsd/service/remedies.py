@@ -8,7 +8,6 @@ from math import ceil
 import structlog
 
 from hopsd.config import HealthConfig
-from hopsd.core.interactive.sessions import is_session
 from hopsd.health.remedy import Remedy, RemedyDelays
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
@@ -42,7 +41,7 @@ def requeueable(seen: Observation) -> tuple[JobReading, ...]:
         and job.id not in under_way
         and (comment := seen.comments.get(job.id)) is not None
         and comment.preempt
-        and not is_session(job.comment)
+        and not comment.interactive
     )
 
 

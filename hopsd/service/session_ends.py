@@ -11,7 +11,7 @@ from hopsd.core.interactive.settings import EndingSettings
 from hopsd.errors import SlurmError
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading
-from hopsd.service.idle_jobs import in_thread
+from hopsd.service.background import in_thread
 from hopsd.slurm.command import Runner
 from hopsd.store.history import History
 
