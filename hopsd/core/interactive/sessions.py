@@ -89,6 +89,8 @@ def plan_sessions(snapshot: Snapshot, view: ClusterView, settings: SessionSettin
     counts their GPUs as taken, and the policy moves whom it likes.
     """
     sessions = {job.id for job in snapshot.jobs if view.comments[job.id].interactive}
+    if not sessions and not settings.reserve:
+        return SessionPlan(snapshot)
     waiting = [j for j in snapshot.jobs if j.id in sessions and competes(j, first=False)]
     waiting.sort(key=lambda job: (job.submit, job_order(job.id)))
     proven = _proven(snapshot, view.records)
