@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -17,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,23 +137,32 @@ class Way:
         )
 
 
+def _play_way(options: argparse.Namespace, folder: Path, began: float, name: str) -> Way:
+    """One way's sequences; what was played until ``--seconds`` or Ctrl-C counts."""
+    way = Way(name, folder / name)
+    with contextlib.suppress(KeyboardInterrupt):
+        for seed in range(options.seed, options.seed + options.sequences):
+            if time.monotonic() - began > options.seconds:
+                break
+            way.play(seed)
+    return way
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.elastic.moves", description=__doc__)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin none after")
+    parser.add_argument("--processes", type=int, default=1, help="ways played at a time")
     parser.add_argument("--keep", type=Path, help="a folder for what the ranks write")
     parser.add_argument("--write", action="store_true", help="write bench/results/elastic.md")
     options = parser.parse_args()
     began, path = time.monotonic(), os.environ["PATH"]
     with tempfile.TemporaryDirectory() as folder:
-        ways = [Way(name, (options.keep or Path(folder)) / name) for name in options.ways]
-        with contextlib.suppress(KeyboardInterrupt):  # what was played counts
-            for seed in range(options.seed, options.seed + options.sequences):
-                for way in ways:
-                    if time.monotonic() - began < options.seconds:
-                        way.play(seed)
+        play_way = functools.partial(_play_way, options, options.keep or Path(folder), began)
+        with ProcessPoolExecutor(options.processes) as pool:
+            ways = list(pool.map(play_way, options.ways))
     table = "\n".join([_HEAD, *(way.row() for way in ways)])
     print(table)
     if options.write:
