@@ -8,6 +8,9 @@ from fractions import Fraction
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.rules import ShapeRule
 
+SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
+"""Those of ``--signal`` that hops sends: nobody traps others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -18,6 +18,7 @@ from hopsd.core.report.rank import Pause
 from hopsd.core.report.validated import integer, number, text
 from hopsd.errors import FormatError
 from hopsd.model import bounds
+from hopsd.model.asked import SIGNALS
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.knowledge import Phases
 
@@ -47,8 +48,9 @@ class Report:
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
     from the passes; None with one rank or an older plugin. ``keeps_steps``: whether its steps have
-    the same samples on any number of GPUs; None before the first, or an older plugin. ``final``:
-    the process has ended, or the profile run has measured enough. ``pause``: what it says of itself
+    the same samples on any number of GPUs; None before the first, or an older plugin.
+    ``handled_signals``: those of sbatch's ``--signal`` that the process handles. ``final``: the
+    process has ended, or the profile run has measured enough. ``pause``: what it says of itself
     while it makes no steps.
     ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
     went on; ``save_every``: seconds between the last two; None: not seen. ``gpus``: on how many it
@@ -77,6 +79,7 @@ class Report:
     out_of_memory: bool = False
     communication_timed: bool | None = None
     keeps_steps: bool | None = None
+    handled_signals: frozenset[str] = frozenset()
     saving: bool = False
     saved_at: float | None = None
     save_every: float | None = None
@@ -123,6 +126,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         out_of_memory=document.get("out_of_memory") is True,
         communication_timed=_flag(document, "communication_timed"),
         keeps_steps=_flag(document, "keeps_steps"),
+        handled_signals=_signals(document),
         saving=document.get("saving") is True,
         saved_at=_optional(document, "saved_at", now + bounds.CLOCK_SKEW_SECONDS),
         save_every=_optional(document, "save_every"),
@@ -147,6 +151,14 @@ def _flag(document: Mapping[str, Any], key: str) -> bool | None:
     if flag is not None and not isinstance(flag, bool):
         raise FormatError(f"{key}: accepted are true, false and null")
     return flag
+
+
+def _signals(document: Mapping[str, Any]) -> frozenset[str]:
+    """Absent in reports of older versions of the plugin."""
+    names = document.get("handled_signals", [])
+    if not isinstance(names, list) or not all(name in SIGNALS for name in names):
+        raise FormatError(f"handled_signals: give a list of {', '.join(SIGNALS)}")
+    return frozenset(names)
 
 
 def _program(document: Mapping[str, Any]) -> str:
