@@ -166,10 +166,22 @@ def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
     assert not asked.warned
 
 
-def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do() -> None:
-    asked, told = submitted("#!/bin/bash\n#SBATCH --signal=USR1@60\ntrap 'exit 0' USR1\nsrun x\n")
+@pytest.mark.parametrize(
+    ("commands", "waits"),
+    [
+        ("trap 'exit 0' USR1\nsrun x", True),
+        ("srun python -u -m submitit.core._submit /logs", False),
+        ("srun x || scontrol requeue $SLURM_JOB_ID", False),
+    ],
+)
+def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do(
+    commands: str, waits: bool
+) -> None:
+    asked, told = submitted(f"#!/bin/bash\n#SBATCH --signal=USR1@60\n{commands}\n")
     assert asked.warned
-    assert "hops sends it USR1 60 s ahead" in told
+    assert "hops sends the steps that srun starts USR1 60 s ahead" in told
+    assert ("not moved before hops has seen that they handle the signal" in told) == waits
+    assert ("requeues" in asked.repeats) == (not waits)
 
 
 def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
