@@ -408,7 +408,7 @@ class ReportReader:
             for node, per_gpu in run_speeds.by_node.items():
                 if not bounds.SPEED.holds(per_gpu):
                     raise FormatError(
-                        f"{per_gpu:g} samples/s per GPU on {node}: accepted is {bounds.SPEED}"
+                        f"{per_gpu:g} samples/s per GPU on {node}, not {bounds.SPEED}"
                     )
                 if node in types:
                     yield ThroughputRecord(

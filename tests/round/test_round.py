@@ -667,10 +667,7 @@ def test_a_job_whose_signal_would_save_nothing_stays(
     port.jobs[job] = replace(port.jobs[job], asked=asked, restarts=restarts)
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs(
-        [
-            replace(record, saved=saved, answers_signal=answers)
-            for record in memory.jobs().values()
-        ]
+        [replace(record, saved=saved, answers_signal=answers) for record in memory.jobs().values()]
     )
     port.jobs[job] = replace(port.jobs[job], restarts=restarts)
     built = run_round(port, memory, hops, SETTINGS, None).built

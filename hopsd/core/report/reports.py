@@ -99,10 +99,10 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
     except (ValueError, RecursionError):
         raise FormatError("not a JSON document") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise FormatError(f"version: accepted is {VERSION}")
+        raise FormatError(f"version: give {VERSION}")
     timings = document.get("timed")
     if not isinstance(timings, dict):
-        raise FormatError("timed: accepted is an object")
+        raise FormatError("timed: give an object")
     timed_iterations, timed_samples = integer(timings, "iterations"), number(timings, "samples")
     report = Report(
         job=JobId(text(document, "job")),
@@ -149,7 +149,7 @@ def _optional(
 def _flag(document: Mapping[str, Any], key: str) -> bool | None:
     flag = document.get(key)
     if flag is not None and not isinstance(flag, bool):
-        raise FormatError(f"{key}: accepted are true, false and null")
+        raise FormatError(f"{key}: give true, false or null")
     return flag
 
 
@@ -165,14 +165,14 @@ def _program(document: Mapping[str, Any]) -> str:
     """The training script's hash, absent in reports of older versions of the plugin."""
     program = document.get("program", "")
     if not isinstance(program, str) or not PROGRAM.fullmatch(program):
-        raise FormatError("program: accepted are 12 hexadecimal digits, or none")
+        raise FormatError("program: give 12 hexadecimal digits, or none")
     return program
 
 
 def _check_age(report: Report, now: float) -> None:
     """Refuse a report with an implausible time: the node's clock may never have been set."""
     if not bounds.REPORT_SECONDS_OLD.holds(max(0.0, now - report.at)):
-        raise FormatError(f"at: accepted is a time of the last {OLDEST_DAYS} days")
+        raise FormatError(f"at: give a time of the last {OLDEST_DAYS} days")
 
 
 def _check_sense(report: Report, file_name: str) -> None:
@@ -182,7 +182,7 @@ def _check_sense(report: Report, file_name: str) -> None:
     if name is None or stated != ".".join(name.groups()):
         raise FormatError(f"the file's name says otherwise than its content, {stated[:300]!r}")
     if report.rank >= report.world:
-        raise FormatError(f"rank: accepted is below world, {report.world}")
+        raise FormatError(f"rank: give one below world, {report.world}")
     if report.timed_iterations > report.iterations or report.timed_samples > report.samples:
         raise FormatError("timed: more than was done in all")
     if report.saved_iterations is not None and report.saved_iterations > report.iterations:
@@ -190,7 +190,7 @@ def _check_sense(report: Report, file_name: str) -> None:
     if report.planned_iterations is not None and report.planned_iterations < report.iterations:
         raise FormatError("planned: less than was done in all")
     if report.samples > report.iterations * bounds.BATCH.maximum:
-        raise FormatError(f"samples: accepted are {bounds.BATCH.maximum:g} an iteration")
+        raise FormatError(f"samples: give at most {bounds.BATCH.maximum:g} an iteration")
     if report.timed_iterations and report.timed_seconds <= 0.0:
         raise FormatError("timed.seconds: iterations take time")
     if report.timed_seconds > report.at - report.first_step + 1.0:
