@@ -1,4 +1,4 @@
-"""Which signals reach a handler of this process, so that its training can save before it is stopped."""
+"""Which signals reach a handler of this process, so that its training can save before its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _has_handler(number: signal.Signals) -> bool:
 
 
 def _survived_by_parents() -> int:
-    """Bit n - 1: signal n ends none of the processes above this one, up to Slurm's own (proc(5))."""
+    """Bit n - 1: signal n ends no process above this one, up to Slurm's own (proc(5))."""
     survived, pid = ~0, os.getppid()
     for _ in range(_MOST_PARENTS):
         if pid <= 1:  # of a container

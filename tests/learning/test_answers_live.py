@@ -1,4 +1,4 @@
-"""A training that would die of the signal that its script asks for is told from one that saves by it."""
+"""A training that would die of its script's signal is told from one that handles it: live."""
 
 from __future__ import annotations
 

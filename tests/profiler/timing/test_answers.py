@@ -1,4 +1,4 @@
-"""Which signals a training could save by: those that reach a handler before anything dies of them."""
+"""Which signals a training could save by: those that reach a handler, and end nothing before."""
 
 from __future__ import annotations
 
