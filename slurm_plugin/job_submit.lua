@@ -901,14 +901,50 @@ local function resubmits(text)
   return false
 end
 
+-- What starts a program: what comes after it, the first start has not done when the job is moved.
+local PROGRAMS = { "srun", "python[%d.]*", "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "hops%-run" }
+
+local function starts_program(line)
+  for _, name in ipairs(PROGRAMS) do
+    if (" " .. line .. " "):find("[^%w_]" .. name .. "%s") then return true end
+  end
+  return false
+end
+
+local THERE, NOT_THERE = "%[+%s+%-[def]%s[^%]]*%]+", "%[+%s+!%s+%-[def]%s[^%]]*%]+"
+local FAILS = "[^%w_]exit%s+[$1-9]"
+
+-- Whether the script fails at once where it finds what an earlier start has made: a guard against an output
+-- folder that is there, or a mkdir or mv that cannot succeed twice.
+local function refuses_again(text)
+  local inside, strict, lines = false, false, 0
+  for raw in text:gmatch("[^\n]+") do
+    -- The patterns look on to the end from each bracket: what people write is shorter.
+    lines = lines + 1
+    if lines > 200 then return false end
+    local line = (" " .. raw:sub(1, 512)):gsub("[^%w_]test%s+(%!?%s*%-[def]%s+%S+)", " [ %1 ]")
+    strict = strict or (" " .. line):find("%sset%s+%-%a*e") ~= nil
+    if line:find("^%s*if%s+" .. THERE) then inside = true end
+    if inside and (line:find("^%s*el") or line:find("[;%s]else%s")) then inside = false end
+    if inside and (" " .. line):find(FAILS) then return true end
+    if (" " .. line .. " "):find("[^%w_]fi[^%w_]") then inside = false end
+    if line:find(THERE .. "%s*&&.*" .. FAILS) or line:find(NOT_THERE .. "%s*||.*" .. FAILS) then return true end
+    local once = line:find("^%s*mkdir%s+[^-%s]") or line:find("^%s*mv%s+[^-%s]")
+    if once and (strict or line:find("||.*" .. FAILS)) and not line:find("$(", 1, true) then return true end
+    if starts_program(line) then return false end
+  end
+  return false
+end
+
 -- What a second start of the script would do once more, or what it does when it is stopped: hops starts none
--- for the sake of measuring, and moves none of the latter.
+-- for the sake of measuring, and moves none that submits a job when it is stopped, or refuses a second start.
 local function repeats_of(script)
   local text = "\n" .. commands_of(script)
   local words = {}
   if text:find("[%s;&|({\"'`]sbatch[%s\"']") then words[#words + 1] = "submits" end
   local joined_lines = text:gsub("\\\n", " ")
   if resubmits(joined_lines .. "\n") then words[#words + 1] = "resubmits" end
+  if refuses_again(joined_lines) then words[#words + 1] = "refuses" end
   -- submitit's checkpoint has Slurm requeue the job.
   if text:find("scontrol[ \t\"',]+requeue") or text:find("submitit.core._submit", 1, true) then words[#words + 1] = "requeues" end
   if text:find("SLURM_RESTART_COUNT", 1, true) then words[#words + 1] = "counts" end
@@ -1470,6 +1506,9 @@ local function warn_of_moves(script, o, values, job)
   if has(o.repeats, "resubmits") then
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
+  elseif has(o.repeats, "refuses") then
+    return "the script fails where a file or folder of an earlier start is there, so hops does not move it: have it go on "
+      .. "there, and hops may"
   elseif o.signal and o.signal:find("^batch:") and not has(o.traps, o.signal:match(":(%w+):")) then
     text = text .. string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops "
       .. "does not send it and will not move the job until it has called torch.save once. ", o.signal:match(":(%w+):"))
@@ -1519,7 +1558,7 @@ local function warn_of_profile(_, o, values)
   local why = values.preempt == "no" and "preempt=no forbids stopping the job"
     or smallest_count(values.reqs, o.each) > 1 and "the job needs more GPUs than the one of such a run"
     or o.fixed and o.fixed.count > 1 and "the script fixes more GPUs (" .. o.fixed.name .. ") than the one of such a run"
-    or o.repeats and "the script submits jobs, requeues itself or reads SLURM_RESTART_COUNT, and would do so once more"
+    or o.repeats and "the script submits jobs, requeues itself, reads SLURM_RESTART_COUNT or fails at a second start"
   if why then return "profile=yes has no effect: " .. why end
   return "to measure it (profile=yes), hops first runs the script on one GPU of each type, stops it midway and starts it again"
 end

@@ -674,15 +674,23 @@ def test_a_job_whose_signal_would_save_nothing_stays(
     assert (job in built.pinned) == stays
 
 
-def test_a_job_that_submits_another_when_it_is_stopped_stays() -> None:
+@pytest.mark.parametrize(
+    ("repeats", "words"),
+    [
+        ("submits,resubmits", "submits a job when it is stopped"),
+        ("refuses", "fails where a file or folder of an earlier start is there"),
+    ],
+)
+def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, words: str) -> None:
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
-    asked = read_script_options("hops:asks|shape:any|traps:TERM|repeats:submits,resubmits")
+    asked = read_script_options(f"hops:asks|shape:any|traps:TERM|repeats:{repeats}")
     port.jobs[job] = replace(port.jobs[job], asked=asked)
     run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
     built = run_round(port, memory, hops, SETTINGS, None).built
     assert job in built.pinned
-    assert "submits a job when it is stopped" in built.notes[job]
+    assert words in built.notes[job]
 
 
 @pytest.mark.parametrize(("saved", "told"), [(False, True), (True, False), (None, False)])

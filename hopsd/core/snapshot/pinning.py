@@ -43,6 +43,11 @@ RESUBMITS_NOTE = (
     " the trap, and hops starts the job again by itself"
 )
 
+REFUSES_NOTE = (
+    "it is not moved, since its script fails where a file or folder of an earlier start is there:"
+    " have it go on there"
+)
+
 UNSEEN_SAVE_NOTE = (
     "no save of it was seen: after a move it goes on from what it saves on hops' signal, or"
     " starts over; preempt=no in the comment keeps it where it runs"
@@ -59,7 +64,8 @@ STEPS_NOTE = (
 class Stay(Enum):
     """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
     ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal;
-    ``RESUBMITS``: since its script submits a job when it is stopped.
+    ``RESUBMITS``: since its script submits a job when it is stopped; ``REFUSES``: since it fails at
+    a second start.
     """
 
     NO = auto()
@@ -67,12 +73,14 @@ class Stay(Enum):
     UNTIL_SAVED = auto()
     ENDS_BY_SIGNAL = auto()
     RESUBMITS = auto()
+    REFUSES = auto()
 
 
 STAY_NOTES = {
     Stay.UNTIL_SAVED: UNSAVED_NOTE,
     Stay.ENDS_BY_SIGNAL: ENDS_NOTE,
     Stay.RESUBMITS: RESUBMITS_NOTE,
+    Stay.REFUSES: REFUSES_NOTE,
 }
 """What users are told."""
 
@@ -105,6 +113,8 @@ class Pinning:
             return Stay.YES
         if "resubmits" in job.asked.repeats:
             return Stay.RESUBMITS
+        if "refuses" in job.asked.repeats:
+            return Stay.REFUSES
         workload_ends = (
             record is not None and (record.user, record.workload) in self.ended_by_signal
         )
