@@ -706,6 +706,23 @@ def test_who_was_not_seen_to_save_is_told_what_a_move_does(saved: bool | None, t
     assert ("preempt=no in the comment keeps it" in notes.get(job, "")) == told
 
 
+def test_a_workload_that_failed_at_a_restart_once_is_moved_no_more() -> None:
+    port, memory = cluster(comment(1), comment(1)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    first, second = port.jobs
+    port.jobs[first] = replace(port.jobs[first], state=SlurmState.FAILED, end=port.now)
+    memory.save_jobs(
+        [
+            replace(record, saved=True, failed_again=record.id == first)
+            for record in memory.jobs().values()
+        ]
+    )
+    run_round(port, memory, hops, SETTINGS, None)
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    assert second in built.pinned
+    assert "failed within a minute of a restart" in built.notes[second]
+
+
 @pytest.mark.parametrize(
     ("traps", "stays"), [("USR1", True), ("USR1|ends:USR1", False), ("none", False)]
 )

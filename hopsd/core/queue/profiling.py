@@ -109,16 +109,15 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
         return (
             f"its script starts {reading.asked.ranks} ranks on each node, and the run has one GPU"
         )
-    if "refuses" in reading.asked.repeats:
-        return "its script fails at a second start"
     repeated = [words for effect, words in _REPEATS.items() if effect in reading.asked.repeats]
-    return f"its script {repeated[0]}, and a run would do so once more" if repeated else ""
+    return f"its script {repeated[0]}" if repeated else ""
 
 
 _REPEATS = {
-    "submits": "submits jobs",
-    "requeues": "requeues itself",
+    "submits": "submits jobs, and a run would do so once more",
+    "requeues": "requeues itself, and a run would do so once more",
     "counts": "reads SLURM_RESTART_COUNT",
+    "refuses": "fails at a second start",
 }
 
 
