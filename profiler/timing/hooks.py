@@ -139,10 +139,13 @@ class Hooks:
 
     @property
     def reading(self) -> tuple[int, int] | None:
-        """Batches that the loader last read from has given, and has in all, in its present pass."""
+        """Batches that the loader last read from has given, and has in all, in its present pass;
+        those that a resumed pass leaves out (`skipped_batches` of its sampler) count as given.
+        """
         loader = self._reading()
         try:
-            return loader._num_yielded, len(loader)
+            skipped = getattr(loader._index_sampler, "skipped_batches", 0)
+            return skipped + loader._num_yielded, len(loader)
         except Exception as error:  # gone, or of unknown length, or the program's sampler raises
             if raised_by_one(error):
                 raise
