@@ -29,5 +29,6 @@ def train(run: Run) -> None:
                 steps.step()
                 schedule.step()
                 steps.zero_grad()
+    run.keep_to_the_end(accelerator, model)
     run.save_weights(accelerator.unwrap_model(model))
     accelerator.end_training()
