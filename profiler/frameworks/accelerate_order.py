@@ -187,6 +187,7 @@ class Training:
             if request.failed_in(_LOADS, failure):
                 request.unusable(self._own, failure, first=first())
             raise
+        accelerator.wait_for_everyone()  # a first rank with no step left removes the checkpoint
         accelerator.step = 0
 
     def _before(self, weight: float, *, is_last: bool) -> None:
