@@ -306,7 +306,7 @@ class Daemon:
         if kinds is not None and not (
             isinstance(kinds, list) and set(map(str, kinds)) <= set(KINDS)
         ):
-            raise InputError(f"kinds: accepted is a list of {', '.join(KINDS)}, or null")
+            raise InputError(f"kinds: give a list of {', '.join(KINDS)}, or null")
         chosen = None if kinds is None else [kind for kind in KINDS if kind in kinds]
         self._store.save_mail_kinds(UserName(_user(request.uid)), chosen)
         return self._mail_kinds(request)

@@ -46,7 +46,7 @@ class Checkpoint:
         signal_number: int = signal.SIGUSR1,
     ) -> None:
         if not every >= 0:
-            raise ValueError(f"every={every!r}: accepted are seconds from 0")
+            raise ValueError(f"every={every!r}: give seconds, 0 or more")
         self._target = Target(Path(path).resolve())
         self._state, self._every = state, every
         folder = environment.state_dir()

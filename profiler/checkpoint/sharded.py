@@ -48,7 +48,7 @@ class ShardedCheckpoint:
         signal_number: int = signal.SIGUSR1,
     ) -> None:
         if not every >= 0:
-            raise ValueError(f"every={every!r}: accepted are seconds from 0")
+            raise ValueError(f"every={every!r}: give seconds, 0 or more")
         self._folder, self._state, self._every = Path(folder).resolve(), state, every
         self._asked, self._agreement = Asked(signal_number), Agreement()
         # Its saves go on beside the training, whose own group must not see their exchanges.

@@ -38,7 +38,7 @@ class Target:
 
     def __post_init__(self) -> None:
         if "\n" in str(self.path) or not self.path.name:
-            raise ValueError(f"{str(self.path)!r}: accepted is a file's path without line breaks")
+            raise ValueError(f"{str(self.path)!r}: give a file's path without line breaks")
 
     def coming(self, token: str) -> Path:
         """The file of the save ``token`` while it is being written."""

@@ -95,7 +95,7 @@ def size(text: str) -> int:
     """Bytes: ``1000``, ``512M``, ``20G``, in powers of 1024."""
     found = re.fullmatch(r"(\d{1,15})([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
     if not found or not int(found.group(1)):
-        raise argparse.ArgumentTypeError(f"{text!r}: accepted are bytes such as 512M or 20G")
+        raise argparse.ArgumentTypeError(f"{text!r}: give bytes such as 512M or 20G")
     return int(found.group(1)) * _UNITS[found.group(2).upper()]
 
 
@@ -111,5 +111,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.0 < value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: accepted are seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: give seconds above 0")
     return value

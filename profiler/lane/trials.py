@@ -63,7 +63,7 @@ def read(path: Path) -> list[Trial]:
             text += f"  # {again + 1}" if again else ""
             trials.append(Trial(len(trials) + 1, text, arguments, module, **keys))
     if not trials:
-        raise TrialsError(f"{path} has no trial; accepted is one command a line: train.py --lr 0.1")
+        raise TrialsError(f"{path} has no trial; give one command a line: train.py --lr 0.1")
     return trials
 
 
@@ -88,7 +88,7 @@ def _command(words: list[str], where: str) -> tuple[tuple[str, ...], bool]:
     module = words[:1] == ["-m"]
     words = words[1:] if module else words
     if not words or words[0].startswith("-"):
-        raise TrialsError(f"{where}: {text}: accepted is [python] SCRIPT or -m MODULE, arguments")
+        raise TrialsError(f"{where}: {text}: give [python] SCRIPT or -m MODULE, arguments")
     if not module and not Path(words[0]).is_file():
         raise TrialsError(f"{where}: there is no script {words[0]}: {text}")
     return tuple(words), module

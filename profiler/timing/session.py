@@ -17,6 +17,7 @@ from hops_profiler import environment
 from hops_profiler.stall.activity import gpus_in_use
 from hops_profiler.stall.watchdog import Watchdog
 from hops_profiler.timing import loads, program, report, saves
+from hops_profiler.timing.answers import handled_signals
 from hops_profiler.timing.basics import basics
 from hops_profiler.timing.communication import OFTEN, Communication
 from hops_profiler.timing.counts import Counts
@@ -378,6 +379,7 @@ class Session:
             "interrupted": counts.interrupted,
             "communication_timed": self._communication.heard if world > 1 else None,
             "keeps_steps": _keeps_steps() if counts.iterations else None,
+            "handled_signals": handled_signals(),
             "failure": self._hooks.failure,
             "out_of_memory": self._short,
             "gpus": gpus_in_use(),

@@ -109,6 +109,8 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
         return (
             f"its script starts {reading.asked.ranks} ranks on each node, and the run has one GPU"
         )
+    if "refuses" in reading.asked.repeats:
+        return "its script fails at a second start"
     repeated = [words for effect, words in _REPEATS.items() if effect in reading.asked.repeats]
     return f"its script {repeated[0]}, and a run would do so once more" if repeated else ""
 

@@ -39,12 +39,12 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
     [
         ("train.py\nnone.py --lr 1", "line 2: there is no script none.py"),
         ("train.py 'a", "line 1: No closing quotation"),
-        ("python", "accepted is"),
-        ("--lr 0.1", "accepted is"),
+        ("python", "give [python]"),
+        ("--lr 0.1", "give [python]"),
         ("# nothing", "no trial"),
         ("rank=2 train.py", "line 1: rank=2: accepted before a command are iterations=NUMBER and"),
         ("iterations=0 train.py", "iterations=0: accepted"),
-        ("ranks=2", "accepted is"),
+        ("ranks=2", "give [python]"),
     ],
 )
 def test_a_line_that_is_no_command_is_named(
@@ -79,7 +79,7 @@ def test_sizes_and_other_options(capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in (["t.txt", "--turn=0"], ["t.txt", "--width", "none"], []):
         with pytest.raises(SystemExit):
             parse(wrong)
-    assert "accepted are seconds" in capsys.readouterr().err
+    assert "give seconds" in capsys.readouterr().err
 
 
 trials = st.integers(0, 3)
