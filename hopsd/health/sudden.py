@@ -16,8 +16,16 @@ from itertools import pairwise
 import numpy as np
 from scipy.ndimage import median_filter
 
-from hopsd.health.measurements import RANKS, SHARED, Columns
-from hopsd.health.robust import CLIP, Floats, Ints, extra_variance, group, group_medians
+from hopsd.health.measurements import ALONE, RANKS, SHARED, Columns
+from hopsd.health.robust import (
+    CLIP,
+    FIRM_CLIP,
+    Floats,
+    Ints,
+    extra_variance,
+    group,
+    group_medians,
+)
 
 WINDOWS = (300.0, 600.0, 1200.0, 2400.0, 4800.0)
 """Seconds of a run that are compared with those before."""
@@ -40,6 +48,9 @@ MIN_CHANGE = 0.012
 USUAL_WANDER, USUAL_WEIGHT = 0.003, 4.0
 """By how much a run's speed changes in such times besides its noise, before anything is measured;
 that counts as much as so many runs."""
+
+HIDDEN_SECONDS = 420.0
+"""Where other jobs may have come that have not reported yet, a change is one after so long."""
 
 SINGLE, SHARE = 2.0, 0.5
 """Where several jobs share a node, each has slowed down by so many standard errors, and by this
@@ -76,7 +87,7 @@ class RunSeries:
         """``types``: the GPU type of each node, as a number."""
         widths = np.array([len(nodes) for nodes in columns.targets] or [0])
         rows = np.flatnonzero(
-            (columns.full > 0)
+            ((columns.full > 0) | (columns.kind == ALONE))
             & (columns.age > YOUNG_SECONDS)
             & (widths[columns.target] == 1)
             & ((columns.kind != RANKS) | (columns.beside == 0))
@@ -124,8 +135,8 @@ class RunSeries:
         return float(later.max() - later.min()) if len(later) else 0.0
 
     def ends(self, now: float) -> list[float]:
-        """When the runs of late ended, and ``now``."""
-        recent = self._last[(self._last > now - ENDED_SECONDS) & (self._last < now)]
+        """When the runs that are over for a while ended, and ``now``."""
+        recent = self._last[(self._last > now - ENDED_SECONDS) & (self._last < now - WINDOWS[1])]
         return [*np.unique(recent).tolist(), now]
 
     def _place(self, series: Ints, time: float) -> Ints:
@@ -148,23 +159,27 @@ class RunSeries:
         ranks = self._columns.kind[self._head[series]] == RANKS
         change -= np.where(ranks, 0.0, self._common(series, change))
         variance = self._noise[series] ** 2 * (1.0 / recent + 1.0 / past)
-        extra = extra_variance(change, variance, float(len(series) - 1))
-        total = USUAL_WEIGHT + len(series)
-        wander = (USUAL_WEIGHT * USUAL_WANDER**2 + len(series) * extra) / total
         for members in self._beside_each_other(series):
-            each, error2 = change[members], variance[members] + wander
-            weight = 1.0 / error2
+            each, noise2 = change[members], variance[members]
+            weight = 1.0 / (noise2 + USUAL_WANDER**2)
             slowness = float((weight * each).sum() / weight.sum())
-            # What wanders does so for all of them.
-            error = float(np.sqrt(1.0 / (1.0 / variance[members]).sum() + wander))
-            deviations = slowness / error
-            if slowness < MIN_CHANGE or deviations < ALARM:
+            if slowness < max(MIN_CHANGE, ALARM / np.sqrt((1.0 / noise2).sum())):
                 continue
+            wander = _wander(np.delete(change, members), np.delete(variance, members))
+            # What wanders does so for all that share a node.
+            error = float(np.sqrt(1.0 / (1.0 / noise2).sum() + wander))
+            deviations = slowness / error
+            if deviations < ALARM:
+                continue
+            error2 = noise2 + wander
             agree = (each > SINGLE * np.sqrt(error2)) & (each > SHARE * slowness)
             really = ~ranks[members] | (whole[members] > SHARE * slowness)
             if agree.all() and really.all() and self._enough_jobs(series[members]):
                 first = series[members[0]]
                 since = self._since(start[members[0]], end[members[0]])
+                hidden = not self._columns.full[self._head[first]]
+                if hidden and since > now - HIDDEN_SECONDS:
+                    continue
                 if not self._is_habit(series[members], since, window, slowness):
                     yield deviations, Change(int(self._node[first]), slowness, error, since)
 
@@ -218,6 +233,12 @@ class RunSeries:
                 if change > max(HABIT * slowness, 4.0 * noise):
                     return True
         return False
+
+
+def _wander(change: Floats, variance: Floats) -> float:
+    """By how much other runs changed besides their noise, as a variance."""
+    extra = extra_variance(change, variance, float(len(change)), FIRM_CLIP)
+    return (USUAL_WEIGHT * USUAL_WANDER**2 + len(change) * extra) / (USUAL_WEIGHT + len(change))
 
 
 def _mean(sums: Floats, start: Ints, end: Ints) -> Floats:
