@@ -23,7 +23,7 @@ from hopsd.health.model import (
 )
 from hopsd.health.records import HealthRecords, SlowNode
 from hopsd.health.robust import Floats, Ints, group
-from hopsd.health.sudden import RunSeries, find_changes
+from hopsd.health.sudden import REACH_SECONDS, RunSeries, find_changes
 from hopsd.model.ids import NodeName
 
 MARGIN = 0.003
@@ -62,7 +62,8 @@ def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
     if not len(units):
         return ()
     course = _fit_course(units, types, len(records.nodes))
-    changes = find_changes(RunSeries(columns, types), records.now)
+    series = RunSeries(columns, types, records.now - REACH_SECONDS)
+    changes = find_changes(series, records.now)
     slow_nodes = []
     for node, details in enumerate(records.nodes):
         verdict = _judge(course, node)

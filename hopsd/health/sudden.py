@@ -64,6 +64,9 @@ LATER_SECONDS = 1200.0
 HABIT = 0.5
 """A run of the same workload that slowed down by this share of it at the same age shows a habit."""
 
+REACH_SECONDS = ENDED_SECONDS + PAST_SECONDS + WINDOWS[-1]
+"""What is older is not compared."""
+
 _CENTRE = 15
 """Records in whose median's neighbourhood each is clipped."""
 
@@ -83,11 +86,14 @@ class Change:
 class RunSeries:
     """Every run's speed on each node as long as the same jobs were beside it."""
 
-    def __init__(self, columns: Columns, types: Ints) -> None:
-        """``types``: the GPU type of each node, as a number."""
+    def __init__(self, columns: Columns, types: Ints, since: float = -np.inf) -> None:
+        """``types``: the GPU type of each node, as a number; ``since``: what is older is left out,
+        but for what runs of a workload do at some age.
+        """
         widths = np.array([len(nodes) for nodes in columns.targets] or [0])
         rows = np.flatnonzero(
             ((columns.full > 0) | (columns.kind == ALONE))
+            & (columns.at > since)
             & (columns.age > YOUNG_SECONDS)
             & (widths[columns.target] == 1)
             & ((columns.kind != RANKS) | (columns.beside == 0))
