@@ -162,6 +162,10 @@ class RunSeries:
         recent, past = (end - middle).astype(float), (middle - start).astype(float)
         change = _mean(self._sums, middle, end) - _mean(self._sums, start, middle)
         whole = _mean(self._whole_sums, middle, end) - _mean(self._whole_sums, start, middle)
+        # What went away meanwhile is over.
+        last = np.minimum(self._place(series, now - WINDOWS[1]), end - MIN_RECENT)
+        last = np.maximum(middle, last)
+        latest = _mean(self._sums, last, end) - _mean(self._sums, middle, end)
         ranks = self._columns.kind[self._head[series]] == RANKS
         change -= np.where(ranks, 0.0, self._common(series, change))
         variance = self._noise[series] ** 2 * (1.0 / recent + 1.0 / past)
@@ -179,6 +183,7 @@ class RunSeries:
                 continue
             error2 = noise2 + wander
             agree = (each > SINGLE * np.sqrt(error2)) & (each > SHARE * slowness)
+            agree &= each + latest[members] > SHARE * slowness
             really = ~ranks[members] | (whole[members] > SHARE * slowness)
             if agree.all() and really.all() and self._enough_jobs(series[members]):
                 first = series[members[0]]
@@ -219,13 +224,13 @@ class RunSeries:
         return float(self._at[start + 1 + int(np.argmax(gain))])
 
     def _is_habit(self, series: Ints, since: float, window: float, slowness: float) -> bool:
-        """Whether another run of the workload slowed down at the same age."""
+        """Whether a run of the workload on other nodes slowed down at the same age."""
         columns = self._columns
         for head in self._head[series].tolist():
             begin = columns.at[head] - columns.age[head]
             age = since - begin
-            near = (columns.cell == columns.cell[head]) & (columns.job_run != columns.job_run[head])
-            near &= np.abs(columns.age - age) < window
+            near = (columns.cell == columns.cell[head]) & (columns.target != columns.target[head])
+            near &= np.abs(columns.age - age) < max(window, WINDOWS[2])
             rows = np.flatnonzero(near)
             for run in np.unique(columns.job_run[rows]):
                 members = rows[columns.job_run[rows] == run]
