@@ -468,7 +468,7 @@ def _begin(job: Mapping[str, Any], state: SlurmState) -> float:
 
 
 _LAUNCH_FAILED = "launch failed"
-"""How slurmctld describes a job that it requeued for that: "launch failed requeued held" (22.05)."""
+"""So slurmctld describes such a job: "launch failed requeued held" (22.05)."""
 
 
 def _requeued_held(job: Mapping[str, Any], words: Sequence[str]) -> bool:

@@ -198,7 +198,7 @@ def test_a_node_whose_starts_fail_one_time_in_three_is_named(database: str, tmp_
     ):
         jobs = [
             submit(cluster, tmp_path, f"hops:reqs=1;workload=w{number % 3}", "true")
-            for number in range(120)
+            for number in range(60)
         ]
 
         def over() -> bool:
