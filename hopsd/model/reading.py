@@ -208,6 +208,8 @@ class JobReading:
     stranded: bool = False
     begin: float = 0.0
     requeued_held: bool = False
+    launch_failed: bool = False
+    """Slurm could not launch its last run, as where a prolog fails, and holds it."""
     start: float = 0.0
     end: float = 0.0
     time_limit_seconds: float | None = None

@@ -45,6 +45,7 @@ from hopsd.serve import status
 from hopsd.serve.health import HealthService
 from hopsd.service import logs
 from hopsd.service.deadline import WithDeadline
+from hopsd.service.failed_starts import FailedStarts
 from hopsd.service.gpu_use import Meter
 from hopsd.service.hung_jobs import HungJobs
 from hopsd.service.idle_jobs import IdleJobs
@@ -147,6 +148,7 @@ class Controller:
         self._session_ends = SessionEnds(store, commands)
         self.health = HealthService(store)
         self._remedies = Remedies(store)
+        self._failed_starts = FailedStarts(store)
         self._node_health = NodeHealth(store, self.health, commands)
         self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
@@ -273,6 +275,7 @@ class Controller:
         if self._seen is None:
             return
         self._count_use(self._seen)
+        self._failed_starts.look(self._seen.reading.jobs)
         now = self._seen.reading.now
         acts = self._config.slurm.port is not PortName.SHADOW and not self._store.control().paused
         health = replace(self._config.health, drain=self._config.health.drain and acts)
@@ -481,6 +484,7 @@ class Controller:
                 job = outcome.step.job
                 log.info(kind, job=job, did=text)
                 self._store.add_event(kind, text, job=job)
+        self._failed_starts.note_outcomes(outcomes)
 
     def _note_asides(self, result: RoundResult) -> None:
         """Who is newly set aside, as an event and in the log."""

@@ -285,3 +285,10 @@ def test_a_glance() -> None:
     assert (job.restarts, job.begin) == (2, 0.0)
     assert seen[JobId("8")].hold is Hold.HOPS
     assert seen[JobId("17_4")].state is SlurmState.RUNNING
+
+
+def test_a_job_that_slurm_could_not_launch_says_so() -> None:
+    held = OLD | {"job_state": "PENDING", "priority": 0, "nodes": "", "gres_detail": []}
+    for description, failed in [("launch failed requeued held", True), ("", False), (None, False)]:
+        reading = job_reading(held | {"state_description": description}, ORDER, NONE_KNOWN)
+        assert reading.launch_failed is failed
