@@ -19,6 +19,7 @@ from hopsd.predict.calibration import (
     Kind,
     class_of,
     scale,
+    sort_of,
     unscale,
 )
 from hopsd.predict.limit_share import LimitShares
@@ -142,7 +143,7 @@ class Predictor:
     def _keep(self, key: Class, forecast: Forecast, job: JobId) -> None:
         """Keep a forecast to learn from."""
         forecasts = self._open[job, forecast.kind]
-        if self.calibration.record(key, forecast, forecasts[-1].time if forecasts else None):
+        if self.calibration.record(key, forecast, forecasts):
             forecasts.append(forecast)
 
     def _play(self, situation: Situation, only: int | None) -> tuple[Floats, Floats]:
@@ -185,6 +186,10 @@ class Predictor:
         if (times >= HORIZON_SECONDS).mean() > BEYOND_HORIZON_MAX:
             return None
         low, mid, high = np.quantile(times, (0.1, 0.5, 0.9)).tolist()
+        sort = ""
+        if kind is Kind.START:
+            wide = situation.counts[index, 0] > max(node.gpus for node in situation.nodes)
+            sort = sort_of(wide=wide, waited=float(situation.waited[index]), seconds_ahead=mid)
         key = class_of(
             kind,
             mid,
@@ -192,6 +197,7 @@ class Predictor:
             situation.sources[index],
             situation.round_left,
             situation.round_seconds,
+            sort,
         )
         centre = scale(mid)
         spread = np.log1p(times / UNIT_SECONDS) - centre
