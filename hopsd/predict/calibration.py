@@ -36,7 +36,10 @@ TAILS = 0.02, 0.25
 """Bounds of the share that is left beyond an end to have :data:`TAIL` come true there."""
 
 UNSURE = 0.15
-"""Playouts are corrected only if the median of residuals is that far from none, as a share."""
+"""Of starts, the median is corrected only if more than this share of the outcomes above one half
+is to one side: most starts are exactly at the end of a round, and come to nothing by a correction
+that a few long waits ask for.
+"""
 
 GAIN = 0.01
 """How much an outcome of weight 1 changes that share, in outcomes beyond the end."""
@@ -243,9 +246,11 @@ class Calibration:
             weight = min(PRIOR_WEIGHT, missing) / len(playout_residuals)
             weights = np.concatenate([weights, np.full(len(playout_residuals), weight)])
             true = np.concatenate([true, np.ones(len(playout_residuals))])
-        first, last = self.tails[Kind(key[0])]
+        kind = Kind(key[0])
+        unsure = UNSURE if kind is Kind.START else 0.0
+        first, last = self.tails[kind]
         low, least, most, high = kaplan_meier(
-            values, weights, true, (first, 0.5 - UNSURE, 0.5 + UNSURE, 1.0 - last)
+            values, weights, true, (first, 0.5 - unsure, 0.5 + unsure, 1.0 - last)
         )
         ends = low, min(max(0.0, least), most), high
         if missing <= 1e-9:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopsd.model.arrays import Bools, Floats, Ints
-from hopsd.policies.hops.plus import LIKE
 from hopsd.predict.limit_share import LimitShares
 from hopsd.predict.situation import COUNTS_MAX, Situation, Source
 from hopsd.predict.traits import Order, Traits
@@ -115,7 +114,6 @@ class Playout:
         self._pinned = situation.pinned[source] & ~new
         self._competes = situation.competes[source]
         self._overhead = np.zeros(source.shape)
-        self._mean_count = _mean_counts(situation.counts)[source]
         self._options()
         self._min_count = self._sizes[source, 0]
         self._fits_now = np.where(new, True, situation.fits_now[source])
@@ -269,18 +267,11 @@ class Playout:
         return weight
 
     def _by_work(self, ratio: Floats, present: Bools) -> Floats:
-        """The weight of ``hops+`` (:mod:`hopsd.policies.hops.plus`), but for what is unfair."""
-        work = np.where(present, self._work * self._mean_count, np.inf)
-        order = np.argsort(work, axis=1)
-        ascending = np.take_along_axis(work, order, axis=1)
+        """The weight of ``hops+``, nearly: the share of jobs with at least as much work left."""
+        work = np.where(present, self._work, np.inf)
+        rank = np.argsort(np.argsort(work, axis=1), axis=1)
         count = np.maximum(present.sum(axis=1, keepdims=True), 1)
-        base = np.maximum(np.where(np.isfinite(ascending), ascending, 0.0), 1e-6) / 1e6
-        power = base**LIKE
-        less = np.cumsum(power, axis=1) - power
-        rank = np.arange(work.shape[1])[None, :]
-        share = np.clip((count - rank + less / power) / count, 1e-12, 1.0)
-        weight = np.empty(work.shape)
-        np.put_along_axis(weight, order, share, axis=1)
+        weight: Floats = np.clip((count - rank) / count, 1.0 / count, 1.0)
         weight *= 1.0 + np.minimum(ratio, 1e3) ** 2
         return weight
 
@@ -397,13 +388,6 @@ class Playout:
         self._start = np.where(
             begins & ~np.isfinite(self._start), self._clock[:, None], self._start
         )
-
-
-def _mean_counts(counts: Floats) -> Floats:
-    """The mean of each job's GPU counts, (jobs,) of (jobs, counts), the last one repeated."""
-    real = np.diff(counts, axis=1, prepend=0.0) > 0.0
-    mean: Floats = (counts * real).sum(axis=1) / np.maximum(real.sum(axis=1), 1)
-    return mean
 
 
 def _fit(price: Floats, free: Floats) -> Bools:
