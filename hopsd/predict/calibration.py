@@ -74,7 +74,7 @@ class Kind(StrEnum):
 _KINDS = frozenset(kind.value for kind in Kind)
 
 Class = tuple[str, ...]
-"""Kind, time ahead, of starts the sort of job, spread of the playouts, knowledge: from the coarsest
+"""Kind, time ahead, spread of the playouts, knowledge, of starts the sort of job: from the coarsest
 to the finest.
 """
 
@@ -105,7 +105,7 @@ def class_of(
     horizon = sum(seconds_ahead > bound for bound in bounds)
     spread = sum(width > bound for bound in (0.02, 0.4, 1.0))
     sorts = (sort,) if sort else ()
-    return kind.value, str(horizon), *sorts, str(spread), source.value
+    return kind.value, str(horizon), str(spread), source.value, *sorts
 
 
 def sort_of(*, wide: bool, waited: float, seconds_ahead: float) -> str:

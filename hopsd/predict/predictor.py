@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -140,6 +142,15 @@ class Predictor:
             for forecast in self._open.pop((job, kind), ()):
                 self.calibration.forget(forecast)
 
+    def as_dict(self) -> dict[str, Any]:
+        """The state that survives a restart, as JSON."""
+        return self.calibration.as_dict() | {"arrivals": self.arrivals.as_dict()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore from :meth:`as_dict`; malformed entries are skipped."""
+        self.calibration.restore(state)
+        self.arrivals.restore(state.get("arrivals"))
+
     def _keep(self, key: Class, forecast: Forecast, job: JobId) -> None:
         """Keep a forecast to learn from."""
         forecasts = self._open[job, forecast.kind]
@@ -175,6 +186,8 @@ class Predictor:
             traits.preempts
             or traits.elastic
             or len(situation.ids) * len(situation.nodes) > TIMETABLE_MAX
+            or situation.bounds
+            or draw.change_gpus.size
         ):
             return None
         return schedule_playouts(situation, traits, draw)
