@@ -31,6 +31,7 @@ from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.rack_fragments import rack_fragments_by_type
 from hopsd.policies.registry import get as get_policy
+from hopsd.predict.capacity import capacity_of
 from hopsd.predict.outlook import Outlook, RoundReport
 from hopsd.round.intervention import intervention
 from hopsd.round.observation import SET_ASIDE, Observation
@@ -374,6 +375,7 @@ class Controller:
                 records,
                 end,
                 self._settings.seconds,
+                capacity_of(result.seen.reading),
             )
         )
 
