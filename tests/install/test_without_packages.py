@@ -36,9 +36,10 @@ pytestmark = [
 
 # What a site's administrator would look at afterwards.
 CHECKS = """
+file=/opt/hops/share/hops/conf/hopsd.toml
 hopsctl --version
-setpriv --reuid=65534 --regid=65534 --clear-groups hopsctl config check /opt/hops/share/hops/conf/hopsd.toml
-hopsctl config check --node /opt/hops/share/hops/conf/hopsd.toml
+setpriv --reuid=65534 --regid=65534 --clear-groups hopsctl config check $file
+hopsctl config check --node $file
 systemd-analyze verify /etc/systemd/system/hopsd.service
 id hops
 stat -c %a:%U /var/spool/hops/reports
@@ -62,21 +63,20 @@ def inside(clone: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Runs a script as root over this machine's files, in the clone."""
     root = tmp_path / "root"
     root.mkdir()
-    python = Path(sys.base_prefix) / "bin"
+    path = f"{sys.base_prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     with running_cluster(plugin=False) as cluster:
 
         def run(script: str) -> str:
             done = subprocess.run(
                 [
                     *("unshare", "--mount", "bash", "-ec", INSIDE, "inside", root),
-                    *("env", f"--chdir={clone}", f"PATH={python}:/usr/local/sbin:/usr/local/bin:"
-                      "/usr/sbin:/usr/bin:/sbin:/bin", f"SLURM_CONF={cluster.conf}"),
+                    *("env", f"--chdir={clone}", f"PATH={path}", f"SLURM_CONF={cluster.conf}"),
                     *("bash", "-exc", script),
                 ],
                 capture_output=True,
                 text=True,
                 check=False,
-            )  # fmt: skip
+            )
             assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
             return done.stdout
 
