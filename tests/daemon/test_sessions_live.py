@@ -141,8 +141,8 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
     """One sleeps; one computes now and then, until its hours are over."""
     gather = ("JobAcctGatherType=jobacct_gather/linux", "JobAcctGatherFrequency=5")
     hours, warning = 0.1, 60.0
-    ending = f"[interactive]\nidle_minutes = 0.5\nhours = {hours}\nwarning_minutes = 1\n"
-    works = "while :; do timeout 0.2 sh -c 'while :; do :; done'; sleep 1; done"
+    ending = f"[interactive]\nidle_minutes = 0.5\nhours = {hours}\nwarning_minutes = 1\nshare = 1\n"
+    works = "while :; do i=0; while [ $i -lt 150000 ]; do i=$((i + 1)); done; sleep 1; done"
     with (
         running_cluster(nodes=[NodeSpec("a100", gpus=4, cpus=8)], extra_conf=gather) as cluster,
         closing(Site(cluster.directory, database, cluster)) as site,
@@ -156,7 +156,7 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
                 site, "srun", *ask, "sh", "-c", "echo at $SLURM_JOB_ID; exec sleep 1000"
             ) as idle,
             session(
-                site, "salloc", *ask, "sh", "-c", f'echo at $SLURM_JOB_ID; srun sh -c "{works}"'
+                site, "salloc", *ask, "sh", "-c", f"echo at $SLURM_JOB_ID; srun sh -c '{works}'"
             ) as used,
         ):
             began = time.time()
