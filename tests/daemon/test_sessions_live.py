@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from daemon_site import LONG, ROOT, Site
-from fixtures_cluster import running_cluster
+from fixtures_cluster import running_cluster, wait_until
 
 from examples.demo.cluster import NodeSpec
 from hopsd.model.ids import JobId
@@ -153,28 +153,28 @@ def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database:
         ask = ("--chdir=/", "--comment=hops:reqs=1;interactive")
         with (
             session(
-                site, "srun", *ask, "sh", "-c", "echo at $SLURM_JOB_ID; exec sleep 1000"
+                site, "srun", *ask, "sh", "-c", "echo job=$SLURM_JOB_ID; exec sleep 1000"
             ) as idle,
             session(
-                site, "salloc", *ask, "sh", "-c", f"echo at $SLURM_JOB_ID; srun sh -c '{works}'"
+                site, "salloc", *ask, "sh", "-c", f"echo job=$SLURM_JOB_ID; srun sh -c '{works}'"
             ) as used,
         ):
             began = time.time()
-            jobs = [read_until(each, "at ").split()[1] for each in (idle, used)]
+            jobs = [read_until(each, "job=").split("=")[1].strip() for each in (idle, used)]
             text = read_until(idle, "hops ends this session at ")
             assert "it has used no processor time for" in text
             read_until(idle, "hops ended the session: it has used no processor time")
             idle.wait(timeout=60)
-            site.hopsd.wait_for(lambda s: jobs[0] not in {j["id"] for j in s["running"]})
-            kinds, times = zip(*events(site, jobs[0]), strict=True)
-            assert kinds[-2:] == (WARNED, ENDED)
-            assert times[-1] - times[-2] >= warning
+            wait_until(lambda: events(site, jobs[0])[-1][0] == ENDED)
+            (before, warned_at), (_, ended_at) = events(site, jobs[0])[-2:]
+            assert before == WARNED
+            assert ended_at - warned_at >= warning
             assert used.poll() is None
             read_until(used, "hops ended the session: the site ends sessions after 0.1 h")
             used.wait(timeout=60)
             assert time.time() - began >= hours * 3600.0
-        assert [kind for kind, _ in events(site, jobs[1])] == [WARNED, ENDED]
-        assert [j["id"] for j in site.hopsd.status()["running"]] == [training]
+        wait_until(lambda: [kind for kind, _ in events(site, jobs[1])] == [WARNED, ENDED])
+        site.hopsd.wait_for(lambda status: [j["id"] for j in status["running"]] == [training])
 
 
 STANDS_IN = f"""#!{sys.executable}

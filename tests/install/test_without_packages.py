@@ -18,12 +18,12 @@ from page import commands
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = "Without Debian's packages"
 INSIDE = """
-root=$1
-shift
+root=$1 cluster=$2
+shift 2
 mount -t tmpfs tmpfs "$root"
 mkdir "$root/upper" "$root/work" "$root/all"
 mount -t overlay -o "lowerdir=/,upperdir=$root/upper,workdir=$root/work" overlay "$root/all"
-for folder in dev proc sys; do mount --rbind /$folder "$root/all/$folder"; done
+for folder in /dev /proc /sys "$cluster"; do mount --rbind "$folder" "$root/all$folder"; done
 chroot "$root/all" "$@"
 """
 pytestmark = [
@@ -69,7 +69,16 @@ def inside(clone: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
         def run(script: str) -> str:
             done = subprocess.run(
                 [
-                    *("unshare", "--mount", "bash", "-ec", INSIDE, "inside", root),
+                    *(
+                        "unshare",
+                        "--mount",
+                        "bash",
+                        "-ec",
+                        INSIDE,
+                        "inside",
+                        root,
+                        cluster.directory,
+                    ),
                     *("env", f"--chdir={clone}", f"PATH={path}", f"SLURM_CONF={cluster.conf}"),
                     *("bash", "-exc", script),
                 ],
