@@ -38,8 +38,8 @@ pytestmark = [
 CHECKS = """
 file=/opt/hops/share/hops/conf/hopsd.toml
 hopsctl --version
-setpriv --reuid=65534 --regid=65534 --clear-groups hopsctl config check $file
-hopsctl config check --node $file
+setpriv --reuid=65534 --regid=65534 --clear-groups hopsctl config check --account none $file
+SLURM_CONF=/none hopsctl config check --node $file
 systemd-analyze verify /etc/systemd/system/hopsd.service
 id hops
 stat -c %a:%U /var/spool/hops/reports
@@ -94,9 +94,10 @@ def inside(clone: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
 
 def test_the_page_installs_hops_without_packages(inside: Callable[[str], str]) -> None:
     page = [command.text for command in commands(CHAPTER) if command.root]
-    assert page.count("hopsctl setup") == 1
-    text = inside("\n".join(page).replace("hopsctl setup", "hopsctl setup --dry-run") + CHECKS)
+    at = page.index("hopsctl setup")
+    page[at] += " --dry-run --keep database"  # the cluster is not this test's to change
+    text = inside("\n".join(page) + CHECKS)
     assert "/opt/hops/share/hops/slurm_plugin/job_submit.lua" in text
     assert "/opt/hops/share/hops/conf/hopsd.toml: good, 0 settings given" in text
-    assert "/etc/hops: good" in text
+    assert "/etc/hops: good as far as can be said without Slurm" in text
     assert "\n1733:hops\n" in text
