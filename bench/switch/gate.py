@@ -28,14 +28,14 @@ def iterate(count):
 
 iterate(500)
 session.stop_at(Gate(pair()[0], State(torch.device("cpu")), UNLIMITED))
-hooks = session._session._hooks
-gate = hooks._gate
+step_gate = session._session._hooks._gate
+gate = step_gate.gate
 iterate(500)
 found = []
 for number in range(300):
     seconds = {}
     for which in (True, False) if number % 2 else (False, True):
-        hooks._gate = gate if which else None
+        step_gate.gate = gate if which else None
         seconds[which] = iterate(50)
     found.append(seconds[True] - seconds[False])
 print(json.dumps(found))

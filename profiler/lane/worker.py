@@ -119,7 +119,7 @@ class Gate:
             paused=self._given, seconds=seconds, bytes=self._size,
             peak=peak(self._state.device),
             held=keeps(self._state.device, self._size, trim=self._trim),
-            alone=self._reason, planned=session.planned(),
+            alone=self._reason, planned=session.expect_iterations(),
         )  # fmt: skip
         told = self._wait()
         behind = told["pipelined"] and not held.came and not told["signal"]
