@@ -128,7 +128,7 @@ def _multiply(loops: list[Loop], remaining: float, passes: float) -> float | Non
 
 
 def _elastic_remaining() -> float | None:
-    """Steps that remain of an `ElasticLoader`, the same on any number of ranks; None without one."""
+    """Steps that remain of an `ElasticLoader`, on any number of ranks; None without one."""
     module = sys.modules.get("hops_profiler.data.elastic")
     loader = module.loader_in_use() if module else None
     return None if loader is None else loader.steps_left
@@ -149,7 +149,7 @@ def _trainer(owner: Any) -> tuple[float, float] | None:
 
 
 def _lightning(trainer: Any) -> tuple[float, float]:
-    """As :func:`_trainer`; infinite without an end. Lightning counts the steps of all optimizers."""
+    """Like :func:`_trainer`; infinite without an end. Lightning counts each optimizer's steps."""
     optimizers = max(1, len(trainer.optimizers))
     ends = []
     if trainer.max_epochs is not None and trainer.max_epochs >= 0:

@@ -26,7 +26,7 @@ def token() -> str:
 
 
 def file_name(job: str, run: int, node: str, rank: int, pid: int, suffix: str) -> str:
-    """Unique on the cluster: two programs of one job may each have a rank 0. ``suffix``: a token."""
+    """Unique on the cluster: programs of one job may each have a rank 0. ``suffix``: a token."""
     return f"{job}.{run}.{node}.{rank}.{pid}.{suffix}.json"
 
 

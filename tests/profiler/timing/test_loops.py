@@ -532,6 +532,33 @@ def test_what_is_told_together_gives_the_same_result(
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize("rest", [0, 1])
+def test_a_step_whose_part_without_a_graph_is_slow_once_is_no_evaluation(
+    monkeypatch: pytest.MonkeyPatch, rest: int
+) -> None:
+    """Clipping of gradients, while another process has the processor; in each step or the others'.
+
+    Found by an accumulating loop on a busy machine, which had an evaluation too many.
+    """
+    now = 1.0
+    for module in (hooks, graphless):
+        monkeypatch.setattr(module, "perf_counter", lambda: now)
+    loop = Loop()
+
+    def train() -> None:
+        nonlocal now
+        for number, (features,) in enumerate(DataLoader(TensorDataset(torch.randn(320, 4)), 8)):
+            now += 0.01
+            loop.model(features).square().mean().backward()
+            if number % (1 + rest) == 0:
+                with torch.no_grad():
+                    now += 0.5 if number == 12 else 0.001
+            loop.optimizer.step()
+
+    report = measured(train)
+    assert (report["iterations"], report["interrupted"]) == (40, 0)
+
+
 def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
     """As one does that saves checkpoints in the background: the order of events stays."""
     asked, over, told = threading.Event(), threading.Event(), []

@@ -148,7 +148,9 @@ def test_the_first_optimizer_leads_until_it_steps_no_more() -> None:
     assert loop.step(1)
     assert not loop.step(2)
     assert loop.step(1)
-    assert [loop.step(2) for _ in range(STEPS_TO_NEW_LEADER)] == [False] * (STEPS_TO_NEW_LEADER - 1) + [True]
+    assert [loop.step(2) for _ in range(STEPS_TO_NEW_LEADER)] == [False] * (
+        STEPS_TO_NEW_LEADER - 1
+    ) + [True]
     assert loop.step(2)
     assert not loop.step(1)
 
