@@ -20,7 +20,7 @@ MODULES = (
     "torch._dynamo",
     "hops_profiler.data.elastic",
     "hops_profiler.data.gradients",
-    "hops_profiler.checkpoint.kept",
+    "hops_profiler.checkpoint.single_file",
 )
 
 
