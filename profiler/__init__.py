@@ -1,7 +1,7 @@
 """The PyTorch timing plugin, installed as ``hops_profiler``. Imports nothing of hopsd.
 
 It loads by itself through ``site/sitecustomize.py``; ``python -m hops_profiler train.py``,
-``start()`` and ``with profile() as seen:`` load it explicitly. Written for Python 3.8 and later:
+``start()`` and ``with profile() as session:`` load it explicitly. Written for Python 3.8 and later:
 it runs in the user's environment, not in the daemon's.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # not from typing: importing that takes longer than this whole package
 if TYPE_CHECKING:
-    from hops_profiler.checkpoint.kept import Checkpoint
     from hops_profiler.checkpoint.sharded import ShardedCheckpoint
+    from hops_profiler.checkpoint.single_file import Checkpoint
     from hops_profiler.data.elastic import ElasticLoader
     from hops_profiler.data.gradients import average_gradients
     from hops_profiler.lr_scaling import learning_rate, scaled
@@ -28,8 +28,8 @@ __all__ = [
     "start",
 ]
 
-_WHERE = {
-    "Checkpoint": ("checkpoint.kept", "Checkpoint"),
+_LOCATIONS = {
+    "Checkpoint": ("checkpoint.single_file", "Checkpoint"),
     "ElasticLoader": ("data.elastic", "ElasticLoader"),
     "ShardedCheckpoint": ("checkpoint.sharded", "ShardedCheckpoint"),
     "average_gradients": ("data.gradients", "average_gradients"),
@@ -41,10 +41,10 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> object:
-    """Import on use: every Python program of a job imports this package."""
-    if name not in _WHERE:
+    """Import on first use: every Python program of a job imports this package."""
+    if name not in _LOCATIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415
 
-    module, attribute = _WHERE[name]
+    module, attribute = _LOCATIONS[name]
     return getattr(importlib.import_module(f"hops_profiler.{module}"), attribute)

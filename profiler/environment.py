@@ -1,4 +1,4 @@
-"""The only reader of the job's environment. The task prolog sets the ``HOPS_`` names."""
+"""Reads the job's environment; nothing else does. The task prolog sets the ``HOPS_`` variables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ REPORT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Job:
-    """Which job this process belongs to and where its report goes.
+    """The job of this process, and where its report goes.
 
-    ``run`` counts Slurm's restarts; ``batch`` is the comment's samples per GPU, None unknown;
-    ``profile`` above 0: measure the phases of so many iterations at most, then end the run.
+    ``run`` counts Slurm's restarts. ``batch``: the comment's samples per GPU, None if unknown.
+    ``profile``: above 0, measure at most so many iterations, then end the run.
     """
 
     id: str
@@ -49,21 +49,21 @@ def job(environ: Mapping[str, str] = os.environ) -> Job | None:
 
 def number(environ: Mapping[str, str] = os.environ) -> str:
     """The number of this process's hops job; "" outside of one."""
-    ours = environ.get("HOPS_JOB") == "1" and not _inherited(environ)
-    return environ.get("SLURM_JOB_ID", "") if ours else ""
+    is_hops_job = environ.get("HOPS_JOB") == "1" and not _is_foreign(environ)
+    return environ.get("SLURM_JOB_ID", "") if is_hops_job else ""
 
 
-def _inherited(environ: Mapping[str, str]) -> bool:
-    """Whether the ``HOPS_`` variables are another job's, which has submitted this one: sbatch hands
-    its environment on, and where no task prolog runs nothing takes them back.
+def _is_foreign(environ: Mapping[str, str]) -> bool:
+    """Whether the ``HOPS_`` variables are those of another job, which has submitted this one:
+    sbatch passes its environment on, and without a task prolog nothing removes them.
     """
     return environ.get("HOPS_JOB_ID") not in (None, environ.get("SLURM_JOB_ID"))
 
 
 def restarts(environ: Mapping[str, str] = os.environ) -> int:
-    """How often Slurm has started the job again."""
-    ours = None if _inherited(environ) else environ.get("HOPS_RESTART_COUNT")
-    return _whole(ours or environ.get("SLURM_RESTART_COUNT")) or 0
+    """How often Slurm has restarted the job."""
+    count = None if _is_foreign(environ) else environ.get("HOPS_RESTART_COUNT")
+    return _whole(count or environ.get("SLURM_RESTART_COUNT")) or 0
 
 
 def step(environ: Mapping[str, str] = os.environ) -> str:
@@ -72,26 +72,26 @@ def step(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def learning_rate(environ: Mapping[str, str] = os.environ) -> float | None:
-    """The learning rate for the current number of GPUs from the comment; None if it has none."""
-    return None if _inherited(environ) else _positive(environ.get("HOPS_LR"))
+    """The comment's learning rate for the current number of GPUs; None if it has none."""
+    return None if _is_foreign(environ) else _positive(environ.get("HOPS_LR"))
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> str:
-    """The folder in this node's memory whose files the epilog takes care of; "" without one."""
+    """The folder in this node's memory whose files the epilog writes; "" without one."""
     return environ.get("HOPS_STATE_DIR", "") if number(environ) else ""
 
 
 def run_key(environ: Mapping[str, str] = os.environ) -> str:
-    """What only this user knows of this run: for names in folders where others may write."""
+    """A secret of this user's for this run: for file names in folders where others may write."""
     return environ.get("HOPS_RUN_KEY", "")
 
 
 def saves_for_frameworks(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether Trainer, Lightning and Accelerate save on hops' signal: where Slurm sends it to the
-    job's steps, unless the user says otherwise, by ``HOPS_FRAMEWORK_SAVES``.
+    """Whether Trainer, Lightning and Accelerate save at hops' signal: if Slurm sends it to the
+    job's steps, unless the user's ``HOPS_FRAMEWORK_SAVES`` says otherwise.
     """
     wish = environ.get("HOPS_FRAMEWORK_SAVES") or ""
-    asks = "" if _inherited(environ) else environ.get("HOPS_ASKS", "")
+    asks = "" if _is_foreign(environ) else environ.get("HOPS_ASKS", "")
     return wish == "1" or (not wish and "|signal:steps:USR1:" in f"|{asks}")
 
 
@@ -106,12 +106,12 @@ _SIZES = (
 
 
 def node_names(environ: Mapping[str, str] = os.environ) -> set[str]:
-    """What names this run's nodes, and how they are reached."""
+    """Names and addresses of this run's nodes."""
     return {environ.get(name) or "" for name in _NODES} - {""}
 
 
 def sizes(environ: Mapping[str, str] = os.environ) -> set[str]:
-    """The numbers that hops and Slurm give a run of this size, and the learning rate."""
+    """Numbers that depend on the run's size, from hops and Slurm, and the learning rate."""
     return {environ.get(name) or "" for name in _SIZES} - {""}
 
 
@@ -127,12 +127,11 @@ _OF_A_RUN = {
     "OLDPWD", "SHLVL", "_", "KRB5CCNAME", "TERM", "COLUMNS", "LINES", "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
 }  # fmt: skip
-"""What says where, and as which of several processes, something runs, and where it keeps what it
-could make anew."""
+"""Variables that say where a process runs, which of several it is, and where its caches are."""
 
 
 def of_the_user(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables by which a script can say what a training is to do."""
+    """The variables by which a script can configure a training."""
     return {
         name: value
         for name, value in environ.items()
@@ -151,7 +150,7 @@ def is_first_rank(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def ranks(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many ranks this training has, as launchers say; None: they do not."""
+    """How many ranks this training has, according to its launcher; None if unknown."""
     return _whole(environ.get("WORLD_SIZE"))
 
 
@@ -161,23 +160,23 @@ def batch(environ: Mapping[str, str] = os.environ) -> int | None:
 
 
 def lightning_seed(environ: Mapping[str, str] = os.environ) -> int:
-    """What `lightning.seed_everything` was given; 0 without it, as in Lightning's own samplers."""
+    """The seed of `lightning.seed_everything`; 0 without one, as in Lightning's samplers."""
     return _whole(environ.get("PL_GLOBAL_SEED")) or 0
 
 
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many ranks of this training run on this node, as launchers tell; None: not told."""
+    """How many of its ranks run on this node, according to the launcher; None if unknown."""
     return _whole(environ.get("LOCAL_WORLD_SIZE"))
 
 
 def is_trial(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this is one of several trainings of its job, in a lane."""
-    return bool(environ.get("HOPS_TRIAL")) and not _inherited(environ)
+    return bool(environ.get("HOPS_TRIAL")) and not _is_foreign(environ)
 
 
 def requeue_code(environ: Mapping[str, str] = os.environ) -> int | None:
-    """The exit code by which a job that has saved is requeued; None outside a hops job."""
-    return None if _inherited(environ) else _whole(environ.get("HOPS_REQUEUE_EXIT_CODE"))
+    """The exit code at which hops requeues a job; None outside a hops job."""
+    return None if _is_foreign(environ) else _whole(environ.get("HOPS_REQUEUE_EXIT_CODE"))
 
 
 TRAINS = "HOPS_TRAINS"
@@ -185,11 +184,11 @@ TRAINS = "HOPS_TRAINS"
 
 def is_below_training(environ: Mapping[str, str] = os.environ) -> bool:
     """True in a child of a training process: its inference is not the job's work."""
-    return environ.get(TRAINS) == "1" and not _inherited(environ)
+    return environ.get(TRAINS) == "1" and not _is_foreign(environ)
 
 
 def tell_children(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Tell child processes, by the environment, that this process trains."""
+    """Say in the environment, for child processes, that this process trains."""
     environ[TRAINS] = "1"
 
 

@@ -16,7 +16,7 @@ def learning_rate(default: float) -> float:
 
 
 def scaled(lr: float, gpus: int, reference: int = 1, rule: str = "linear") -> float:
-    """Scale ``lr``, which is right for ``reference`` GPUs, to ``gpus`` by ``rule``.
+    """The learning rate for ``gpus``, from ``lr`` for ``reference`` GPUs, by ``rule``.
 
     Raises:
         ValueError: ``rule`` is none of ``linear``, ``sqrt`` and ``none``, or a count is below 1.
@@ -24,6 +24,6 @@ def scaled(lr: float, gpus: int, reference: int = 1, rule: str = "linear") -> fl
     if gpus < 1 or reference < 1:
         raise ValueError(f"GPU counts must be 1 or more, not {gpus} and {reference}")
     if rule not in ("linear", "sqrt", "none"):
-        raise ValueError(f"rule {rule!r} is not accepted: linear, sqrt or none")
+        raise ValueError(f"rule {rule!r}: give linear, sqrt or none")
     ratio = gpus / reference
     return lr * {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[rule]

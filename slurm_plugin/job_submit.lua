@@ -1644,6 +1644,8 @@ local IGNORED_FLAGS = {
   { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
   { "--spread-job", slurm.SPREAD_JOB },
   { "--use-min-nodes", slurm.USE_MIN_NODES },
+  -- Slurm would start the job again on the nodes it had, before hops sees it (25.11 and later).
+  { "--requeue=expedite", slurm.EXPEDITED_REQUEUE },
 }
 
 local function clear_flag(job, flag)

@@ -9,7 +9,7 @@ import sys
 
 CODE = """
 import gc, json, time, torch
-from hops_profiler.lane.link import UNLIMITED, pair
+from hops_profiler.lane.link import WHOLE_TRIAL, pair
 from hops_profiler.lane.state import State
 from hops_profiler.lane.worker import Gate
 from hops_profiler.timing import session
@@ -27,15 +27,15 @@ def iterate(count):
     return (time.process_time() - began) / count
 
 iterate(500)
-session.stop_at(Gate(pair()[0], State(torch.device("cpu")), UNLIMITED))
-hooks = session._session._hooks
-gate = hooks._gate
+session.stop_at(Gate(pair()[0], State(torch.device("cpu")), WHOLE_TRIAL))
+step_gate = session._session._hooks._gate
+gate = step_gate.gate
 iterate(500)
 found = []
 for number in range(300):
     seconds = {}
     for which in (True, False) if number % 2 else (False, True):
-        hooks._gate = gate if which else None
+        step_gate.gate = gate if which else None
         seconds[which] = iterate(50)
     found.append(seconds[True] - seconds[False])
 print(json.dumps(found))
@@ -44,5 +44,7 @@ print(json.dumps(found))
 
 def measure() -> float:
     """Microseconds of processor time, with and without it in turns."""
-    done = subprocess.run([sys.executable, "-c", CODE], check=True, capture_output=True, text=True)
-    return 1e6 * statistics.median(json.loads(done.stdout))
+    process = subprocess.run(
+        [sys.executable, "-c", CODE], check=True, capture_output=True, text=True
+    )
+    return 1e6 * statistics.median(json.loads(process.stdout))

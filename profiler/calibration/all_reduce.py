@@ -55,9 +55,9 @@ def seconds(params: int, device: torch.device) -> float:
 def main() -> None:
     address, port, *sizes = sys.argv[1:]
     device = join(address, port)
-    measured = [[int(size), seconds(int(size), device)] for size in sizes]
+    times = [[int(size), seconds(int(size), device)] for size in sizes]
     if dist.get_rank() == 0:
-        sys.stdout.write(json.dumps({"backend": dist.get_backend(), "measured": measured}) + "\n")
+        sys.stdout.write(json.dumps({"backend": dist.get_backend(), "measured": times}) + "\n")
         sys.stdout.flush()
     dist.barrier()
     dist.destroy_process_group()

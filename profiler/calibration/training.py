@@ -2,8 +2,8 @@
 
     srun ... python3 -I -c "$(cat training.py)" SECONDS
 
-Prints a JSON object: the device, and the samples per second of each network. A convolution in
-float32 and an attention block in half precision are what most trainings are made of.
+Prints a JSON object: the device, and the samples per second of each network: a convolution in
+float32 and an attention block in half precision, as in most trainings.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-WARM_UP, FEWEST = 3, 5
+WARM_UP, MIN_STEPS = 3, 5
 
 
 def convolution(device: torch.device) -> tuple[nn.Module, Callable[[], torch.Tensor], int]:
-    """A network, what makes a batch for it, and the batch's samples."""
+    """A network, a function that makes a batch for it, and the batch's samples."""
     batch, side = (64, 64) if device.type == "cuda" else (4, 16)
     network = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
@@ -44,14 +44,14 @@ def attention(device: torch.device) -> tuple[nn.Module, Callable[[], torch.Tenso
 
 
 def samples_per_second(
-    made: tuple[nn.Module, Callable[[], torch.Tensor], int],
+    training: tuple[nn.Module, Callable[[], torch.Tensor], int],
     device: torch.device,
     seconds: float,
     *,
     half: bool,
 ) -> float:
-    """Of a training of about so many seconds, after a warm-up."""
-    network, inputs, samples = made
+    """Train for about so many ``seconds``, after a warm-up, and return the speed."""
+    network, inputs, samples = training
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3)
     data = inputs()
 
@@ -70,7 +70,7 @@ def samples_per_second(
         step()
     wait()
     begin, steps = time.perf_counter(), 0
-    while steps < FEWEST or time.perf_counter() - begin < seconds:
+    while steps < MIN_STEPS or time.perf_counter() - begin < seconds:
         step()
         wait()
         steps += 1
@@ -81,11 +81,11 @@ def main() -> None:
     seconds = float(sys.argv[1])
     device = torch.device("cuda" if torch.cuda.device_count() else "cpu")
     torch.set_num_threads(1)
-    measured = [
+    speeds = [
         ["convolution", samples_per_second(convolution(device), device, seconds, half=False)],
         ["attention", samples_per_second(attention(device), device, seconds, half=True)],
     ]
-    sys.stdout.write(json.dumps({"device": device.type, "measured": measured}) + "\n")
+    sys.stdout.write(json.dumps({"device": device.type, "measured": speeds}) + "\n")
     sys.stdout.flush()
 
 

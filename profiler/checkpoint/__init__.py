@@ -1,9 +1,9 @@
 """Checkpoints that cost a GPU little time: to memory first, to the file system in the background.
 
-    kept = hops_profiler.Checkpoint("run.pt", lambda: {"model": model.state_dict(), ...})
-    state = kept.load()      # None in the first run
-    kept.step()              # after each iteration
+    checkpoint = hops_profiler.Checkpoint("run.pt", lambda: {"model": model.state_dict(), ...})
+    state = checkpoint.load()      # None in the first run
+    checkpoint.step()              # after each iteration
 
-A job gives its GPUs back when its processes have ended, so nothing in it can go on writing. What
-they leave in the node's memory, the node's epilog writes (``slurm_plugin/save.sh``).
+A job's GPUs are free once its processes have ended, so none of them can go on writing. The node's
+epilog writes what they leave in the node's memory (``slurm_plugin/save.sh``).
 """

@@ -1,4 +1,4 @@
-"""A checkpoint that is a folder, as frameworks write them: made in memory, or beside its place."""
+"""A checkpoint that is a folder, as frameworks write it: first in memory, or beside its place."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from hops_profiler.checkpoint.wishes import broadcast, first, several
 
 
 class Folder:
-    """``final``, of a name that no other checkpoint has had, on a file system that all nodes share.
+    """``final``, with a name that no other checkpoint has had, on a file system of all nodes.
 
-    Called on all ranks, as are its methods. ``size``: bytes that this rank has at most. All ranks
-    write into ``made``, whose last part is that of ``final``. Memory is used where they are on one
-    node: a folder with parts in the memory of several would be published by none of their epilogs.
+    Created on all ranks, which also call its methods. ``size``: bytes of this rank at most. All
+    ranks write into ``made``, whose name is that of ``final``. In memory (``in_memory``) only if
+    all ranks are on one node: no epilog would publish a folder with parts in the memory of several.
     """
 
     def __init__(self, final: Path, size: int, *, memory: bool = True) -> None:
         self._target = Target(final)
         self._memory: Memory | None = None
-        self._lock, self._placed = threading.Lock(), False
+        self._lock, self._is_placed = threading.Lock(), False
         base: Path | None = None
         if first() and memory:
             base = self._base(size)
@@ -43,7 +43,7 @@ class Folder:
             dist.barrier()
 
     def publish(self) -> None:
-        """It is whole. Raises OSError, on all ranks."""
+        """Publish the complete folder. Raises OSError, on all ranks."""
         if several():
             dist.barrier()
         message = ""
@@ -57,22 +57,22 @@ class Folder:
             raise OSError(message)
 
     def place(self) -> None:
-        """The same, on the first rank alone, in any thread; more than once, too."""
+        """Publish it on the first rank alone, in any thread. May be called more than once."""
         with self._lock:
-            if not self._placed:
+            if not self._is_placed:
                 self._place()
-            self._placed = True
+            self._is_placed = True
 
     def _place(self) -> None:
         if self._memory is not None and self.in_memory:
-            self._memory.put_folder(self._target, self.made)
+            self._memory.store_folder(self._target, self.made)
         else:
             self.made.rename(self._target.path)
         with contextlib.suppress(OSError):
             self._base_folder.rmdir()
 
     def discard(self) -> None:
-        """It will not be whole."""
+        """Remove the incomplete folder."""
         if first():
             shutil.rmtree(self._base_folder, ignore_errors=True)
 
@@ -86,10 +86,10 @@ class Folder:
 
 
 def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
-    """Have ``write`` make the checkpoint ``final`` in the folder that it is given, on all ranks.
+    """Have ``write`` make the checkpoint ``final`` in the folder of its argument, on all ranks.
 
-    In memory only if there is one rank: of several, one may find it full while the others wait for
-    it. Raises what ``write`` raises, and OSError.
+    In memory only if there is one rank: if memory fills up on one of several, the others would wait
+    for it. Raises what ``write`` raises, and OSError.
     """
     folder = Folder(final, size, memory=not several())
     if folder.in_memory:
@@ -110,27 +110,27 @@ def save(final: Path, size: int, write: Callable[[Path], object]) -> None:
 
 
 def complete(folder: Path, last: str) -> dict[int, Path]:
-    """The ``checkpoint-N`` of ``folder`` that have the file ``last``, by number, in order."""
-    found = {}
+    """The folders ``checkpoint-N`` in ``folder`` that contain the file ``last``, by number."""
+    folders = {}
     for path in folder.glob("checkpoint-*"):
         number = re.fullmatch(r"checkpoint-(0|[1-9]\d*)", path.name)
         if number and (path / last).exists():
-            found[int(number[1])] = path
-    return dict(sorted(found.items()))
+            folders[int(number[1])] = path
+    return dict(sorted(folders.items()))
 
 
 def settle(folder: Path, patience: float = PATIENCE_SECONDS) -> None:
-    """Wait for the ``checkpoint-N`` that are on their way to ``folder``, as `Target.settle` does.
+    """Wait for each ``checkpoint-N`` that is on its way to ``folder``, as `Target.settle` does.
 
-    What is in this node's memory, and nobody is writing, is written now. If that fails it stays
-    there, for the job's next end.
+    Writes now what is in this node's memory and no process is writing. If that fails, it stays in
+    memory until the job's next end.
     """
     memory = Memory(Path(environment.state_dir() or "/nonexistent"))
     for coming in sorted(folder.glob(".checkpoint-*.coming")):
         target = Target(folder / coming.name.split(".")[1])
         try:
-            for kept in memory.saves(target) if memory.is_served else ():
-                kept.write(lambda: True, reuse=False)
+            for save_ in memory.saves(target) if memory.is_served else ():
+                save_.write(lambda: True, reuse=False)
         except OSError as failure:
             sys.stderr.write(f"hops: {target.path}: not written: {failure}\n")
             continue

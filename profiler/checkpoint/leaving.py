@@ -1,4 +1,4 @@
-"""How a training leaves that has saved: hops starts the job again."""
+"""How a training ends that has saved: hops starts the job again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hops_profiler.timing.ending import end_run, flush
 
 
 def leave(*, first: bool) -> NoReturn:
-    """Give the GPUs back; called on all ranks, once all have saved. Does not return.
+    """End this rank, once all have saved; to be called on all ranks. Does not return.
 
-    ``first``: of the rank that asks Slurm to requeue the job.
+    ``first``: this rank asks Slurm to requeue the job.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Slurm's, which ends the job
@@ -25,6 +25,6 @@ def leave(*, first: bool) -> NoReturn:
 
 
 def end_by_signal() -> None:
-    """End as a training does that has no handler for hops' signal, which is its default again."""
+    """End like a training without a handler for hops' signal, whose default has been restored."""
     flush()
     signal.raise_signal(signal.SIGUSR1)

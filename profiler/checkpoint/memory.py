@@ -1,10 +1,10 @@
-"""The node's memory: a folder of this job's, which prolog.sh makes and epilog.sh looks into.
+"""The job's folder in the node's memory, which prolog.sh creates and epilog.sh reads.
 
-A save is two files. ``TOKEN.state`` has its bytes, or is a folder as the checkpoint will be;
-``TOKEN.to``, which comes last and so says that the other is complete, names the checkpoint. Whoever
-writes it to the file system holds a lock on the latter. ``OWN.spare`` is a process's room for its
-next save: pages that are there already are filled in half the time. ``mounts`` identifies the file
-systems that the node sees: in a container the same path may lead elsewhere.
+A save is two files. ``TOKEN.state`` has its bytes, or is a folder like the checkpoint; ``TOKEN.to``
+names the checkpoint, and is written last, when the other is complete. A process that writes the
+save to the file system locks ``TOKEN.to``. ``OWNER.spare`` is a process's space for its next save:
+pages that exist already are filled in half the time. ``mounts`` identifies the file systems of the
+node: in a container the same path may lead elsewhere.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from hops_profiler.checkpoint.target import Target
 
 @dataclass(frozen=True)
 class Memory:
-    """``folder``: of one job on one node. ``own``: sets this process's files apart."""
+    """``folder``: of one job on one node. ``owner``: identifies this process's files."""
 
     folder: Path
-    own: str = field(default_factory=secrets.token_hex)
+    owner: str = field(default_factory=secrets.token_hex)
 
     @property
     def is_served(self) -> bool:
-        """Whether the node's epilog will find what is left here, and where it is to go."""
+        """Whether the node's epilog can write what is left here to its checkpoint."""
         try:
             mounts = (self.folder / "mounts").read_text().strip()
             return mounts == os.readlink("/proc/self/ns/mnt")  # noqa: PTH115 - Python 3.8
@@ -41,24 +41,24 @@ class Memory:
 
     @property
     def spare(self) -> Path:
-        return self.folder / f"{self.own}.spare"
+        return self.folder / f"{self.owner}.spare"
 
     def reserve(self, size: int) -> None:
-        """Have ``size`` bytes ready for a save, if there is room for them."""
+        """Allocate ``size`` bytes for a save, if there is room for them."""
         with contextlib.suppress(OSError):
-            if size <= usable(self.folder) + self._held():
+            if size <= usable(self.folder) + self._spare_bytes():
                 with self.spare.open("ab") as file:
                     os.posix_fallocate(file.fileno(), 0, size)
 
-    def put(self, target: Target, size: int, fill: Callable[[IO[Any]], object]) -> bool:
-        """Keep a save of about ``size`` bytes for ``target``; False: it could not be kept.
+    def store(self, target: Target, size: int, fill: Callable[[IO[Any]], object]) -> bool:
+        """Store a save of about ``size`` bytes for ``target``; False if that fails.
 
-        Earlier saves for the same checkpoint are dropped once this one is complete. Where ``fill``
-        fails, as torch.save does on a full device, the room is given back; the caller's own
-        attempt to write says what was wrong if it was not the room.
+        Drops earlier saves for the same checkpoint once this one is complete. If ``fill`` fails, as
+        torch.save does on a full device, frees the space; the caller then writes to the file
+        system, which shows any other error.
         """
         try:
-            if size > usable(self.folder) + self._held() or target.shares(self.folder):
+            if size > usable(self.folder) + self._spare_bytes() or target.shares(self.folder):
                 return False
             self.spare.touch(0o600)
             with self.spare.open("r+b") as file:
@@ -77,24 +77,24 @@ class Memory:
         return True
 
     def base(self, target: Target, size: int) -> Path | None:
-        """Where a checkpoint that is a folder, of about ``size`` bytes, is to be made; None: there
-        is no room.
+        """Path at which to make a checkpoint that is a folder, of about ``size`` bytes; None if
+        there is no room.
         """
         try:
             if size > usable(self.folder) or target.shares(self.folder) or target.path.exists():
                 return None
         except OSError:
             return None
-        return self.folder / f"{self.own}.made"
+        return self.folder / f"{self.owner}.made"
 
-    def put_folder(self, target: Target, made: Path) -> None:
-        """Keep ``made``, which is whole and in this folder, for ``target``. Raises OSError."""
+    def store_folder(self, target: Target, folder: Path) -> None:
+        """Store ``folder``, complete and in this memory, for ``target``. Raises OSError."""
         token = target.announce(folder=True)
         try:
-            made.rename(self.folder / f"{token}.state")
+            folder.rename(self.folder / f"{token}.state")
             self._direct(token, target)
         except OSError:
-            target.withdraw()  # no later run is to wait for it
+            target.withdraw()  # so that no later run waits for it
             raise
 
     def _direct(self, token: str, target: Target) -> None:
@@ -103,7 +103,7 @@ class Memory:
         partial.rename(self.folder / f"{token}.to")
 
     def release(self) -> None:
-        """There will be no next save."""
+        """Free the space for the next save."""
         with contextlib.suppress(OSError):
             self.spare.unlink()
 
@@ -114,8 +114,8 @@ class Memory:
                 if path.read_text() == f"{target.path}\n":
                     yield Save(self, path.stem, target)
 
-    def _held(self) -> int:
-        """Bytes that the room for the next save has already."""
+    def _spare_bytes(self) -> int:
+        """Bytes that are allocated for the next save."""
         try:
             return 512 * self.spare.stat().st_blocks
         except OSError:
@@ -136,25 +136,25 @@ class Save:
 
     @property
     def is_wanted(self) -> bool:
-        """Neither published yet nor given up."""
+        """True if it is neither published nor withdrawn."""
         return self.target.coming(self.token).exists()
 
     def write(self, go_on: Callable[[], bool], *, reuse: bool) -> None:
-        """Publish it, unless another process is at it. ``reuse``: its file is the next save's.
+        """Publish it, unless another process does. ``reuse``: the next save may use its file.
 
-        Raises OSError where the file system does not take it; then it stays in memory.
+        Raises OSError if it cannot be written; then it stays in memory.
         """
-        to = self.memory.folder / f"{self.token}.to"
+        direction = self.memory.folder / f"{self.token}.to"
         with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(stack.enter_context(to.open()), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(stack.enter_context(direction.open()), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (FileNotFoundError, BlockingIOError):
                 return
             self.target.publish(self.token, self.state, go_on)
             if self.is_wanted:
                 return
             with contextlib.suppress(OSError):  # the epilog frees what stays
-                to.unlink()
+                direction.unlink()
                 if reuse:
                     self.state.rename(self.memory.spare)
                 elif self.state.is_dir():

@@ -1,8 +1,8 @@
 """A training's checkpoint whose state is spread over its ranks: FSDP's, DTensors.
 
-By torch.distributed.checkpoint and in its format: ``FOLDER/checkpoint-N``, which any number of
-ranks can load. While training goes on, by its asynchronous save; on hops' signal, to memory where
-all ranks are on one node.
+Written by torch.distributed.checkpoint: ``FOLDER/checkpoint-N``, which any number of ranks can
+load. Saves asynchronously while training goes on; at hops' signal, to memory if all ranks are on
+one node.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _LAST = ".metadata"
 class ShardedCheckpoint:
     """Checkpoints in ``folder``, on a file system that all nodes share, of what ``state`` returns.
 
-    Every rank has one, made after the process group. ``state``: a dictionary of tensors and plain
-    values, as of `torch.distributed.checkpoint.state_dict.get_state_dict`. ``every``: seconds
-    between saves; 0: only when hops asks, by ``signal_number``. The last two checkpoints stay.
+    Every rank has one, created after the process group. ``state``: a dictionary of tensors and
+    plain values, such as `torch.distributed.checkpoint.state_dict.get_state_dict` returns.
+    ``every``: seconds between saves; 0: only at hops' signal, ``signal_number``. Keeps the last two
+    checkpoints.
 
     Raises:
         ValueError: a negative ``every``.
@@ -48,10 +49,10 @@ class ShardedCheckpoint:
         signal_number: int = signal.SIGUSR1,
     ) -> None:
         if not every >= 0:
-            raise ValueError(f"every={every!r}: give seconds, 0 or more")
-        self._folder, self._state, self._every = Path(folder).resolve(), state, every
-        self._asked, self._agreement = Asked(signal_number), Agreement()
-        # Its saves go on beside the training, whose own group must not see their exchanges.
+            raise ValueError(f"every={every!r}: give seconds, at least 0")
+        self._folder, self._state, self._interval = Path(folder).resolve(), state, every
+        self._signal, self._agreement = Asked(signal_number), Agreement()
+        # Saves run beside the training, and must not exchange messages in the training's group.
         self._group = dist.new_group(backend="gloo") if several() else None
         self._saved_at = time.monotonic()
         self._writing: tuple[Any, Folder] | None = None
@@ -59,8 +60,8 @@ class ShardedCheckpoint:
     def load(self, patience: float = PATIENCE_SECONDS) -> dict[str, Any] | None:
         """The last complete state, read into what ``state`` returns; None if there is none.
 
-        One that is still on its way from a node's memory is waited for as long as it does not stand
-        still for ``patience`` seconds.
+        Waits for one that is still on its way from a node's memory, until it makes no progress for
+        ``patience`` seconds.
         """
         latest: Path | None = None
         if first():
@@ -75,29 +76,29 @@ class ShardedCheckpoint:
         return state
 
     def step(self) -> None:
-        """Call it after every iteration, on all ranks: saves when it is time to, and when hops has
-        asked. Then it does not return: the process ends, and hops starts the job again.
+        """To be called after every iteration, on all ranks. Saves when a save is due. After hops'
+        signal, saves and does not return: the process ends, and hops starts the job again.
         """
-        due = self._every > 0 and time.monotonic() - self._saved_at >= self._every
-        leaves, saves = self._agreement.reached(self._asked.now, due)
+        due = self._interval > 0 and time.monotonic() - self._saved_at >= self._interval
+        leaves, saves = self._agreement.reached(self._signal.now, due)
         if leaves:
             self._leave()
         elif saves:
             self.save()
 
     def save(self) -> None:
-        """Save now, on all ranks; they wait until the state is copied, and for the save before."""
+        """Save now, on all ranks. Waits for the previous save, and until the state is copied."""
         self.wait()
         self._saved_at = time.monotonic()
         state = self._state()
         folder = Folder(self._next(), 0, memory=False)
         writing: Any = async_save(state, checkpoint_id=folder.made, process_group=self._group)
         self._writing = writing, folder
-        if first():  # which ends its part once all have ended theirs
+        if first():  # its part ends once all ranks have ended theirs
             writing.add_done_callback(lambda _: None if writing.exception() else folder.place())
 
     def wait(self) -> None:
-        """Until what has been saved is a checkpoint. Raises what the save raised."""
+        """Wait until the last save is a checkpoint. Raises what the save raised."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing[0].result()
@@ -129,5 +130,5 @@ class ShardedCheckpoint:
         return self._folder / f"checkpoint-{number}"
 
     def _numbers(self) -> list[int]:
-        """Of complete checkpoints, in order."""
+        """Numbers of complete checkpoints, in order."""
         return list(complete(self._folder, _LAST))

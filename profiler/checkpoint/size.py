@@ -9,16 +9,16 @@ import torch
 
 
 def size_of(state: Any) -> int:
-    """About as many as a save of it has; what many tensors share counts once."""
+    """About as many bytes as a save of ``state`` has; storages that tensors share count once."""
     storages: dict[int, int] = {}
     _add(state, storages, set())
     return sum(storages.values()) + 2**20 + 1024 * len(storages)
 
 
-def _add(value: Any, storages: dict[int, int], seen: set[int]) -> None:
-    if id(value) in seen:
+def _add(value: Any, storages: dict[int, int], visits: set[int]) -> None:
+    if id(value) in visits:
         return
-    seen.add(id(value))
+    visits.add(id(value))
     if hasattr(value, "to_local"):  # a DTensor, of which this rank has a part
         value = value.to_local()
     if isinstance(value, torch.Tensor):
@@ -28,12 +28,12 @@ def _add(value: Any, storages: dict[int, int], seen: set[int]) -> None:
         except (RuntimeError, AttributeError, NotImplementedError):  # sparse, or of another kind
             storages[id(value)] = value.numel() * value.element_size()
     elif isinstance(value, Mapping):
-        for one in value.values():
-            _add(one, storages, seen)
+        for part in value.values():
+            _add(part, storages, visits)
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            _add(one, storages, seen)
+        for part in value:
+            _add(part, storages, visits)
     elif isinstance(value, (bytes, bytearray)):
         storages[id(value)] = len(value)
-    elif isinstance(size := getattr(value, "nbytes", None), int):  # NumPy's arrays, and alike
+    elif isinstance(size := getattr(value, "nbytes", None), int):  # such as NumPy's arrays
         storages[id(value)] = size

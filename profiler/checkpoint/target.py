@@ -1,12 +1,12 @@
-"""The checkpoint on the file system, which several runs of a job see: whole, or not at all.
+"""The checkpoint on the file system, which several runs of a job see: complete, or not at all.
 
-A save that is still to be written has an empty file beside the checkpoint, ``.NAME.TOKEN.coming``.
-Its bytes are written there, and one rename publishes them: a run that gives up waiting removes
-that file, and with it the permission to publish. A token begins with the save's number; no save
-is published after a later one.
+A save that is announced has an empty file beside the checkpoint, ``.NAME.TOKEN.coming``. Its bytes
+are written there, and one rename publishes them: a run that stops waiting removes that file, and
+with it the permission to publish. A token begins with the save's number; no save is published after
+a later one.
 
-A checkpoint may be a folder, of a name that no other save has had: then what is coming is one, too,
-and save.sh fills it, or the next run if it is on the same node.
+A checkpoint may be a folder, with a name that no other save has had: then the ``.coming`` is a
+folder, too, which save.sh fills, or the next run if it is on the same node.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 
 PATIENCE_SECONDS = 180.0
-"""How long a save that is coming may stand still before the last complete one is taken. A batch
-job's end takes up to Slurm's KillWait, 30 s, before its epilog writes; a busy file system may need
-a minute for the last bytes. Only where a node has died does a run wait so long."""
+"""How long a run waits for an announced save without progress before it loads the last complete
+one. A batch job's end takes up to Slurm's KillWait, 30 s, before its epilog writes; a busy file
+system may need a minute for the last bytes. A run waits so long only if a node has died."""
 
 _LOOK_SECONDS = 0.05
 
@@ -45,7 +45,7 @@ class Target:
         return self.path.with_name(f".{self.path.name}.{token}.coming")
 
     def expected(self) -> list[Path]:
-        """The files of all saves that are coming, the oldest first."""
+        """The files of all announced saves, the oldest first."""
         shape = re.compile(re.escape(f".{self.path.name}.") + r"\d{8}-\w+\.coming")
         try:
             names = [path.name for path in self.path.parent.iterdir()]
@@ -59,7 +59,7 @@ class Target:
         return self.path.parent.stat().st_dev == folder.stat().st_dev
 
     def announce(self, *, folder: bool = False) -> str:
-        """Say that a save is coming; returns its token, by which it is known."""
+        """Announce a save; returns the token that identifies it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         latest = [int(path.name.split(".")[-2].partition("-")[0]) for path in self.expected()]
         token = f"{max(latest, default=0) + 1:08d}-{secrets.token_hex(4)}"
@@ -68,21 +68,21 @@ class Target:
         return token
 
     def withdraw(self, token: str = "") -> None:
-        """What is coming, up to the save before ``token``, is not to be published any more."""
+        """Withdraw the saves that were announced before ``token``: they cannot be published."""
         for path in self.expected():
             if not token or path < self.coming(token):
                 withdraw(path)
 
     def settle(self, patience: float = PATIENCE_SECONDS) -> None:
-        """Wait until nothing is coming; what stands still for ``patience`` seconds is given up."""
+        """Wait for announced saves; withdraw those without progress for ``patience`` seconds."""
         for path in self.expected():
-            seen, since = _look(path), time.monotonic()
-            while seen is not None:
+            state, last_change = _look(path), time.monotonic()
+            while state is not None:
                 time.sleep(_LOOK_SECONDS)
-                now = _look(path)
-                if now != seen:
-                    seen, since = now, time.monotonic()
-                elif time.monotonic() - since > patience:
+                current = _look(path)
+                if current != state:
+                    state, last_change = current, time.monotonic()
+                elif time.monotonic() - last_change > patience:
                     withdraw(path)
 
     def write(self, fill: Callable[[IO[Any]], None]) -> None:
@@ -98,22 +98,25 @@ class Target:
         self._sync()
 
     def publish(self, token: str, source: Path, go_on: Callable[[], bool]) -> bool:
-        """Write ``source`` as the save that was announced; False if it is not wanted any more.
+        """Write ``source`` as the announced save; False if it was withdrawn or is to stop.
 
-        ``go_on`` is asked between parts. Raises OSError as the file system does.
+        Calls ``go_on`` between parts. Raises OSError as the file system does.
         """
         coming = self.coming(token)
         if source.is_dir():
             return self._publish_folder(coming, source)
         try:
-            with source.open("rb", buffering=0) as from_, coming.open("r+b", buffering=0) as to:
-                while part := from_.read(_PART):
+            with (
+                source.open("rb", buffering=0) as reader,
+                coming.open("r+b", buffering=0) as writer,
+            ):
+                while part := reader.read(_PART):
                     if not go_on():
                         return False
                     rest = memoryview(part)
                     while rest:
-                        rest = rest[to.write(rest) :]
-                os.fsync(to.fileno())
+                        rest = rest[writer.write(rest) :]
+                os.fsync(writer.fileno())
             self.withdraw(token)
             coming.rename(self.path)
         except FileNotFoundError:
@@ -132,7 +135,7 @@ class Target:
         return True
 
     def _sync(self) -> None:
-        """Have the name on the disk, too."""
+        """Write the folder's entry to the disk, too."""
         _sync(self.path.parent)
 
 
@@ -148,7 +151,7 @@ def _sync(path: Path) -> None:
 
 
 def withdraw(coming: Path) -> None:
-    """Whoever writes it can no longer publish it."""
+    """Remove the announcement: the process that writes the save cannot publish it any more."""
     with contextlib.suppress(FileNotFoundError):
         if coming.is_dir():
             late = coming.with_suffix(".late")
@@ -159,13 +162,13 @@ def withdraw(coming: Path) -> None:
 
 
 def _look(path: Path) -> tuple[int, int] | None:
-    """Size and time, of a folder of all in it; None: it is not there. Opened, as NFS asks its
-    server then.
+    """Size and time of a file, or of all files in a folder; None if there is none. Opens files,
+    so that NFS asks its server.
     """
     try:
         if path.is_dir():
-            found = [seen for file in path.rglob("*") if (seen := _look(file))]
-            return sum(size for size, _ in found), max((time for _, time in found), default=0)
+            states = [state for file in path.rglob("*") if (state := _look(file))]
+            return sum(size for size, _ in states), max((time for _, time in states), default=0)
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
     except OSError:

@@ -1,4 +1,4 @@
-"""What ranks want, agreed among all of them: to save, or to leave."""
+"""Agreement among ranks on what some of them wish: to save, or to end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 AGREE_SECONDS = 0.25
-"""About how often ranks agree: each time waits for the GPUs."""
+"""About how often ranks agree: each time, they wait for the GPUs."""
 
-_MOST_STEPS = 1000
+_MAX_STEPS = 1000
 
 
 class Asked:
@@ -25,7 +25,7 @@ class Asked:
         signal.signal(number, self._note)
 
     def listen_no_more(self) -> None:
-        """From now on the signal ends the process again."""
+        """Restore the signal's default: it ends the process."""
         if signal.getsignal(self._number) == self._note:
             signal.signal(self._number, signal.SIG_DFL)
 
@@ -34,26 +34,27 @@ class Asked:
 
 
 class Agreement:
-    """Asks all ranks at the same steps, which it finds from how long a step takes."""
+    """Asks all ranks at the same steps, in an interval that depends on how long a step takes."""
 
     def __init__(self) -> None:
-        self._steps, self._left = 1, 1
-        self._since = time.monotonic()
+        self._interval, self._remaining = 1, 1  # steps
+        self._begin = time.monotonic()
 
     def reached(self, *wishes: bool) -> tuple[bool, ...]:
-        """What some rank wishes; nothing at a step at which they do not agree."""
+        """For each wish, whether some rank has it; False at steps at which ranks do not agree."""
         if not several():
             return wishes
-        self._left -= 1
-        if self._left:
+        self._remaining -= 1
+        if self._remaining:
             return (False,) * len(wishes)
-        elapsed = time.monotonic() - self._since
-        both = torch.tensor([*map(float, wishes), elapsed / self._steps], device=_device())
-        dist.all_reduce(both, dist.ReduceOp.MAX)
-        *agreed, step = both.tolist()
-        self._steps = self._left = max(1, min(_MOST_STEPS, int(AGREE_SECONDS / max(step, 1e-9))))
-        self._since = time.monotonic()
-        return tuple(wish > 0 for wish in agreed)
+        step_seconds = (time.monotonic() - self._begin) / self._interval
+        values = torch.tensor([*map(float, wishes), step_seconds], device=_device())
+        dist.all_reduce(values, dist.ReduceOp.MAX)
+        *results, slowest = values.tolist()
+        interval = max(1, min(_MAX_STEPS, int(AGREE_SECONDS / max(slowest, 1e-9))))
+        self._interval = self._remaining = interval
+        self._begin = time.monotonic()
+        return tuple(wish > 0 for wish in results)
 
 
 def several() -> bool:

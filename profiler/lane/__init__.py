@@ -2,5 +2,5 @@
 
 ``hops-lane trials.txt``, or ``python -m hops_profiler.lane trials.txt``: one command a line. The
 lane forks an executor for each GPU, an executor forks workers, and a worker runs one trial, as its
-command alone would; after an optimizer's step it may be told to wait while others have the GPU.
+command alone would; after an optimizer's step it may have to wait while others use the GPU.
 """

@@ -1,4 +1,4 @@
-"""An executor: has the trials of one GPU take turns, and decides whose state is on it."""
+"""An executor: gives the trials of one GPU their turns, and decides whose state is on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hops_profiler.lane import residence
-from hops_profiler.lane.link import UNLIMITED, Link, pair
+from hops_profiler.lane.link import WHOLE_TRIAL, Link, pair
 from hops_profiler.lane.order import arrange
 from hops_profiler.lane.settings import OUT_OF_MEMORY, Settings
 from hops_profiler.lane.trials import Trial
@@ -22,11 +22,13 @@ from hops_profiler.launch.ranks import exit_code, fork
 
 @dataclass(eq=False)
 class Worker:
-    """A process. ``trial`` None: it stands by. ``size``: bytes of its state, None before its first
-    gate. ``peak``: most that it has held while it ran; ``held``: since its last turn, if its state
-    stayed. ``place`` of the state: on the "device", "leaving", on the "host", "coming". ``copied``:
-    the host has room for it. ``alone``: why it needs all memory. ``pace``: seconds an iteration;
-    ``done`` of those ``planned``, None if unknown.
+    """A process. ``trial``: None while it stands by. ``size``: bytes of its state, None before its
+    first gate. ``peak``: most bytes on the device while it ran; ``idle_bytes``: since its last
+    turn, if its state stayed. ``place`` of the state: "device", "leaving" or "host". ``has_copy``:
+    the host has room for the state. ``alone``: why it needs all memory. ``stays``: its state cannot
+    be moved. ``pace``: seconds an iteration; ``iterations`` so far, of ``total``, None if unknown.
+    ``has_begun``: its trial. ``ready``: it has ``free`` bytes on the device. ``is_gone``: it has
+    closed its link.
     """
 
     pid: int
@@ -34,22 +36,22 @@ class Worker:
     trial: Trial | None = None
     size: int | None = None
     peak: int = 0
-    held: int = 0
+    idle_bytes: int = 0
     place: str = "host"
-    copied: bool = False
+    has_copy: bool = False
     alone: str = ""
     stays: bool = False
     pace: float = 0.0
-    done: int = 0
-    planned: float | None = None
-    started: bool = False
+    iterations: int = 0
+    total: float | None = None
+    has_begun: bool = False
     ready: bool = False
     free: int = 0
-    gone: bool = False
+    is_gone: bool = False
 
 
 class Executor:
-    """``name`` of the GPU, "" for the CPU. ``lane``: the link to the process with the trials."""
+    """``name``: of the GPU, "" for the CPU. ``lane``: the link to the process with the trials."""
 
     def __init__(self, settings: Settings, name: str, lane: Link) -> None:
         self._settings = settings
@@ -58,15 +60,15 @@ class Executor:
         self._standby: list[Worker] = []
         self._active: list[Worker] = []
         self._latest: list[Worker] = []
-        self._again: list[tuple[Trial, str]] = []
+        self._retries: list[tuple[Trial, str]] = []
         self._running: Worker | None = None
         self._answer: dict[str, Any] | None = None
-        self._drained = False
+        self._no_more = False
         self._signal = 0
         self._turns = (settings.output / f"turns.{name or 'cpu'}").open("a")
 
     def run(self) -> None:
-        """Until the lane has no more trials, or says that it ends."""
+        """Run trials until the lane has no more, or ends."""
         self._stand_by()
         self._capacity = self._capacity or self._find_capacity()
         while not self._signal:
@@ -82,22 +84,22 @@ class Executor:
     # Workers
 
     def _stand_by(self) -> None:
-        """Have as many workers waiting as are to be made in advance."""
-        while len(self._standby) < self._settings.standby and not self._drained:
+        """Fork workers until as many wait as the settings say."""
+        while len(self._standby) < self._settings.standby and not self._no_more:
             self._standby.append(self._fork())
 
     def _fork(self, *, leads: bool = False) -> Worker:
         """A new process that stands by; ``leads``: for a trial of several ranks."""
-        own, other = pair()
+        parent, child = pair()
         pid = fork()
         if not pid:
-            self._become_worker(other, own, leads=leads)
-        other.close()
-        return Worker(pid, own)
+            self._become_worker(child, parent, leads=leads)
+        child.close()
+        return Worker(pid, parent)
 
     def _find_capacity(self) -> int:
-        """What a GPU has left with all the workers' contexts on it, less a tenth; where there is
-        none, what the host has.
+        """Bytes for states: nine tenths of what is free on the GPU beside the workers' contexts;
+        without a GPU, the host's memory for states.
         """
         while not all(worker.ready for worker in self._standby):
             self._hear()
@@ -106,16 +108,16 @@ class Executor:
         free = min(worker.free for worker in self._standby)
         return int(0.9 * free) or self._settings.host_memory
 
-    def _become_worker(self, link: Link, *others: Link, leads: bool) -> None:
-        """Does not return."""
-        for other in (*others, self._lane, *(w.link for w in self._everybody())):
-            other.close()
+    def _become_worker(self, link: Link, parent: Link, *, leads: bool) -> None:
+        """Serve ``link`` in a forked process. Does not return."""
+        for inheritance in (parent, self._lane, *(w.link for w in self._all_workers())):
+            inheritance.close()
         self._standby, self._active = [], []
         from hops_profiler.lane import gang, worker  # noqa: PLC0415 - needs torch
 
         (gang if leads else worker).serve(link)
 
-    def _everybody(self) -> list[Worker]:
+    def _all_workers(self) -> list[Worker]:
         return [*self._active, *self._standby]
 
     def _kill(self, worker: Worker) -> None:
@@ -123,7 +125,7 @@ class Executor:
         self._reap(worker, os.waitpid(worker.pid, 0)[1])
 
     def _reap(self, worker: Worker, status: int) -> None:
-        """A worker has ended: its trial has, and whatever that has started ends."""
+        """A worker has ended: report its trial's end, and kill whatever the trial has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
         worker.link.close()
@@ -135,20 +137,20 @@ class Executor:
         if worker.trial is None:
             return
         code = exit_code(status)
-        if not worker.started:
-            self._again.append((worker.trial, worker.alone))
+        if not worker.has_begun:
+            self._retries.append((worker.trial, worker.alone))
             return
         if code == OUT_OF_MEMORY and not worker.alone and not self._signal:
-            self._again.append((worker.trial, "it ran out of memory"))
+            self._retries.append((worker.trial, "it ran out of memory"))
             return
         self._lane.send(ended=worker.trial.number, code=code)
 
     # Whose turn it is
 
     def _admit(self) -> None:
-        """Take up trials while there are few."""
+        """Ask for trials until ``width`` of them take turns."""
         while len(self._active) < self._settings.width:
-            trial, alone = self._again.pop(0) if self._again else (self._ask(), "")
+            trial, alone = self._retries.pop(0) if self._retries else (self._ask(), "")
             if trial is None:
                 return
             if trial.ranks > 1:
@@ -162,26 +164,26 @@ class Executor:
 
     def _stand_by_at_least_one(self) -> None:
         if not self._standby:
-            drained, self._drained = self._drained, False
+            no_more, self._no_more = self._no_more, False
             self._stand_by()
-            self._drained = drained
+            self._no_more = no_more
 
     def _ask(self) -> Trial | None:
-        """A trial from the lane; None if there is none left."""
-        if self._drained or self._signal:
+        """Ask the lane for a trial; None if it has no more."""
+        if self._no_more or self._signal:
             return None
         self._lane.send(want=True)
         while self._answer is None and not self._signal:
             self._hear()
         answer, self._answer = self._answer, None
         if not answer or not answer["trial"]:
-            self._drained = True
+            self._no_more = True
             return None
-        told = answer["trial"]
-        return Trial(**{**told, "arguments": tuple(told["arguments"])})
+        trial = answer["trial"]
+        return Trial(**{**trial, "arguments": tuple(trial["arguments"])})
 
     def _choose(self) -> Worker:
-        """The next in turn for whom there can be room; one that cannot be moved, until its end."""
+        """The next worker that there can be room for; one that cannot be moved runs to its end."""
         for worker in self._active:
             if worker.stays:
                 return worker
@@ -191,29 +193,29 @@ class Executor:
         """True if the host can hold what would have to leave."""
         excess = self._used(but=worker) + self._need(worker) - self._capacity
         excess -= sum(w.size or 0 for w in self._active if w.place == "leaving")
-        room = self._settings.host_memory - sum(w.size or 0 for w in self._active if w.copied)
-        for other in self._last_used_last(worker):
+        room = self._settings.host_memory - sum(w.size or 0 for w in self._active if w.has_copy)
+        for candidate in self._evictable_for(worker):
             if excess <= 0:
                 break
-            if not other.copied:
-                room -= other.size or 0
+            if not candidate.has_copy:
+                room -= candidate.size or 0
             if room < 0:
                 return False
-            excess -= other.size or 0
+            excess -= candidate.size or 0
         return True
 
     def _turn(self, worker: Worker) -> None:
-        """Run a trial for one turn, and meanwhile prepare what follows."""
+        """Run a trial for one turn, and meanwhile prepare the next turns."""
         self._active.remove(worker)
         self._active.insert(0, worker)
         self._make_room(worker)
-        while worker.gone and worker in self._active:
+        while worker.is_gone and worker in self._active:
             self._hear()  # it has closed its link, and not ended yet
-        if worker.gone or self._signal:
+        if worker.is_gone or self._signal:
             return
-        kept = worker.place == "device"
-        self._go(worker, self._iterations(worker))
-        self._note(worker, kept=kept)
+        was_there = worker.place == "device"
+        self._go(worker, self._turn_length(worker))
+        self._log_turn(worker, was_there=was_there)
         while self._running is worker and not self._signal:
             self._prepare()
             self._hear()
@@ -221,17 +223,19 @@ class Executor:
             self._active.remove(worker)  # to the end of the circle
             self._active.append(worker)
             self._active = arrange(
-                self._settings.order, self._active, {w: self._left(w) for w in self._active}
+                self._settings.order, self._active, {w: self._remaining(w) for w in self._active}
             )
 
     def _go(self, worker: Worker, iterations: int, number: int = 0) -> None:
-        """Let it run; load what is not there."""
+        """Let ``worker`` run for some iterations, after it has loaded its state; ``number``: a
+        signal that it gets first.
+        """
         trial = worker.trial
         assert trial is not None  # noqa: S101
         worker.place = "device"
         self._running = worker
-        if not worker.started:
-            worker.started = True
+        if not worker.has_begun:
+            worker.has_begun = True
             worker.link.send(
                 number=trial.number, arguments=trial.arguments, module=trial.module,
                 log=str(self._settings.output / f"{trial.number}.log"), iterations=iterations,
@@ -243,56 +247,58 @@ class Executor:
                 pipelined=self._settings.load != "plain", trim=self._tight(),
             )  # fmt: skip
 
-    def _note(self, worker: Worker, *, kept: bool) -> None:
-        """A line on each turn, beside the journal: what was on the device when it began."""
-        here = [w.trial.number for w in self._active if w.trial and w.place != "host"]
+    def _log_turn(self, worker: Worker, *, was_there: bool) -> None:
+        """Write a line on the turn, beside the journal: what was on the device when it began."""
+        numbers = [w.trial.number for w in self._active if w.trial and w.place != "host"]
         entry = {
-            "trial": worker.trial and worker.trial.number, "kept": kept, "on_device": here,
+            "trial": worker.trial and worker.trial.number, "kept": was_there, "on_device": numbers,
             "bytes": self._used(), "capacity": self._capacity,
         }  # fmt: skip
         self._turns.write(f"{json.dumps(entry)}\n")
         self._turns.flush()
 
-    def _iterations(self, worker: Worker) -> int:
-        """How many a turn has; the first ends at the first gate, where the size is seen."""
+    def _turn_length(self, worker: Worker) -> int:
+        """Iterations of a turn; the first one ends at the first gate, which shows the size."""
         if worker.stays:
-            return UNLIMITED
+            return WHOLE_TRIAL
         if worker.size is None:
             return 1
         return self._settings.iterations or max(1, int(self._settings.turn / worker.pace))
 
-    def _left(self, worker: Worker) -> float | None:
-        """Seconds that it has to train; None if that is unknown, or was wrong by a turn.
+    def _remaining(self, worker: Worker) -> float | None:
+        """Seconds until the end of its training; None if unknown, or if it is a turn overdue.
 
         0 until its second gate: the time to the first one is mostly its start, not an iteration.
         """
-        if worker.done <= 1 and not worker.stays:
+        if worker.iterations <= 1 and not worker.stays:
             return 0.0
-        if worker.planned is None or worker.stays:
+        if worker.total is None or worker.stays:
             return None
-        left = worker.planned - worker.done
-        return None if left < -self._iterations(worker) else left * worker.pace
+        remaining = worker.total - worker.iterations
+        return None if remaining < -self._turn_length(worker) else remaining * worker.pace
 
     # Whose state is where
 
     def _need(self, worker: Worker) -> int:
+        """Bytes on the device for its turn."""
         if worker.size is None or worker.alone:
             return self._capacity
         return max(worker.size, worker.peak)
 
     def _tight(self) -> bool:
-        """True if not all trials can keep what they hold while they run."""
+        """True if there is no room for what all trials have on the device while they run."""
         return sum(self._need(w) for w in self._active) > self._capacity
 
     def _used(self, but: Worker | None = None) -> int:
+        """Bytes on the device, of all workers ``but`` one."""
         return sum(
-            self._need(w) if w is self._running else max(w.size or 0, w.held)
+            self._need(w) if w is self._running else max(w.size or 0, w.idle_bytes)
             for w in self._active
             if w is not but and w.place != "host"
         )
 
-    def _last_used_last(self, worker: Worker) -> list[Worker]:
-        """Who may leave for ``worker``: first who is needed last."""
+    def _evictable_for(self, worker: Worker) -> list[Worker]:
+        """Workers whose state may leave for that of ``worker``, the last in turn first."""
         return [
             w
             for w in reversed(self._active)
@@ -302,69 +308,69 @@ class Executor:
     def _make_room(self, worker: Worker) -> None:
         while self._used(but=worker) + self._need(worker) > self._capacity:
             if not any(w.place == "leaving" for w in self._active):
-                others = self._last_used_last(worker)
-                if not others:
-                    return  # what is left there cannot be moved
-                self._evict(others[0])
+                candidates = self._evictable_for(worker)
+                if not candidates:
+                    return  # the states that remain there cannot be moved
+                self._evict(candidates[0])
             self._hear()
             if worker not in self._active or self._signal:
                 return
 
     def _evict(self, worker: Worker) -> None:
-        worker.place, worker.copied = "leaving", True
+        worker.place, worker.has_copy = "leaving", True
         worker.link.send(do="evict")
 
     def _prepare(self) -> None:
-        """While a trial runs, have the next ones' states come, and others leave for them."""
+        """While a trial runs, load the states of the next ones, and evict others for them."""
         if self._settings.load != "ahead":
             return
         if self._running is None or any(w.place == "leaving" for w in self._active):
             return
         sizes = {w: self._need(w) if w is self._running else w.size or 0 for w in self._active}
-        wanted = residence.resident(self._active, self._latest, sizes, self._capacity)
-        for worker in wanted:
+        residents = residence.resident(self._active, self._latest, sizes, self._capacity)
+        for worker in residents:
             if worker.place != "host" or worker.size is None or worker.alone:
                 continue
             if self._used() + worker.size <= self._capacity:
                 worker.place = "device"
                 worker.link.send(do="load")
                 continue
-            others = [w for w in self._last_used_last(worker) if w not in wanted]
-            if others and self._host_can_hold(others[0]):
-                self._evict(others[0])
+            candidates = [w for w in self._evictable_for(worker) if w not in residents]
+            if candidates and self._host_has_room(candidates[0]):
+                self._evict(candidates[0])
             return
 
-    def _host_can_hold(self, worker: Worker) -> bool:
-        held = sum(w.size or 0 for w in self._active if w.copied and w is not worker)
-        return held + (worker.size or 0) <= self._settings.host_memory
+    def _host_has_room(self, worker: Worker) -> bool:
+        copies = sum(w.size or 0 for w in self._active if w.has_copy and w is not worker)
+        return copies + (worker.size or 0) <= self._settings.host_memory
 
-    # What is heard
+    # Messages
 
     def _hear(self, seconds: float = 1.0) -> None:
-        """Wait until something happens, and note it."""
+        """Wait until something happens, at most so many ``seconds``, and note it."""
         poll = select.poll()
         links: dict[int, tuple[Link, Worker | None]] = {self._lane.fileno(): (self._lane, None)}
-        for worker in self._everybody():
-            if not worker.gone:
+        for worker in self._all_workers():
+            if not worker.is_gone:
                 links[worker.link.fileno()] = (worker.link, worker)
         for number in links:
             poll.register(number, select.POLLIN)
-        hurry = any(worker.gone for worker in self._everybody())
-        heard = poll.poll(20 if hurry else int(seconds * 1000))
-        for number, _ in heard:
-            link, of = links[number]
+        hurry = any(worker.is_gone for worker in self._all_workers())
+        events = poll.poll(20 if hurry else int(seconds * 1000))
+        for number, _ in events:
+            link, sender = links[number]
             message = link.receive()
-            if of is None:
+            if sender is None:
                 self._from_lane(message)
             elif message is None:
-                of.gone = True
+                sender.is_gone = True
             else:
-                self._from_worker(of, message)
-        if hurry or not heard or any(worker.gone for worker in self._everybody()):
-            for worker in self._everybody():
+                self._from_worker(sender, message)
+        if hurry or not events or any(worker.is_gone for worker in self._all_workers()):
+            for worker in self._all_workers():
                 pid, status = os.waitpid(worker.pid, os.WNOHANG)
                 if pid:
-                    worker.gone = True
+                    worker.is_gone = True
                     self._reap(worker, status)
 
     def _from_lane(self, message: dict[str, Any] | None) -> None:
@@ -377,15 +383,13 @@ class Executor:
 
     def _from_worker(self, worker: Worker, message: dict[str, Any]) -> None:
         if "evicted" in message:
-            worker.place, worker.size, worker.held = "host", message["evicted"], 0
+            worker.place, worker.size, worker.idle_bytes = "host", message["evicted"], 0
         elif "paused" in message:
             worker.size, worker.peak = message["bytes"], message["peak"]
-            worker.held = message["held"]
+            worker.idle_bytes = message["held"]
             worker.pace = max(1e-6, message["seconds"] / message["paused"])
-            worker.done += message["paused"]
-            worker.planned = (
-                message["planned"] or (worker.trial and worker.trial.iterations) or None
-            )
+            worker.iterations += message["paused"]
+            worker.total = message["planned"] or (worker.trial and worker.trial.iterations) or None
             if message["alone"]:
                 worker.stays, worker.alone = True, message["alone"]
             self._running = None
@@ -403,37 +407,39 @@ class Executor:
         assert worker.trial is not None  # noqa: S101
         sys.stderr.write(
             f"hops-lane: trial {worker.trial.number} is ended: its state has {worker.size} bytes,"
-            f" there are {self._capacity}\n"
+            f" of {self._capacity} for all states\n"
         )
         self._kill(worker)
 
     # The end
 
     def _save_all(self) -> None:
-        """Give each trial, its state loaded, the signal and a share of the time, then end it."""
+        """Load each trial's state, send the signal, and kill it after its share of the grace."""
         end = time.monotonic() + self._settings.grace
         for worker in sorted(self._active, key=lambda w: w is not self._running):
             if worker is self._running:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.pid, self._signal)
-            elif worker.size is not None and not worker.gone:
+            elif worker.size is not None and not worker.is_gone:
                 self._bring_back(worker)
-                self._go(worker, UNLIMITED, self._signal)
-            left = end - time.monotonic()
-            until = time.monotonic() + left / max(1, len(self._active))
-            while worker.size is not None and worker in self._active and time.monotonic() < until:
+                self._go(worker, WHOLE_TRIAL, self._signal)
+            share = (end - time.monotonic()) / max(1, len(self._active))
+            deadline = time.monotonic() + share
+            while (
+                worker.size is not None and worker in self._active and time.monotonic() < deadline
+            ):
                 self._hear(0.05)
                 if self._running is None and worker in self._active:
-                    self._go(worker, UNLIMITED)
+                    self._go(worker, WHOLE_TRIAL)
             if worker in self._active:
                 self._kill(worker)
 
     def _bring_back(self, worker: Worker) -> None:
-        """Make room whatever it takes: the others have saved, or can."""
+        """Make room for its state, whatever the host's limit: the others have saved, or will."""
         while self._used(but=worker) + self._need(worker) > self._capacity:
             if not any(w.place == "leaving" for w in self._active):
-                others = self._last_used_last(worker)
-                if not others:
+                candidates = self._evictable_for(worker)
+                if not candidates:
                     return
-                self._evict(others[0])
+                self._evict(candidates[0])
             self._hear(0.05)

@@ -1,10 +1,9 @@
 """A trial of several ranks on one GPU: to its executor, its leader is a worker like any other.
 
-The leader forks a rank for each, hands on what the executor says, and answers once all ranks have:
-they pause after the same iteration, and their states move together. In between they compute one
-after the other (`turnstile.py`). When one fails, the others are asked to end, as hops-run's ranks
-are, and have as long for it. Their gradients are summed by the process group that the script makes,
-as on as many GPUs.
+The leader forks the ranks, forwards the executor's messages, and answers once all ranks have: they
+pause after the same iteration, and their states move together. In between they compute one after
+the other (`turnstile.py`). When one fails, the others get the signal and the grace that hops-run's
+ranks get. The process group that the script makes sums their gradients, as on several GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from hops_profiler.lane.link import UNLIMITED, Link, pair
+from hops_profiler.lane.link import WHOLE_TRIAL, Link, pair
 from hops_profiler.lane.settings import SIGNALS
 from hops_profiler.launch.ranks import GRACE_SECONDS, ends_others, exit_code, fork
 from hops_profiler.launch.rendezvous import free_port
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
 def serve(link: Link) -> None:
     """Be the leader of the trial that the executor names next. Does not return."""
-    told = link.receive()
-    if told is None:
+    message = link.receive()
+    if message is None:
         sys.exit(1)
-    Gang(link, told["ranks"]).run(told)
+    Gang(link, message["ranks"]).run(message)
 
 
 class Gang:
@@ -40,7 +39,7 @@ class Gang:
     def __init__(self, link: Link, count: int) -> None:
         self._executor = link
         self._ranks: dict[int, Link] = {}
-        self._said: dict[int, dict[str, Any]] = {}
+        self._answers: dict[int, dict[str, Any]] = {}
         self._has_turn = True
         self._code = 0
         port = str(free_port())
@@ -52,9 +51,9 @@ class Gang:
         for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, self._pass_on)
 
-    def run(self, told: dict[str, Any]) -> None:
-        """Until all ranks have ended; with the code of the first that failed."""
-        self._tell(told)
+    def run(self, start: dict[str, Any]) -> None:
+        """Send the ranks ``start`` and wait for them; exits with the code of the first failure."""
+        self._send(start)
         while self._ranks:
             poll = select.poll()
             links = {link.fileno(): (pid, link) for pid, link in self._ranks.items()}
@@ -68,17 +67,17 @@ class Gang:
                 if message is None:
                     os._exit(1)
                 self._has_turn = message["do"] == "run"
-                self._tell(message)
+                self._send(message)
         os._exit(self._code)
 
     def _start(self, rank: int, count: int, port: str, turnstile: Turnstile) -> None:
-        own, other = pair()
+        parent, child = pair()
         pid = fork()
         if pid:
-            other.close()
-            self._ranks[pid] = own
+            child.close()
+            self._ranks[pid] = parent
             return
-        for link in (own, self._executor, *self._ranks.values()):
+        for link in (parent, self._executor, *self._ranks.values()):
             link.close()
         # All see the one GPU, as number 0.
         os.environ.update(
@@ -87,9 +86,9 @@ class Gang:
         )  # fmt: skip
         from hops_profiler.lane import worker  # noqa: PLC0415 - needs torch
 
-        worker.serve(other, turnstile)
+        worker.serve(child, turnstile)
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         for link in self._ranks.values():
             link.send(**message)
 
@@ -98,20 +97,20 @@ class Gang:
         if message is None:
             code = exit_code(os.waitpid(pid, 0)[1])
             del self._ranks[pid]
-            self._said.pop(pid, None)
+            self._answers.pop(pid, None)
             if code and not self._code:
                 self._fail(code)
         elif "ready" not in message:
-            self._said[pid] = message
+            self._answers[pid] = message
         if self._code:
             self._let_end()
-        elif self._said and len(self._said) == len(self._ranks):
-            answers, self._said = list(self._said.values()), {}
+        elif self._answers and len(self._answers) == len(self._ranks):
+            answers, self._answers = list(self._answers.values()), {}
             self._has_turn = False
-            self._executor.send(**joined(answers))
+            self._executor.send(**merge(answers))
 
     def _fail(self, code: int) -> None:
-        """A rank has failed: in their turn the others may be about to save."""
+        """A rank has failed: end the others. In their turn, they may be about to save."""
         self._code = code
         if not self._has_turn:
             os._exit(code)  # they wait, and die with this process
@@ -120,12 +119,12 @@ class Gang:
         signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
 
     def _let_end(self) -> None:
-        """Ranks at their gate go on: it is still their turn, and there is no further one."""
-        for pid in self._said:
+        """Let the ranks at their gate go on to their end: it is still their turn, and the last."""
+        for pid in self._answers:
             self._ranks[pid].send(
-                do="run", iterations=UNLIMITED, signal=0, pipelined=False, trim=False
+                do="run", iterations=WHOLE_TRIAL, signal=0, pipelined=False, trim=False
             )
-        self._said = {}
+        self._answers = {}
 
     def _pass_on(self, number: int, _: FrameType | None = None) -> None:
         for pid in list(self._ranks):
@@ -133,11 +132,11 @@ class Gang:
                 os.kill(pid, signal.SIGKILL if number == signal.SIGALRM else number)
 
 
-def joined(answers: list[dict[str, Any]]) -> dict[str, Any]:
+def merge(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """One answer for those of all ranks: bytes add up, the slowest counts."""
-    refused = [answer for answer in answers if "refused" in answer]
-    if refused:
-        return refused[0]
+    refusal = next((answer for answer in answers if "refused" in answer), None)
+    if refusal is not None:
+        return refusal
     result = dict(answers[0])
     for key in ("bytes", "held", "peak", "evicted"):
         if key in result:

@@ -24,9 +24,9 @@ from hops_profiler.launch.ranks import exit_code, fork
 from hops_profiler.timing.ending import end_run
 
 _PR_SET_CHILD_SUBREAPER = 36
-_LOST = 137
-_MOST_FAILURES = 3
-"""Of executors, one after the other, before they have taken up a trial."""
+_KILL_CODE = 137
+_MAX_FAILURES = 3
+"""Executors that may fail in a row before one takes a trial."""
 
 
 @dataclass(eq=False)
@@ -40,45 +40,45 @@ class _Gpu:
 
 
 class Lane:
-    """``gpus``: how many this process may use; none means the CPU, with memory in a GPU's place."""
+    """``gpus``: how many this process may use; 0 for the CPU, whose memory stands for a GPU's."""
 
     def __init__(
         self, settings: Settings, trials: Sequence[Trial], journal: Journal, gpus: int
     ) -> None:
-        here = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        names = [n.strip() for n in here.split(",") if n.strip()] or [str(n) for n in range(gpus)]
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        names = [n.strip() for n in devices if n.strip()] or [str(n) for n in range(gpus)]
         self._names = names[:gpus]
         self._settings = settings
         self._journal = journal
-        self._left: list[Trial] = [t for t in trials if t.text not in journal.codes]
-        self._all = trials
+        self._queue: list[Trial] = [t for t in trials if t.text not in journal.codes]
+        self._trials = trials
         self._gpus: list[_Gpu] = []
         self._signal = 0
         self._failures = 0
 
     def run(self) -> int:
-        """Until all trials have ended, or a signal asks to; returns the exit code."""
+        """Run until all trials have ended, or a signal asks to end; returns the exit code."""
         become_reaper()
         gc.collect()
-        gc.freeze()  # so that a worker's own objects are all that the collector sees
-        waking, woken = socket.socketpair()
-        for end in (waking, woken):
+        gc.freeze()  # so that the collector sees only a worker's own objects
+        waker, wakeups = socket.socketpair()
+        for end in (waker, wakeups):
             end.setblocking(False)
-        before = {number: signal.signal(number, self._noted) for number in SIGNALS}
-        signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         for name in self._names or [""]:
             self._start(name)
         while self._gpus:
-            self._hear(woken)
+            self._hear(wakeups)
         signal.set_wakeup_fd(-1)
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         end_orphans()
         return self._code()
 
     def _code(self) -> int:
-        """The lane's exit code. One that was asked to end has Slurm requeue its job."""
-        codes = [self._journal.codes.get(trial.text) for trial in self._all]
+        """The lane's exit code. After a signal, have Slurm requeue the job first."""
+        codes = [self._journal.codes.get(trial.text) for trial in self._trials]
         if None in codes:
             if not self._signal:
                 return 1
@@ -88,44 +88,44 @@ class Lane:
             return environment.requeue_code() or 128 + self._signal
         return int(any(codes))
 
-    def _noted(self, number: int, _: Any) -> None:
+    def _note(self, number: int, _: Any) -> None:
         self._signal = self._signal or number
 
     def _start(self, name: str) -> None:
-        own, other = pair()
+        parent, child = pair()
         pid = fork()
         if pid:
-            other.close()
-            self._gpus.append(_Gpu(name, pid, own))
+            child.close()
+            self._gpus.append(_Gpu(name, pid, parent))
             return
         signal.set_wakeup_fd(-1)
-        own.close()
+        parent.close()
         for gpu in self._gpus:
             gpu.link.close()
         self._gpus = []
         if name:
             os.environ["CUDA_VISIBLE_DEVICES"] = name
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the lane says what is to be done
-        Executor(self._settings, name, other).run()
+            signal.signal(number, signal.SIG_IGN)  # the lane sends a message
+        Executor(self._settings, name, child).run()
         os._exit(0)
 
-    def _hear(self, woken: socket.socket) -> None:
+    def _hear(self, wakeups: socket.socket) -> None:
         poll = select.poll()
         links = {gpu.link.fileno(): gpu for gpu in self._gpus}
-        for number in (*links, woken.fileno()):
+        for number in (*links, wakeups.fileno()):
             poll.register(number, select.POLLIN)
         for number, _ in poll.poll():
             gpu = links.get(number)
             if gpu is None:
                 with contextlib.suppress(BlockingIOError):
-                    woken.recv(4096)
+                    wakeups.recv(4096)
                 if self._signal:
                     self._stop()
                 continue
             message = gpu.link.receive()
             if message is None:
-                self._ended(gpu)
+                self._remove(gpu)
             elif "want" in message:
                 self._give(gpu)
             else:
@@ -133,16 +133,16 @@ class Lane:
                 self._record(trial, message["code"])
 
     def _give(self, gpu: _Gpu) -> None:
-        if not self._left or self._signal:
+        if not self._queue or self._signal:
             gpu.link.send(trial=None)
             return
         self._failures = 0
-        trial = self._left.pop(0)
+        trial = self._queue.pop(0)
         gpu.trials[trial.number] = trial
         gpu.link.send(trial=asdict(trial))
 
     def _record(self, trial: Trial, code: int) -> None:
-        """A trial has ended. If it was told to save and end, it has more to do in the next run."""
+        """Record a trial's end. After a signal it has only saved, and goes on in the next run."""
         if self._signal:
             say(f"trial {trial.number} was asked to save, and ended with code {code}")
             return
@@ -153,35 +153,35 @@ class Lane:
         for gpu in self._gpus:
             gpu.link.send(stop=self._signal)
 
-    def _ended(self, gpu: _Gpu) -> None:
-        """An executor has: if it did not end by itself, its trials are lost."""
+    def _remove(self, gpu: _Gpu) -> None:
+        """An executor has ended: if it failed, its trials are lost."""
         self._gpus.remove(gpu)
         gpu.link.close()
         code = exit_code(os.waitpid(gpu.pid, 0)[1])
-        end_orphans(*(other.pid for other in self._gpus))
+        end_orphans(*(executor.pid for executor in self._gpus))
         if not code:
             return
         say(f"an executor ended with code {code}")
         for trial in gpu.trials.values():
-            self._record(trial, _LOST)
+            self._record(trial, _KILL_CODE)
         self._failures += code < 128  # not killed: there is something wrong with its GPU
-        if self._left and not self._signal and self._failures < _MOST_FAILURES:
+        if self._queue and not self._signal and self._failures < _MAX_FAILURES:
             self._start(gpu.name)
 
 
 def become_reaper() -> None:
-    """Have what an executor leaves behind become this process's children (prctl(2))."""
+    """Have processes that an executor leaves behind become our children (prctl(2))."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_orphans(*own: int) -> None:
-    """Kill and reap all children of this process but ``own``."""
+def end_orphans(*executors: int) -> None:
+    """Kill and reap all children of this process but ``executors``."""
     while True:
-        found = [pid for pid in _children() if pid not in own]
-        if not found:
+        orphans = [pid for pid in _children() if pid not in executors]
+        if not orphans:
             return
-        for pid in found:
+        for pid in orphans:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
@@ -190,15 +190,15 @@ def end_orphans(*own: int) -> None:
 
 def _children() -> list[int]:
     """From /proc/PID/stat: after the name in brackets, state and parent."""
-    found = []
+    children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError):
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
                 if int(parent) == os.getpid():
-                    found.append(int(entry.name))
-    return found
+                    children.append(int(entry.name))
+    return children
 
 
-def say(what: str) -> None:
-    sys.stderr.write(f"hops-lane: {what}\n")
+def say(text: str) -> None:
+    sys.stderr.write(f"hops-lane: {text}\n")

@@ -7,10 +7,10 @@ import json
 import socket
 from typing import Any
 
-UNLIMITED = 1 << 60
+WHOLE_TRIAL = 1 << 60
 """Iterations of a turn that lasts until the trial has ended."""
 
-_LONGEST = 1 << 17
+_MAX_BYTES = 1 << 17
 
 
 class Link:
@@ -23,14 +23,14 @@ class Link:
         return self._end.fileno()
 
     def send(self, **message: Any) -> None:
-        """Send; nothing happens if the other process has ended, which its parent notices."""
+        """Send a message. Does nothing if the other process has ended, which its parent notices."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._end.sendall(json.dumps(message).encode())
 
     def receive(self) -> dict[str, Any] | None:
-        """The next message, waited for; None if the other process has ended."""
+        """Wait for the next message; None if the other process has ended."""
         try:
-            packet = self._end.recv(_LONGEST)
+            packet = self._end.recv(_MAX_BYTES)
         except ConnectionResetError:
             return None
         if not packet:
@@ -44,5 +44,5 @@ class Link:
 
 def pair() -> tuple[Link, Link]:
     """Both ends of a link, for a process and the child that it forks next."""
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return Link(one), Link(other)
+    parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return Link(parent), Link(child)

@@ -1,8 +1,8 @@
-"""Whose turn is next: the least that is left first, once that is known of all; else round robin.
+"""Whose turn is next: the shortest remaining training first, once all are known; else round robin.
 
-On one GPU tasks follow one another without waiting, so that has the earliest mean completion (Smith
-1956), which Hare's policies aim at: the names of all three mean it. A test compares it with theirs,
-which ``hopsctl sequence`` prints: a lane need not start a process for it.
+On one GPU tasks follow one another without waiting, so this has the earliest mean completion (Smith
+1956), which Hare's policies aim at: the names of all three policies mean it. A test compares it
+with the sequences of ``hopsctl sequence``; a lane need not start a process for it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ HARE = "hare"
 POLICIES = (HARE, "hare-eft", "hare-dispatch")
 
 
-def arrange(order: str, circle: Sequence[T], left: Mapping[T, float | None]) -> list[T]:
-    """The trials of ``circle``, which go round in it, by when their next turn comes.
+def arrange(order: str, circle: Sequence[T], remaining: Mapping[T, float | None]) -> list[T]:
+    """The trials of ``circle``, in the order of their next turns.
 
-    ``left``: seconds that each has still to train, None if unknown.
+    ``remaining``: seconds until each has trained, None if unknown.
     """
-    if order == ROUND_ROBIN or any(left[trial] is None for trial in circle):
+    if order == ROUND_ROBIN or any(remaining[trial] is None for trial in circle):
         return list(circle)
-    return sorted(circle, key=lambda trial: left[trial] or 0.0)
+    return sorted(circle, key=lambda trial: remaining[trial] or 0.0)

@@ -1,9 +1,9 @@
 """Loads a trial's state layer by layer, in the background, while the trial already runs.
 
-A thread copies storage after storage. The training waits for those that it is about to use:
-before each module's forward pass for the module's own parameters and buffers, and before each
-function of PyTorch for the tensors given to it, so that a weight used outside its own module, or
-saved, is there as well. What is needed first is loaded first, as seen in the load before.
+A thread copies storage after storage, in the order in which the training used them after the last
+load. The training waits for those that it is about to use: before each module's forward pass for
+the module's parameters and buffers, and before each function of PyTorch for its arguments, so that
+a weight that is saved or used outside its module is there as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from hops_profiler.lane.signals import HeldSignals
+from hops_profiler.lane.signals import DelayedSignals
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
@@ -21,19 +21,23 @@ _METADATA = ("__get__", "__set__", "__delete__")
 """Attributes such as ``.grad`` and ``.shape`` read no element."""
 
 
-class Moved:
-    """A storage that has left, and its copy on the host. ``use``: see :class:`state.Seen`."""
+class HostCopy:
+    """The host's copy of a ``storage`` that has left the device. ``use``: see
+    :class:`state.Inventory`. ``has_loader``: a thread is loading it; ``is_there``: it is loaded;
+    ``is_in_order``: the training has used it since the load began. ``event``: of a GPU, at the end
+    of the load.
+    """
 
-    __slots__ = ("claimed", "copied", "copy", "loaded", "size", "storage", "use", "used")
+    __slots__ = ("copy", "event", "has_loader", "is_in_order", "is_there", "size", "storage", "use")
 
     def __init__(self, storage: Any, copy: torch.Tensor, use: int) -> None:
         self.storage, self.copy, self.use = storage, copy, use
         self.size = copy.numel()
-        self.claimed = self.loaded = self.used = False
-        self.copied: Any = None
+        self.has_loader = self.is_there = self.is_in_order = False
+        self.event: Any = None
 
     def load(self) -> None:
-        """Allocate it and copy it back, unless the script has dropped it meanwhile."""
+        """Allocate the storage and copy it back, unless the script has dropped it meanwhile."""
         if _users(self.storage) == 1:
             return
         self.storage.resize_(self.size)
@@ -43,26 +47,28 @@ class Moved:
 class Pipeline(TorchFunctionMode):
     """One load of ``items``, by the identity of their storages, to be ended by :meth:`end`.
 
-    ``order``: the storages in the order in which they were used in the last load; updated.
-    ``held``: signals for which the thread that loads opens the way once everything is there.
+    ``order``: the storages in the order in which they were used after the last load; updated.
+    ``signals``: opened by the thread that loads once everything is there.
     """
 
-    def __init__(self, items: dict[int, Moved], order: dict[int, int], held: HeldSignals) -> None:
+    def __init__(
+        self, items: dict[int, HostCopy], order: dict[int, int], signals: DelayedSignals
+    ) -> None:
         super().__init__()
         self._items = items
         self._order = order
-        self.held = held
-        self._changed = threading.Condition()
+        self.signals = signals
+        self._condition = threading.Condition()
         device = next(iter(items.values())).storage.device
         self._stream: Any = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._layers = register_module_forward_pre_hook(self._before_layer)
         rank = {key: (item.use, order.get(key, len(order))) for key, item in items.items()}
-        ranked = [items[key] for key in sorted(items, key=lambda key: rank[key])]
+        queue = [items[key] for key in sorted(items, key=lambda key: rank[key])]
         order.clear()
         self.__enter__()  # type: ignore[no-untyped-call]
-        threading.Thread(target=self._load, args=(ranked,), daemon=True).start()
+        threading.Thread(target=self._load, args=(queue,), daemon=True).start()
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -73,26 +79,26 @@ class Pipeline(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
     def before_backward(self) -> None:
-        """A backward pass adds to gradients, and may compute forward passes again."""
+        """Load parameters and gradients: a backward pass may also repeat forward passes."""
         with torch._C.DisableTorchFunction():
             for item in self._items.values():
                 if item.use < 2:
                     self._need(None, item)
 
     def end(self) -> None:
-        """Wait for all that is left, and stop looking."""
+        """Wait for the rest, and remove the hooks."""
         with torch._C.DisableTorchFunction():
             for item in self._items.values():
                 self._need(None, item)
         self._layers.remove()
         self._items = {}
         if torch.overrides._get_current_function_mode() is self:  # type: ignore[no-untyped-call]
-            self.__exit__(None, None, None)  # else the script has entered one since: stay, idle
+            self.__exit__(None, None, None)  # else the script has entered another mode: stay, idle
 
     def _before_layer(self, module: Any, _: Any) -> None:
         with torch._C.DisableTorchFunction():
-            for own in (module._parameters, module._buffers):
-                for tensor in own.values():
+            for tensors in (module._parameters, module._buffers):
+                for tensor in tensors.values():
                     if tensor is not None:
                         self._need_tensor(tensor)
 
@@ -103,61 +109,61 @@ class Pipeline(TorchFunctionMode):
             if item is not None:
                 self._need(key, item)
 
-    def _need(self, key: int | None, item: Moved) -> None:
-        """Have it there before whatever this thread does next."""
-        if key is not None and not item.used:
-            item.used = True
+    def _need(self, key: int | None, item: HostCopy) -> None:
+        """Have ``item`` loaded before this thread goes on."""
+        if key is not None and not item.is_in_order:
+            item.is_in_order = True
             self._order[key] = len(self._order)
-        if not item.loaded:
+        if not item.is_there:
             if self._claim(item):
                 self._bring(item)
             else:
-                with self._changed:
-                    self._changed.wait_for(lambda: item.loaded or not item.claimed)
-                if not item.loaded:
+                with self._condition:
+                    self._condition.wait_for(lambda: item.is_there or not item.has_loader)
+                if not item.is_there:
                     self._need(None, item)
-        if item.copied is not None:
+        if item.event is not None:
             current = torch.cuda.current_stream()
-            current.wait_event(item.copied)
+            current.wait_event(item.event)
             if item.storage.nbytes():
                 elements(item.storage).record_stream(current)
 
-    def _load(self, ranked: list[Moved]) -> None:
-        for item in ranked:
+    def _load(self, queue: list[HostCopy]) -> None:
+        for item in queue:
             if self._claim(item):
                 try:
                     self._bring(item)
                 except (MemoryError, RuntimeError):
                     return  # the training meets the same error when it needs this one
-        with self._changed:
-            self._changed.wait_for(lambda: all(item.loaded for item in ranked))
+        with self._condition:
+            self._condition.wait_for(lambda: all(item.is_there for item in queue))
         if self._stream is not None:
             self._stream.synchronize()
-        self.held.open()
+        self.signals.open()
 
-    def _claim(self, item: Moved) -> bool:
-        with self._changed:
-            free = not item.claimed
-            item.claimed = True
+    def _claim(self, item: HostCopy) -> bool:
+        with self._condition:
+            free = not item.has_loader
+            item.has_loader = True
         return free
 
-    def _bring(self, item: Moved) -> None:
+    def _bring(self, item: HostCopy) -> None:
         try:
             if self._stream is None:
                 item.load()
             else:
                 with torch.cuda.stream(self._stream):
                     item.load()
-                    item.copied = self._stream.record_event()
-            item.loaded = True
+                    item.event = self._stream.record_event()
+            item.is_there = True
         finally:
-            with self._changed:
-                item.claimed = item.loaded
-                self._changed.notify_all()
+            with self._condition:
+                item.has_loader = item.is_there
+                self._condition.notify_all()
 
 
 def can_pipeline() -> bool:
-    """False where code uses tensors unseen: compiled, scripted, or with a mode of its own."""
+    """False if code may use tensors that no hook sees: compiled, or under another mode."""
     if torch._C._len_torch_function_stack():
         return False
     return not torch._dynamo.utils.counters["frames"]
@@ -169,17 +175,17 @@ def elements(storage: Any) -> torch.Tensor:
 
 
 def _users(storage: Any) -> int:
-    """How many objects hold it; 1: this module alone. PyTorch before 2.1 does not say: 2."""
+    """How many objects refer to it; 1: only ours. PyTorch before 2.1 does not say: 2."""
     count = getattr(torch._C, "_storage_Use_Count", None)
     return count(storage._cdata) if count else 2
 
 
-def _tensors(given: Any) -> Iterator[torch.Tensor]:
-    if isinstance(given, torch.Tensor):
-        yield given
-    elif isinstance(given, (list, tuple)):
-        for each in given:
-            yield from _tensors(each)
-    elif isinstance(given, dict):
-        for each in given.values():
-            yield from _tensors(each)
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)

@@ -9,17 +9,17 @@ T = TypeVar("T", bound=Hashable)
 
 
 def resident(
-    following: Sequence[T], completed: Sequence[T], sizes: Mapping[T, int], capacity: int
+    queue: Sequence[T], latest: Sequence[T], sizes: Mapping[T, int], capacity: int
 ) -> list[T]:
-    """Who is to be in device memory of ``capacity`` bytes while the first of ``following`` runs.
+    """Trials to have in device memory of ``capacity`` bytes while the first of ``queue`` runs.
 
-    The next tasks come first, in their sequence; then those completed latest (``completed``, the
-    latest first), as far as each fits (``sizes``, bytes).
+    First the next trials, in the order of the queue; then the ``latest`` to have run, the last one
+    first; each if it fits. ``sizes``: bytes by trial.
     """
-    chosen: list[T] = []
+    residents: list[T] = []
     free = capacity
-    for trial in [*following, *completed]:
-        if trial not in chosen and sizes[trial] <= free:
-            chosen.append(trial)
+    for trial in [*queue, *latest]:
+        if trial not in residents and sizes[trial] <= free:
+            residents.append(trial)
             free -= sizes[trial]
-    return chosen
+    return residents

@@ -1,4 +1,4 @@
-"""What a lane is told: its command line."""
+"""The command line of a lane."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from hops_profiler.lane.order import HARE, POLICIES, ROUND_ROBIN
 
 OUT_OF_MEMORY = 79
-"""The exit code of a trial that ran out of memory: it is tried again with all memory its own."""
+"""The exit code of a trial that ran out of memory: it runs again, alone on the GPU."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""What asks a lane to have its trials save and end."""
+"""Signals at which a lane has its trials save, and ends."""
 
 LOADS = ("ahead", "pipelined", "plain")
 
@@ -25,11 +25,11 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 @dataclass(frozen=True)
 class Settings:
-    """``width``: trials that take turns on a GPU. ``standby``: workers made in advance. A turn
-    lasts ``turn`` seconds, or ``iterations`` if those are given. ``memory``, ``host_memory``: bytes
-    for the trials' states on a GPU (0: what it has) and on its host. ``grace``: seconds to save.
-    ``load``: a state "ahead" of its turn, layer by layer in it ("pipelined"), or whole ("plain").
-    ``order`` of turns: see :mod:`order`.
+    """``width``: trials that take turns on a GPU. ``standby``: workers forked in advance. A turn
+    lasts ``turn`` seconds, or ``iterations`` if those are above 0. ``memory``, ``host_memory``:
+    bytes for the trials' states on a GPU (0: what is free) and on its host. ``grace``: seconds to
+    save. ``load``: a state before its turn ("ahead"), layer by layer in it ("pipelined"), or whole
+    at its beginning ("plain"). ``order`` of turns: see :mod:`order`.
     """
 
     trials: Path
@@ -47,56 +47,56 @@ class Settings:
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
     """Read the command line; exits with code 2 and a message if it is wrong."""
-    seen = parser().parse_args(arguments)
+    values = parser().parse_args(arguments)
     half = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return Settings(
-        trials=seen.trials,
-        output=seen.output or Path(f"{seen.trials}.lane"),
-        width=seen.width,
-        standby=seen.standby,
-        turn=seen.turn,
-        iterations=seen.iterations,
-        memory=seen.memory,
-        host_memory=seen.host_memory or half,
-        grace=seen.grace,
-        load=seen.load,
-        order=seen.order,
+        trials=values.trials,
+        output=values.output or Path(f"{values.trials}.lane"),
+        width=values.width,
+        standby=values.standby,
+        turn=values.turn,
+        iterations=values.iterations,
+        memory=values.memory,
+        host_memory=values.host_memory or half,
+        grace=values.grace,
+        load=values.load,
+        order=values.order,
     )
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of hops-lane's command line."""
-    made = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         prog="hops-lane",
         description="Run many trainings on the GPUs of one job, in turns.",
         epilog="A lane that starts again leaves out the trials that have ended.",
     )
-    add = made.add_argument
+    add = result.add_argument
     add("trials", type=Path, metavar="FILE", help="one command a line: train.py --lr 0.1")
     add("--output", type=Path, metavar="DIR", help="logs and journal; default: FILE.lane")
     add("--width", type=_count, default=3, metavar="N", help="trials that take turns; default 3")
     add("--standby", type=_count, default=3, metavar="N", help="workers in advance; default 3")
     add("--turn", type=_seconds, default=1.0, metavar="SECONDS", help="length of a turn; default 1")
     add("--iterations", type=_count, default=0, metavar="N", help="length of a turn, instead")
-    add("--memory", type=size, default=0, metavar="BYTES", help="a GPU's, for states; as 20G")
+    add("--memory", type=size, default=0, metavar="BYTES", help="of a GPU, for states; as 20G")
     add(
         "--host-memory", type=size, default=0, metavar="BYTES", help="default: half of what is free"
     )
     add("--grace", type=_seconds, default=25.0, metavar="SECONDS", help="to save; default 25")
     add(
         "--order", choices=(*POLICIES, ROUND_ROBIN), default=HARE, metavar=f"{HARE}|{ROUND_ROBIN}",
-        help="of turns; default: the least that is left first, where lengths are known",
+        help="of turns; default: the shortest remaining training first, if lengths are known",
     )  # fmt: skip
     add("--load", choices=LOADS, default="ahead", help="a state: ahead of its turn, or within it")
-    return made
+    return result
 
 
 def size(text: str) -> int:
     """Bytes: ``1000``, ``512M``, ``20G``, in powers of 1024."""
-    found = re.fullmatch(r"(\d{1,15})([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
-    if not found or not int(found.group(1)):
-        raise argparse.ArgumentTypeError(f"{text!r}: give bytes such as 512M or 20G")
-    return int(found.group(1)) * _UNITS[found.group(2).upper()]
+    match = re.fullmatch(r"(\d{1,15})([KMGT]?)(i?B)?", text.strip(), re.IGNORECASE)
+    if not match or not int(match.group(1)):
+        raise argparse.ArgumentTypeError(f"{text!r}: write bytes such as 512M or 20G")
+    return int(match.group(1)) * _UNITS[match.group(2).upper()]
 
 
 def _count(text: str) -> int:
@@ -111,5 +111,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.0 < value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: give seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: write seconds above 0")
     return value

@@ -1,4 +1,4 @@
-"""Signals wait while a trial's state is not all there: the script's handlers may save it."""
+"""Delays signals while a trial's state is not all there: the script's handlers may save it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from typing import Any
 from hops_profiler.lane.settings import SIGNALS
 
 
-class HeldSignals:
-    """Keeps the script's handlers from running; made and released by the main thread."""
+class DelayedSignals:
+    """Keeps the script's handlers from running; created and released in the main thread.
+
+    ``pending``: signals that came, in order.
+    """
 
     def __init__(self) -> None:
-        self.came: deque[int] = deque()
+        self.pending: deque[int] = deque()
         self._open = False
         self._main = threading.get_ident()
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
@@ -28,27 +31,28 @@ class HeldSignals:
                 signal.signal(number, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.came.append(number)
+        self.pending.append(number)
         if self._open:
-            for came in self._taken():
-                self._handlers[came](came, frame)
+            for signal_number in self._take_pending():
+                self._handlers[signal_number](signal_number, frame)
 
     def open(self) -> None:
-        """Let handlers run in the main thread from now on; for any thread."""
+        """Let handlers run in the main thread from now on. May be called in any thread."""
         self._open = True
-        for came in self._taken():
-            signal.pthread_kill(self._main, came)
+        for number in self._take_pending():
+            signal.pthread_kill(self._main, number)
 
     def release(self, number: int | None = None) -> None:
-        """Give the script its handlers back, with the signals that came, and ``number``."""
-        for each, handler in self._handlers.items():
-            if signal.getsignal(each) == self._note:  # else the script has set another since
-                signal.signal(each, handler)
-        for came in dict.fromkeys([*self._taken(), *([number] if number else [])]):
-            signal.raise_signal(came)
+        """Restore the script's handlers, and raise the pending signals and signal ``number``."""
+        for signal_number, handler in self._handlers.items():
+            # The script may have set another since.
+            if signal.getsignal(signal_number) == self._note:
+                signal.signal(signal_number, handler)
+        for pending in dict.fromkeys([*self._take_pending(), *([number] if number else [])]):
+            signal.raise_signal(pending)
 
-    def _taken(self) -> Iterator[int]:
-        """Each signal that came, once, whichever thread asks."""
+    def _take_pending(self) -> Iterator[int]:
+        """Yield each pending signal once, to whichever thread asks."""
         with suppress(IndexError):
             while True:
-                yield self.came.popleft()
+                yield self.pending.popleft()

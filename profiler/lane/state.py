@@ -2,8 +2,7 @@
 
 It leaves and comes back storage by storage: a storage's bytes are copied to the host, erased and
 freed (``resize_(0)``), and later allocated and copied back. Tensors and views keep their identity,
-and whatever shares a storage still does. It is the same on a GPU and on the CPU, whose memory
-stands for a GPU's.
+and still share their storages. On the CPU, its memory stands for a GPU's.
 """
 
 from __future__ import annotations
@@ -15,23 +14,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from hops_profiler.lane.pipeline import Moved, Pipeline, can_pipeline, elements
-from hops_profiler.lane.signals import HeldSignals
+from hops_profiler.lane.pipeline import HostCopy, Pipeline, can_pipeline, elements
+from hops_profiler.lane.signals import DelayedSignals
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten
 
-_SHARDED = {"FullyShardedDataParallel", "FSDPModule"}
+_FSDP = {"FullyShardedDataParallel", "FSDPModule"}
 """Classes of modules in torch.distributed.fsdp, of its first and its second version."""
 
 
 @dataclass
-class Seen:
-    """``storages`` by identity, with when they are used: 0 in forward passes, 1 gradients, 2 in the
-    optimizer. ``fixed``: why they cannot be moved, "" if they can. ``plain``: load them at once.
+class Inventory:
+    """A training's ``storages`` by identity, and their use: 0 in forward passes, 1 gradients, 2 in
+    the optimizer. ``obstacle``: why they cannot be moved, "" if they can. ``plain``: load them at
+    once.
     """
 
     storages: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    fixed: str = ""
+    obstacle: str = ""
     plain: bool = False
 
     @property
@@ -40,105 +40,105 @@ class Seen:
         return sum(storage.nbytes() for storage, _ in self.storages.values())
 
     def add(self, tensors: Iterable[Any], use: int, device: torch.device) -> None:
-        """Add the tensors' storages on this device; not those that PyTorch does not own alone."""
+        """Add the tensors' storages on this device, except those that are not PyTorch's alone."""
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor) or tensor.device.type != device.type:
                 continue
             if tensor.layout is not torch.strided:
                 continue
             storage = tensor.untyped_storage()
-            # PyTorch says of all storages on GPUs that they are shared.
-            shared = device.type == "cpu" and storage.is_shared()
-            if storage.nbytes() and storage.resizable() and not shared:
+            # All storages on GPUs are shared, according to PyTorch.
+            is_shared = device.type == "cpu" and storage.is_shared()
+            if storage.nbytes() and storage.resizable() and not is_shared:
                 self.storages.setdefault(storage._cdata, (storage, use))
 
 
 class State:
     """The state of this process's training on ``device``; to be used by its main thread.
 
-    ``shared``: it is a rank of a trial whose ranks all pause at once; then it may have a process
+    ``has_peers``: it is a rank of a trial whose ranks all pause at once; then it may have a process
     group.
     """
 
-    def __init__(self, device: torch.device, *, shared: bool = False) -> None:
+    def __init__(self, device: torch.device, *, has_peers: bool = False) -> None:
         self.device = device
-        self._shared = shared
-        self._moved: dict[int, Moved] = {}
+        self._has_peers = has_peers
+        self._copies: dict[int, HostCopy] = {}
         self._spare: dict[int, list[torch.Tensor]] = {}
         self._order: dict[int, int] = {}
         self._pipeline: Pipeline | None = None
         self._plain = False
-        self._hooked = False
+        self._has_hooks = False
 
-    def look(self) -> Seen:
+    def look(self) -> Inventory:
         """Find the state among all objects that the script has made; takes milliseconds."""
-        seen = Seen()
+        inventory = Inventory()
         modules, optimizers, graphs = _live(
             torch.nn.Module, torch.optim.Optimizer, torch.cuda.CUDAGraph
         )
-        used: list[Any] = []
+        tensors: list[Any] = []
         for module in modules:
-            used += [*module._parameters.values(), *module._buffers.values()]
-            seen.plain = seen.plain or isinstance(module, torch.jit.ScriptModule)
+            tensors += [*module._parameters.values(), *module._buffers.values()]
+            inventory.plain = inventory.plain or isinstance(module, torch.jit.ScriptModule)
         for optimizer in optimizers:
-            used += [p for group in optimizer.param_groups for p in group["params"]]
-        used = [tensor for tensor in used if tensor is not None]
-        seen.add(used, 0, self.device)
-        seen.add([tensor.grad for tensor in used if tensor.is_leaf], 1, self.device)
-        kept = [leaf for o in optimizers for leaf in tree_flatten(dict(o.state))[0]]
-        seen.add(kept, 2, self.device)
-        seen.fixed = _fixed(modules, used, graphs, shared=self._shared)
-        # DistributedDataParallel sends buffers to the other ranks where no mode sees it.
-        seen.plain = seen.plain or self._shared
-        return seen
+            tensors += [p for group in optimizer.param_groups for p in group["params"]]
+        tensors = [tensor for tensor in tensors if tensor is not None]
+        inventory.add(tensors, 0, self.device)
+        inventory.add([tensor.grad for tensor in tensors if tensor.is_leaf], 1, self.device)
+        leaves = [leaf for o in optimizers for leaf in tree_flatten(dict(o.state))[0]]
+        inventory.add(leaves, 2, self.device)
+        inventory.obstacle = _find_obstacle(modules, tensors, graphs, has_peers=self._has_peers)
+        # No mode sees when DistributedDataParallel sends buffers to the other ranks.
+        inventory.plain = inventory.plain or self._has_peers
+        return inventory
 
-    def evict(self, seen: Seen) -> None:
-        """Copy what was seen to the host, erase and free it."""
-        moved = {}
-        for key, (storage, use) in seen.storages.items():
+    def evict(self, inventory: Inventory) -> None:
+        """Copy the storages to the host, erase and free them."""
+        copies = {}
+        for key, (storage, use) in inventory.storages.items():
             copy = self._host(storage.nbytes())
             copy.copy_(elements(storage), non_blocking=True)
-            moved[key] = Moved(storage, copy, use)
+            copies[key] = HostCopy(storage, copy, use)
         self._synchronize()
-        for storage, _ in seen.storages.values():
+        for storage, _ in inventory.storages.values():
             elements(storage).zero_()
             storage.resize_(0)
-        self._moved, self._spare, self._plain = moved, {}, seen.plain
+        self._copies, self._spare, self._plain = copies, {}, inventory.plain
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def load(self) -> None:
         """Bring everything back."""
         self.settle()
-        for item in self._moved.values():
+        for item in self._copies.values():
             item.load()
-        self._loaded()
+        self._finish_load()
 
-    def load_behind(self, held: HeldSignals | None = None) -> None:
+    def load_behind(self, signals: DelayedSignals | None = None) -> None:
         """Bring everything back while the training goes on; see :mod:`pipeline`.
 
-        ``held``: signals that are to be released once everything is there.
+        ``signals``: released once everything is there.
         """
-        held = held or HeldSignals()
-        if self._plain or not self._moved or not can_pipeline():
+        signals = signals or DelayedSignals()
+        if self._plain or not self._copies or not can_pipeline():
             self.load()
-            held.release()
+            signals.release()
             return
-        if not self._hooked:
+        if not self._has_hooks:
             self._hook()
-        self._pipeline = Pipeline(self._moved, self._order, held)
+        self._pipeline = Pipeline(self._copies, self._order, signals)
 
     def settle(self) -> None:
         """Wait until what :meth:`load_behind` began has ended."""
         if self._pipeline is not None:
             self._pipeline.end()
-            held, self._pipeline = self._pipeline.held, None
-            self._loaded()
-            held.release()
+            signals, self._pipeline = self._pipeline.signals, None
+            self._finish_load()
+            signals.release()
 
     def _hook(self) -> None:
         """Load everything before an optimizer's step, and gradients before a backward pass."""
-        self._hooked = True
+        self._has_hooks = True
         register_optimizer_step_pre_hook(lambda *_: self.settle())
         original = torch.autograd.backward
 
@@ -150,14 +150,14 @@ class State:
 
         torch.autograd.backward = backward
 
-    def _loaded(self) -> None:
+    def _finish_load(self) -> None:
         self._synchronize()
-        for item in self._moved.values():
+        for item in self._copies.values():
             self._spare.setdefault(item.size, []).append(item.copy)
-        self._moved = {}
+        self._copies = {}
 
     def _host(self, size: int) -> torch.Tensor:
-        """Memory of the host, ``size`` bytes: that of the eviction before, if it had as much."""
+        """Host memory of ``size`` bytes, from the previous eviction if that had such a piece."""
         spare = self._spare.get(size)
         if spare:
             return spare.pop()
@@ -168,15 +168,15 @@ class State:
             torch.cuda.synchronize()
 
 
-def _fixed(
-    modules: list[Any], tensors: Iterable[torch.Tensor], graphs: list[Any], *, shared: bool
+def _find_obstacle(
+    modules: list[Any], tensors: Iterable[torch.Tensor], graphs: list[Any], *, has_peers: bool
 ) -> str:
     """Why a training cannot be moved, "" if it can."""
     names = {kind.__name__ for module in modules for kind in type(module).__mro__}
-    if names & _SHARDED:
+    if names & _FSDP:
         return "it is sharded by FSDP"
-    distributed = torch.distributed
-    if not shared and distributed.is_available() and distributed.is_initialized():
+    dist = torch.distributed
+    if not has_peers and dist.is_available() and dist.is_initialized():
         return "it has a process group"
     if graphs:
         return "it has a CUDA graph"
@@ -186,23 +186,23 @@ def _fixed(
 
 def _live(*kinds: Any) -> list[list[Any]]:
     """The objects of each kind that this trial has made: older ones are frozen (`gc.freeze`)."""
-    found: list[list[Any]] = [[] for _ in kinds]
+    instances: list[list[Any]] = [[] for _ in kinds]
     for thing in gc.get_objects():
-        for kind, those in zip(kinds, found):  # noqa: B905 - Python 3.8
+        for kind, group in zip(kinds, instances):  # noqa: B905 - Python 3.8
             if issubclass(type(thing), kind):
-                those.append(thing)
-    return found
+                group.append(thing)
+    return instances
 
 
 def peak(device: torch.device) -> int:
-    """The most bytes that the process has held on a GPU; 0 on a CPU, which does not count."""
+    """The most bytes that the process has had on a GPU; 0 on a CPU, which does not count them."""
     return int(torch.cuda.max_memory_reserved()) if device.type == "cuda" else 0
 
 
-def keeps(device: torch.device, size: int, *, trim: bool) -> int:
-    """Bytes that a trial keeps on the device while it waits, its state of ``size`` bytes there.
+def idle_bytes(device: torch.device, size: int, *, trim: bool) -> int:
+    """Bytes on the device of a trial that waits, with its state of ``size`` bytes there.
 
-    On a GPU PyTorch keeps what intermediates had; ``trim``: that is given back first, for others.
+    On a GPU PyTorch keeps the memory of intermediates; ``trim``: free it first, for other trials.
     """
     if device.type != "cuda":
         return size

@@ -1,4 +1,4 @@
-"""The file of trials, and the journal of those that have ended."""
+"""The file of trials, and the journal of the trials that have ended."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 
 
 KEYS = ("iterations", "ranks")
-"""What may be said of a trial before its command, as ``iterations=3000``."""
+"""Settings of a trial before its command, such as ``iterations=3000``."""
 
 _KEY = re.compile(r"([A-Za-z_]\w*)=(.*)")
 
 
 class TrialsError(Exception):
-    """A line that is no command of a trial."""
+    """A line that is not the command of a trial."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """One command: a script, or the name of a ``module``, with its arguments. ``text``: its line,
-    with a number if it is there more than once. ``number``: its place in the file, from 1.
-    ``iterations``: how many it has, 0 if its line does not say. ``ranks``: processes that train
+    with a number if the file has it more than once. ``number``: its place in the file, from 1.
+    ``iterations``: its length, 0 if the line does not say. ``ranks``: processes that train
     together.
     """
 
@@ -38,11 +38,11 @@ class Trial:
     ranks: int = 1
 
 
-def read(path: Path) -> list[Trial]:
-    """The trials of a file, one a line; blank lines and what follows a ``#`` do not count.
+def read_trials(path: Path) -> list[Trial]:
+    """The trials of a file, one a line, without blank lines and comments after a ``#``.
 
     Raises:
-        TrialsError: the file cannot be read, or a line is no Python command; says which.
+        TrialsError: the file cannot be read, or a line is not a Python command; says which.
     """
     try:
         lines = path.read_text().splitlines()
@@ -55,31 +55,33 @@ def read(path: Path) -> list[Trial]:
         except ValueError as error:
             raise TrialsError(f"{path}, line {place}: {error}: {line.strip()}") from error
         if words:
-            where = f"{path}, line {place}"
-            keys, words = _keys(words, where)
-            arguments, module = _command(words, where)
+            position = f"{path}, line {place}"
+            keys, words = _keys(words, position)
+            arguments, module = _command(words, position)
             text = " ".join(words)
-            again = sum(trial.arguments == arguments for trial in trials)
-            text += f"  # {again + 1}" if again else ""
+            repeats = sum(trial.arguments == arguments for trial in trials)
+            text += f"  # {repeats + 1}" if repeats else ""
             trials.append(Trial(len(trials) + 1, text, arguments, module, **keys))
     if not trials:
-        raise TrialsError(f"{path} has no trial; give one command a line: train.py --lr 0.1")
+        raise TrialsError(
+            f"{path} has no trial: write one command a line, such as train.py --lr 0.1"
+        )
     return trials
 
 
-def _keys(words: list[str], where: str) -> tuple[dict[str, int], list[str]]:
-    """What stands before the command, and the command."""
+def _keys(words: list[str], position: str) -> tuple[dict[str, int], list[str]]:
+    """Settings before the command, and the command."""
     keys: dict[str, int] = {}
-    while words and (found := _KEY.fullmatch(words[0])):
-        name, value = found.groups()
+    while words and (match := _KEY.fullmatch(words[0])):
+        name, value = match.groups()
         if name not in KEYS or not re.fullmatch("[1-9][0-9]{0,11}", value):
-            accepted = " and ".join(f"{key}=NUMBER" for key in KEYS)
-            raise TrialsError(f"{where}: {words[0]}: accepted before a command are {accepted}")
+            syntax = " and ".join(f"{key}=NUMBER" for key in KEYS)
+            raise TrialsError(f"{position}: {words[0]}: only {syntax} may precede a command")
         keys[name], words = int(value), words[1:]
     return keys, words
 
 
-def _command(words: list[str], where: str) -> tuple[tuple[str, ...], bool]:
+def _command(words: list[str], position: str) -> tuple[tuple[str, ...], bool]:
     text = " ".join(words)
     if words and _PYTHON.fullmatch(words[0]):
         words = words[1:]
@@ -88,14 +90,14 @@ def _command(words: list[str], where: str) -> tuple[tuple[str, ...], bool]:
     module = words[:1] == ["-m"]
     words = words[1:] if module else words
     if not words or words[0].startswith("-"):
-        raise TrialsError(f"{where}: {text}: give [python] SCRIPT or -m MODULE, arguments")
+        raise TrialsError(f"{position}: {text}: write [python] SCRIPT or -m MODULE, and arguments")
     if not module and not Path(words[0]).is_file():
-        raise TrialsError(f"{where}: there is no script {words[0]}: {text}")
+        raise TrialsError(f"{position}: there is no script {words[0]}: {text}")
     return tuple(words), module
 
 
 class Journal:
-    """Which trials have ended, by their commands: what a lane that starts again leaves out."""
+    """Trials that have ended, by their commands: a lane that starts again skips them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -112,7 +114,7 @@ class Journal:
                 continue  # cut off by a crash while it was written
 
     def record(self, trial: Trial, code: int) -> None:
-        """Note, durably, that ``trial`` has ended with ``code``."""
+        """Record durably that ``trial`` has ended with ``code``."""
         self.codes[trial.text] = code
         entry = {"trial": trial.number, "command": trial.text, "code": code}
         with self._path.open("a") as file:

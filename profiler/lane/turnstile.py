@@ -1,11 +1,11 @@
-"""Ranks on one GPU compute one after the other: only one has intermediates in memory at a time.
+"""Has ranks on one GPU compute one after the other: only one has intermediates at a time.
 
-As Hare runs the tasks of a round. A rank has its turn from the first layer of its forward pass
-until its backward pass has computed all gradients; it waits for their sum outside of it. On a GPU
-it has computed them, and given back what they took where memory is short, before the next begins.
-Results do not depend on it, so nobody waits for ever: where a rank waits for others within its
-turn, as for SyncBatchNorm, those that wait for the turn give up after a while, and compute side by
-side: in that pass, as it may be one that compiles, and for good the second time, unless many turns
+As Hare runs the tasks of a round. A rank's turn lasts from the first layer of its forward pass
+until its backward pass has computed all gradients; it waits for their sum outside of its turn. On a
+GPU, the gradients are there and, if memory is short, the intermediates' memory is free before the
+next turn begins. Results do not depend on turns, so no rank waits for ever: if a rank waits for the
+others within its turn, as for SyncBatchNorm, those give up after a while and compute side by side:
+in that pass, which may be one that compiles, and from the second time on always, unless many turns
 came in between.
 """
 
@@ -27,37 +27,39 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 PATIENCE_SECONDS = 20.0
-"""How long to wait at least for the rank that has its turn; else four times a turn of one's own."""
+"""How long to wait for another rank's turn: at least this, and four times one's own longest
+turn."""
 
-MOST_IN_VAIN = 2
-"""Passes for which a rank has waited in vain before it waits no more."""
+MAX_TIMEOUTS = 2
+"""Passes in which a rank waits too long before it waits no more."""
 
-FORGIVEN = 100
-"""Turns in a row after which they are forgotten. Of ranks that wait for each other in each pass
-only one has its turn: the others are past their second long before."""
+TURNS_TO_FORGET = 100
+"""Turns in a row after which timeouts are forgotten. If ranks wait for each other in each pass,
+only one has its turn, and the others reach their second timeout long before."""
 
 _LOOK_SECONDS = 0.001
 
-_NONE = -1
-"""PyTorch's number of a backward pass outside of any. One within another, of a checkpoint's segment
-for example, is a part of its turn."""
+_OUTSIDE = -1
+"""PyTorch's number of the current backward pass, outside of any. A backward pass within another, as
+of a checkpoint's segment, is part of its turn."""
 
 
 class Turnstile:
-    """Made before the ranks are forked. If one dies the kernel gives back its turn (fcntl(2)).
+    """Created before the ranks are forked. If one dies, the kernel ends its turn (fcntl(2)).
 
-    ``tight``: a rank gives back what it holds on a GPU beside its state before the next computes.
+    ``tight``: at the end of its turn, a rank frees the GPU's memory that its state does not need.
     """
 
     def __init__(self) -> None:
         self.tight = True
         self._file = os.memfd_create("hops-turnstile")
-        self._inside = self._without = False
-        self._in_vain = self._had = 0
-        self._longest, self._since = 0.0, 0.0
+        self._inside = False
+        self._side_by_side = False  # in this pass
+        self._timeouts = self._turns = 0
+        self._longest, self._begin = 0.0, 0.0
 
     def attach(self) -> None:
-        """Have this rank pass through it with each forward and backward pass."""
+        """Have this rank take turns for its forward and backward passes."""
         register_module_forward_pre_hook(self._before_layer)
         register_optimizer_step_post_hook(self._after_step)
         original = torch.autograd.backward
@@ -65,13 +67,13 @@ class Turnstile:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(tensors, Iterator):
-                tensors = tuple(tensors)  # it is not to lose its first one
+                tensors = tuple(tensors)  # its first one is read here
             root = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-            if torch._C._current_graph_task_id() != _NONE:
+            if torch._C._current_graph_task_id() != _OUTSIDE:
                 return original(tensors, *args, **kwargs)
             handle = None
             if self._inside and isinstance(root, torch.Tensor) and root.requires_grad:
-                handle = root.register_hook(self._begins)  # type: ignore[no-untyped-call]
+                handle = root.register_hook(self._end_turn_with_pass)  # type: ignore[no-untyped-call]
             try:
                 return original(tensors, *args, **kwargs)
             finally:
@@ -83,7 +85,7 @@ class Turnstile:
 
     def leave(self) -> None:
         """Let the next rank in."""
-        self._without = False
+        self._side_by_side = False
         if not self._inside:
             return
         try:
@@ -93,13 +95,13 @@ class Turnstile:
                     torch.cuda.empty_cache()
         finally:
             self._inside = False
-            self._longest = max(self._longest, time.monotonic() - self._since)
+            self._longest = max(self._longest, time.monotonic() - self._begin)
             os.pwrite(self._file, os.urandom(8), 0)
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _before_layer(self, module: Any, _: Any) -> None:
         """DistributedDataParallel sends its buffers before it calls the first layer."""
-        if self._inside or self._without or self._in_vain >= MOST_IN_VAIN:
+        if self._inside or self._side_by_side or self._timeouts >= MAX_TIMEOUTS:
             return
         if not module.training or not torch.is_grad_enabled():
             return
@@ -107,35 +109,35 @@ class Turnstile:
             self._enter()
 
     def _after_step(self, *_: Any) -> None:
-        """A turn ends also if no backward pass came after the forward pass."""
-        if not compiling() and torch._C._current_graph_task_id() == _NONE:
+        """End a turn after whose forward pass no backward pass came."""
+        if not compiling() and torch._C._current_graph_task_id() == _OUTSIDE:
             self.leave()
 
     def _enter(self) -> None:
         patience = max(PATIENCE_SECONDS, 4 * self._longest)
-        until, turn = time.monotonic() + patience, os.pread(self._file, 8, 0)
+        deadline, turn = time.monotonic() + patience, os.pread(self._file, 8, 0)
         while not self._is_free():
-            if turn != (turn := os.pread(self._file, 8, 0)):  # another's turn has ended meanwhile
-                until = time.monotonic() + patience
-            if time.monotonic() > until:
-                self._without, self._in_vain, self._had = True, self._in_vain + 1, 0
-                how_long = "from now on" if self._in_vain >= MOST_IN_VAIN else "in this pass"
-                sys.stderr.write(f"hops-lane: a rank waits in its turn: side by side {how_long}\n")
+            if turn != (turn := os.pread(self._file, 8, 0)):  # another turn has ended meanwhile
+                deadline = time.monotonic() + patience
+            if time.monotonic() > deadline:
+                self._side_by_side, self._timeouts, self._turns = True, self._timeouts + 1, 0
+                scope = "from now on" if self._timeouts >= MAX_TIMEOUTS else "in this pass"
+                sys.stderr.write(f"hops-lane: a rank waits in its turn: side by side {scope}\n")
                 return
             time.sleep(_LOOK_SECONDS)
-        self._inside, self._since = True, time.monotonic()
-        self._had += 1
-        if self._had == FORGIVEN:
-            self._in_vain = 0
+        self._inside, self._begin = True, time.monotonic()
+        self._turns += 1
+        if self._turns == TURNS_TO_FORGET:
+            self._timeouts = 0
 
     def _is_free(self) -> bool:
-        """It is this rank's then."""
+        """True if no rank has its turn: then this one has."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def _begins(self, _: torch.Tensor) -> None:
-        """The first of backward's callbacks: that in which DDP waits for sums comes after it."""
+    def _end_turn_with_pass(self, _: torch.Tensor) -> None:
+        """Leave in the backward pass's first callback: DDP waits for sums in a later one."""
         Variable._execution_engine.queue_callback(self.leave)

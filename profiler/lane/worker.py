@@ -1,4 +1,4 @@
-"""A worker: waits with everything imported, becomes one trial, and waits again at its gate."""
+"""A worker: waits with PyTorch imported, becomes one trial, and waits again at its gate."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from hops_profiler.lane.link import Link
 from hops_profiler.lane.settings import OUT_OF_MEMORY
-from hops_profiler.lane.signals import HeldSignals
-from hops_profiler.lane.state import State, keeps, peak
+from hops_profiler.lane.signals import DelayedSignals
+from hops_profiler.lane.state import State, idle_bytes, peak
 from hops_profiler.lane.turnstile import Turnstile
 from hops_profiler.launch import script
 from hops_profiler.timing import session
 
 
 def serve(link: Link, turnstile: Turnstile | None = None) -> None:
-    """Be a worker until its trial has ended: on the GPU, or on the CPU where there is none.
+    """Be a worker until its trial has ended: on the GPU, or on the CPU without one.
 
-    ``turnstile``: of the ranks of a trial that has several.
+    ``turnstile``: of a trial of several ranks.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     free = 0
@@ -29,21 +29,21 @@ def serve(link: Link, turnstile: Turnstile | None = None) -> None:
         torch.empty(1, device=device)  # the context; draws no random number
         free = torch.cuda.mem_get_info()[0]
     link.send(ready=free)
-    told = link.receive()
-    if told is None:
+    start = link.receive()
+    if start is None:
         sys.exit(1)
     os.register_at_fork(after_in_child=link.close)
-    _write_to(told["log"])
-    shared = told["ranks"] > 1
-    if shared and device.type == "cuda":
+    _write_to(start["log"])
+    has_peers = start["ranks"] > 1
+    if has_peers and device.type == "cuda":
         _sum_on_one_gpu()
-    gate = Gate(link, State(device, shared=shared), told["iterations"], turnstile)
+    gate = Gate(link, State(device, has_peers=has_peers), start["iterations"], turnstile)
     session.stop_at(gate)
     if turnstile is not None:
         turnstile.attach()
-    os.environ["HOPS_TRIAL"] = str(told["number"])
+    os.environ["HOPS_TRIAL"] = str(start["number"])
     try:
-        script.run(told["arguments"], module=told["module"])
+        script.run(start["arguments"], module=start["module"])
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
@@ -53,7 +53,7 @@ def serve(link: Link, turnstile: Turnstile | None = None) -> None:
 
 
 def _sum_on_one_gpu() -> None:
-    """NCCL refuses two ranks on one GPU: have Gloo sum their gradients."""
+    """Have Gloo sum the gradients: NCCL refuses two ranks on one GPU."""
     original = torch.distributed.init_process_group
 
     @functools.wraps(original)
@@ -71,7 +71,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _write_to(log: str) -> None:
-    """Let standard output and error be a file, and the input be empty."""
+    """Redirect standard output and error to a file, and the input to nothing."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -91,69 +91,69 @@ class Gate:
         self._link = link
         self._turnstile = turnstile
         self._state = state
-        self._left = self._given = iterations
+        self._remaining = self._turn = iterations
         self._pauses = 0
         self._size = 0
         self._reason = ""
         self._trim = True
         self._began = time.monotonic()
 
-    def __call__(self, ended: int) -> int:
-        """``ended``: iterations since the last call. Returns how many are left of the turn."""
-        self._left -= ended
-        if self._left <= 0:
+    def __call__(self, count: int) -> int:
+        """``count``: iterations since the last call. Returns how many remain of the turn."""
+        self._remaining -= count
+        if self._remaining <= 0:
             self._pause()
-        return self._left
+        return self._remaining
 
     def _pause(self) -> None:
         seconds = time.monotonic() - self._began
         self._state.settle()
         if self._turnstile is not None:
-            self._turnstile.leave()  # of a forward pass without a backward pass
-        held = HeldSignals()
+            self._turnstile.leave()  # a forward pass may have had no backward pass
+        signals = DelayedSignals()
         self._pauses += 1
-        if self._pauses & (self._pauses - 1) == 0:  # later it seldom grows; looking takes a while
-            seen = self._state.look()
-            self._size, self._reason = seen.size, seen.fixed
+        if self._pauses & (self._pauses - 1) == 0:  # later it seldom grows; a look takes a while
+            inventory = self._state.look()
+            self._size, self._reason = inventory.size, inventory.obstacle
         self._link.send(
-            paused=self._given, seconds=seconds, bytes=self._size,
+            paused=self._turn, seconds=seconds, bytes=self._size,
             peak=peak(self._state.device),
-            held=keeps(self._state.device, self._size, trim=self._trim),
-            alone=self._reason, planned=session.planned(),
+            held=idle_bytes(self._state.device, self._size, trim=self._trim),
+            alone=self._reason, planned=session.expect_iterations(),
         )  # fmt: skip
-        told = self._wait()
-        behind = told["pipelined"] and not held.came and not told["signal"]
-        if not behind:
+        turn = self._wait()
+        pipelined = turn["pipelined"] and not signals.pending and not turn["signal"]
+        if not pipelined:
             self._state.load()
-        self._left = self._given = told["iterations"]
-        self._trim = told["trim"]
+        self._remaining = self._turn = turn["iterations"]
+        self._trim = turn["trim"]
         if self._turnstile is not None:
             self._turnstile.tight = self._trim
         self._began = time.monotonic()
-        if behind:
-            self._state.load_behind(held)
+        if pipelined:
+            self._state.load_behind(signals)
         else:
-            held.release(told["signal"])  # a handler may raise, and the script go on
+            signals.release(turn["signal"])  # a handler may raise, and the script go on
 
     def _wait(self) -> dict[str, Any]:
-        """Do as told until it is this trial's turn."""
+        """Do what the executor says until it is this trial's turn."""
         while True:
-            told = self._link.receive()
-            if told is None:
+            message = self._link.receive()
+            if message is None:
                 os._exit(1)  # without its executor
-            if told["do"] == "evict":
+            if message["do"] == "evict":
                 self._evict()
-            elif told["do"] == "load":
+            elif message["do"] == "load":
                 self._state.load()
                 self._link.send(loaded=True)
             else:
-                return told
+                return message
 
     def _evict(self) -> None:
-        seen = self._state.look()
-        if seen.fixed:
-            self._link.send(refused=seen.fixed)
+        inventory = self._state.look()
+        if inventory.obstacle:
+            self._link.send(refused=inventory.obstacle)
             return
-        self._size = seen.size
-        self._state.evict(seen)
+        self._size = inventory.size
+        self._state.evict(inventory)
         self._link.send(evicted=self._size)

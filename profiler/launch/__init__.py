@@ -1,6 +1,6 @@
 """Starts the ranks of a training as torchrun does, but imports PyTorch once and forks.
 
-A single rank is the launcher itself.
+The launcher itself becomes a single rank.
 
 ``python -m hops_profiler.launch train.py``, or ``hops-run train.py``, inside or outside of a job.
 """

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_IGNORED = {
+_WITHOUT_EFFECT = {
     "monitor_interval": "1",
     "start_method": "1",
     "rdzv_conf": "1",
@@ -23,16 +23,16 @@ _IGNORED = {
     "virtual_local_rank": "0",
     "signals_to_handle": "1",
 }
-"""torchrun's options without a meaning here, with how many values each takes. Ranks write to the
-launcher's own output."""
+"""torchrun's options that have no effect here, with how many values each takes. Ranks write to the
+launcher's output."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options given. ``per_node`` and ``nodes`` None: what the allocation has.
+    """The command line. ``per_node``, ``nodes``: None for as many as the allocation has.
 
     ``arguments``: script and its arguments. ``module``: the script is the name of a module;
-    ``python`` False: it is a program of its own. ``ignored``: options that have no meaning here.
+    ``python`` False: it is an executable. ``without_effect``: names of torchrun's other options.
     """
 
     per_node: int | None
@@ -45,33 +45,35 @@ class Options:
     module: bool
     python: bool
     arguments: tuple[str, ...]
-    ignored: tuple[str, ...]
+    without_effect: tuple[str, ...]
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Options:
-    """Read ``arguments``, without the program's name; what they leave open may be in ``PET_*``.
+    """Read ``arguments``, without the program's name; ``PET_*`` variables are the defaults.
 
     Exits with code 2 and a message if they are wrong.
     """
     parser = parser_of(environ)
-    seen = parser.parse_args(arguments)
-    address, port = seen.master_addr, seen.master_port
-    if seen.rdzv_endpoint and not seen.standalone:
-        host, _, number = seen.rdzv_endpoint.rpartition(":")
-        address, port = address or host or seen.rdzv_endpoint, port or _number(parser, number)
-    nodes = 1 if seen.standalone else _nodes(parser, seen.nnodes)
+    values = parser.parse_args(arguments)
+    address, port = values.master_addr, values.master_port
+    if values.rdzv_endpoint and not values.standalone:
+        host, _, number = values.rdzv_endpoint.rpartition(":")
+        address, port = address or host or values.rdzv_endpoint, port or _number(parser, number)
+    nodes = 1 if values.standalone else _nodes(parser, values.nnodes)
     return Options(
-        per_node=_per_node(parser, seen.nproc_per_node),
+        per_node=_per_node(parser, values.nproc_per_node),
         nodes=nodes,
-        node_rank=seen.node_rank,
+        node_rank=values.node_rank,
         address=address,
         port=port,
-        run_id=seen.rdzv_id or "none",
-        restarts=seen.max_restarts,
-        module=seen.module,
-        python=not seen.no_python,
-        arguments=(seen.script, *seen.arguments),
-        ignored=tuple(name for name in _IGNORED if getattr(seen, name) not in (None, False)),
+        run_id=values.rdzv_id or "none",
+        restarts=values.max_restarts,
+        module=values.module,
+        python=not values.no_python,
+        arguments=(values.script, *values.arguments),
+        without_effect=tuple(
+            name for name in _WITHOUT_EFFECT if getattr(values, name) not in (None, False)
+        ),
     )
 
 
@@ -84,12 +86,12 @@ def parser_of(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         epilog="Takes torchrun's options. Without any, in a job: all its GPUs on all its nodes.",
     )
 
-    def add(name: str, **how: Any) -> None:
+    def add(name: str, **options: Any) -> None:
         names = dict.fromkeys((f"--{name}", "--" + name.replace("_", "-")))
         default = environ.get(f"PET_{name.upper()}")
-        if default is not None and "action" not in how:
-            how["default"] = default
-        parser.add_argument(*names, dest=name, **how)
+        if default is not None and "action" not in options:
+            options["default"] = default
+        parser.add_argument(*names, dest=name, **options)
 
     add("nproc_per_node", metavar="N|gpu|auto", help="processes on this node; default: its GPUs")
     add("nnodes", metavar="N", help="number of nodes; default: those of the job")
@@ -101,9 +103,9 @@ def parser_of(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add("standalone", action="store_true", help="this node alone")
     add("max_restarts", type=int, default=0, metavar="N", help="of one node's ranks; default 0")
     parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name")
-    add("no_python", action="store_true", help="SCRIPT is a program of its own")
+    add("no_python", action="store_true", help="SCRIPT is an executable")
     add("run_path", action="store_true", help=argparse.SUPPRESS)
-    for name, values in _IGNORED.items():
+    for name, values in _WITHOUT_EFFECT.items():
         short = {"redirects": ["-r"], "tee": ["-t"]}.get(name, [])
         names = dict.fromkeys([*short, f"--{name}", "--" + name.replace("_", "-")])
         if values == "0":
@@ -124,15 +126,15 @@ def _per_node(parser: argparse.ArgumentParser, text: str | None) -> int | None:
 
 
 def _nodes(parser: argparse.ArgumentParser, text: str | None) -> int | None:
-    """``2``, or torchrun's ``1:4``: as many within this range as there are."""
+    """``2``, or torchrun's ``1:4``, a range: None for as many as there are."""
     if text is None:
         return None
-    least, _, most = text.partition(":")
-    low, high = (_number(parser, part, "--nnodes") for part in (least, most or least))
+    first, _, last = text.partition(":")
+    low, high = (_number(parser, part, "--nnodes") for part in (first, last or first))
     return low if low == high else None
 
 
-def _number(parser: argparse.ArgumentParser, text: str, what: str = "--rdzv-endpoint") -> int:
+def _number(parser: argparse.ArgumentParser, text: str, option: str = "--rdzv-endpoint") -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        parser.error(f"{what}: {text!r} is not a positive whole number")
+        parser.error(f"{option}: {text!r} is not a positive whole number")
     return int(text)

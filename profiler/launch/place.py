@@ -15,11 +15,11 @@ _BATCH_STEP = ("", "-5", "4294967291")
 
 @dataclass(frozen=True)
 class Place:
-    """``node`` of ``nodes``, from 0. ``in_step``: started by srun, once a node or once a rank.
+    """``node`` of ``nodes``, from 0. ``in_step``: started by srun, once for a node or for a rank.
 
     ``task`` of ``tasks``: this process among all of the step, ``local_task`` of ``local_tasks``
-    among those of its node. ``first``: name of the first node. ``key``: the same in every process
-    of a launch, and no other one's on this machine.
+    among those of its node. ``first``: name of the first node. ``key``: equal in all processes of a
+    launch, and different for other launches on this machine.
     """
 
     node: int
@@ -35,12 +35,12 @@ class Place:
 
     @property
     def one_task_a_rank(self) -> bool:
-        """Started once for every rank (``srun --ntasks-per-node=4``): this process is a rank."""
+        """True if srun started a process for each rank (``--ntasks-per-node=4``), this one too."""
         return self.in_step and self.tasks > self.nodes
 
 
-def find(environ: Mapping[str, str] = os.environ) -> Place:
-    """The place from Slurm's variables; outside of a job, this machine alone."""
+def find_place(environ: Mapping[str, str] = os.environ) -> Place:
+    """Read the place from Slurm's variables; outside of a job, this machine alone."""
     step = environ.get("SLURM_STEP_ID", "")
     in_step = "SLURM_JOB_ID" in environ and step not in _BATCH_STEP
     if in_step:
@@ -50,14 +50,14 @@ def find(environ: Mapping[str, str] = os.environ) -> Place:
     else:
         nodes = _whole(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
         tasks, names = 1, environ.get("SLURM_JOB_NODELIST", "")
-    node = _whole(environ, "SLURM_NODEID", least=0) if in_step else 0
+    node = _whole(environ, "SLURM_NODEID", minimum=0) if in_step else 0
     return Place(
         node=node,
         nodes=nodes,
         in_step=in_step,
-        task=_whole(environ, "SLURM_PROCID", least=0) if in_step else 0,
+        task=_whole(environ, "SLURM_PROCID", minimum=0) if in_step else 0,
         tasks=tasks,
-        local_task=_whole(environ, "SLURM_LOCALID", least=0) if in_step else 0,
+        local_task=_whole(environ, "SLURM_LOCALID", minimum=0) if in_step else 0,
         local_tasks=_on_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""), node) if in_step else 1,
         gpus=visible_gpus(environ),
         first=_address(first_host(names), environ),
@@ -69,9 +69,7 @@ def find(environ: Mapping[str, str] = os.environ) -> Place:
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> int:
-    """GPUs that this process may use, without asking CUDA: a context made here could not be
-    forked. 0 if there are none.
-    """
+    """How many GPUs this process may use. Asks no CUDA: its context would not survive a fork."""
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         if name in environ:
             return len([gpu for gpu in environ[name].split(",") if gpu.strip() not in ("", "-1")])
@@ -87,14 +85,14 @@ def first_host(names: str) -> str:
 
 
 def _on_node(counts: str, node: int) -> int:
-    """The entry of ``node`` in ``2(x3),1``, tasks by node."""
+    """The entry of ``node`` in Slurm's list of tasks by node, such as ``2(x3),1``."""
     for part in counts.split(","):
-        found = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
-        if found is None:
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match is None:
             break
-        repeats = int(found.group(2) or 1)
+        repeats = int(match.group(2) or 1)
         if node < repeats:
-            return int(found.group(1))
+            return int(match.group(1))
         node -= repeats
     return 1
 
@@ -108,8 +106,8 @@ def _address(name: str, environ: Mapping[str, str]) -> str:
     return name or "127.0.0.1"
 
 
-def _whole(environ: Mapping[str, str], *names: str, least: int = 1) -> int:
+def _whole(environ: Mapping[str, str], *names: str, minimum: int = 1) -> int:
     for name in names:
         if environ.get(name, "").isdigit():
-            return max(least, int(environ[name]))
-    return least
+            return max(minimum, int(environ[name]))
+    return minimum

@@ -1,4 +1,4 @@
-"""Imports PyTorch once for all ranks, and finds whether ranks may be forked afterwards."""
+"""Imports PyTorch once for all ranks, and checks whether ranks may be forked afterwards."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def preload(*, alone: bool = False) -> str:
     A fork keeps only the calling thread. numpy's OpenBLAS stops its threads before a fork; other
     pools and CUDA contexts do not survive one.
 
-    The garbage collector would go through hundreds of thousands of objects again and again, during
-    the imports and at each rank's end; they are kept out of its sight (gc.freeze).
+    The garbage collector would visit hundreds of thousands of objects again and again, during the
+    imports and at each rank's end; it ignores them (gc.freeze).
     """
     collects = gc.isenabled()
     gc.disable()
@@ -33,28 +33,28 @@ def preload(*, alone: bool = False) -> str:
 
 def _preload(alone: bool) -> str:
     _import("numpy")
-    before = _threads()
+    threads = _threads()
     problem = _import("torch") or ("" if alone else _import("torch._dynamo"))
     if problem:
         return problem
     _choose_store()
     if sys.modules["torch"].cuda.is_initialized():
         return "CUDA has been initialised"
-    if _threads() > before:
+    if _threads() > threads:
         return "a thread pool is running"
     return ""
 
 
 def _choose_store() -> None:
-    """If PyTorch is built without libuv, as Debian's is, use a rendezvous store without it.
+    """Use a rendezvous store without libuv if PyTorch is built without it, as Debian's is.
 
-    PyTorch (2.6) uses libuv by default all the same, and does not say whether it is there.
+    PyTorch (2.6) uses libuv by default even then, and does not say whether it is there.
     """
-    distributed = sys.modules["torch"].distributed
-    if "USE_LIBUV" in os.environ or not distributed.is_available():
+    dist = sys.modules["torch"].distributed
+    if "USE_LIBUV" in os.environ or not dist.is_available():
         return
     try:
-        distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     except RuntimeError as error:
         if "without libuv" in str(error):
             os.environ["USE_LIBUV"] = "0"

@@ -16,7 +16,7 @@ from hops_profiler import environment
 GRACE_SECONDS = 30.0
 """Until SIGKILL for the other ranks when one has failed: Slurm's KillWait."""
 
-_PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGCONT")
+_FORWARD = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGCONT")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -37,10 +37,12 @@ class Ranks:
         return True
 
     def wait(self) -> int:
-        """Until all have ended; the exit code of the first that failed, 128 + n after signal n."""
+        """Wait until all ranks have ended; returns the exit code of the first that failed, 128 + n
+        after signal n.
+        """
         while self.pids:
             pid, status = os.wait()
-            rank = next((rank for rank, own in self.pids.items() if own == pid), None)
+            rank = next((rank for rank, number in self.pids.items() if number == pid), None)
             if rank is None:
                 continue
             del self.pids[rank]
@@ -54,42 +56,42 @@ class Ranks:
         return self.code
 
     def send(self, number: int) -> None:
-        """A signal to every rank that still runs."""
+        """Send signal ``number`` to every rank that still runs."""
         for pid in list(self.pids.values()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     @contextlib.contextmanager
-    def signalled(self) -> Iterator[None]:
-        """While this lasts, signals to the launcher go to the ranks."""
+    def forward_signals(self) -> Iterator[None]:
+        """Context manager: signals to the launcher go to the ranks."""
 
         def pass_on(number: int, _: FrameType | None) -> None:
             self.send(signal.SIGKILL if number == signal.SIGALRM else number)
 
-        names = [getattr(signal, name) for name in (*_PASSED_ON, "SIGALRM")]
-        before = {number: signal.signal(number, pass_on) for number in names}
+        names = [getattr(signal, name) for name in (*_FORWARD, "SIGALRM")]
+        handlers = {number: signal.signal(number, pass_on) for number in names}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 
 def ends_others(code: int) -> bool:
-    """Whether the others are told to end when a rank ended with ``code``: not where it left as hops
-    asked, since they may be in the middle of a save, which SIGTERM would cut short.
+    """Whether the other ranks get SIGTERM when one ended with ``code``: not if it ended to be
+    requeued, as SIGTERM would cut short the saves of the others.
     """
     return code != environment.requeue_code()
 
 
 def fork() -> int:
-    """As :func:`os.fork`; the child has a session of its own and no handlers, and dies with us."""
+    """Like :func:`os.fork`; the child has its own session and no handlers, and dies with us."""
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if not pid:
-        for name in (*_PASSED_ON, "SIGALRM"):
+        for name in (*_FORWARD, "SIGALRM"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
@@ -98,12 +100,12 @@ def fork() -> int:
 
 
 def exit_code(status: int) -> int:
-    """Of what :func:`os.wait` returned: 128 + n after signal n."""
+    """The exit code in ``status`` of :func:`os.wait`: 128 + n after signal n."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def _die_with(parent: int) -> None:
-    """End with the launcher, even when that is killed (prctl(2), PR_SET_PDEATHSIG)."""
+    """End with the launcher, even if that is killed (prctl(2), PR_SET_PDEATHSIG)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

@@ -15,11 +15,11 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
-_LONGEST = 4096
+_MAX_BYTES = 4096
 _CANDIDATES = 16
 _PORTS = range(20_000, 32_000)
-"""Below Linux's range of ephemeral ports: an outgoing connection could take a port from there
-before rank 0 listens on it, seconds later."""
+"""Below Linux's range of ephemeral ports: an outgoing connection could take one of those before
+rank 0 listens on it, seconds later."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class NobodyCameError(Exception):
 
 
 def free_port() -> int:
-    """A port that is free now, and that no other launch on this machine is given before this
-    process and its children have ended.
+    """A port that is free now, and reserved among the launches on this machine until this process
+    and its children have ended.
 
     Rank 0 listens on it only seconds later. Names of abstract sockets belong to a network
     namespace, as ports do, and vanish with the last process that holds them (unix(7)).
     """
     spare = None
-    for port in _shuffled(None):
+    for port in _port_order(None):
         if not _is_free(port):
             continue
         if _reserve(port):
@@ -52,7 +52,7 @@ def free_port() -> int:
         spare = spare or port
     if spare is None:
         raise OSError("no free port between 20000 and 32000")
-    return spare  # any user may hold names: all of them stop nobody
+    return spare  # any user may reserve all names: that must not stop a launch
 
 
 def _is_free(port: int) -> bool:
@@ -97,23 +97,23 @@ def meet(
 def _gather(key: str, nodes: int, ranks: int, port: int | None, end: float) -> World:
     counts = {0: ranks}
     with ExitStack() as open_, closing(_listen(key)) as server:
-        others: dict[int, socket.socket] = {}
+        peers: dict[int, socket.socket] = {}
         while len(counts) < nodes:
             server.settimeout(max(0.01, end - time.monotonic()))
             try:
                 peer, _ = server.accept()
             except OSError as error:
                 missing = sorted(set(range(nodes)) - counts.keys())
-                raise NobodyCameError(f"no word from nodes {missing} of {nodes}") from error
+                raise NobodyCameError(f"no message from nodes {missing} of {nodes}") from error
             open_.enter_context(closing(peer))
-            told = _hear(peer)
-            if told.get("key") != key or not _sane(told, nodes):
+            message = _hear(peer)
+            if message.get("key") != key or not _sane(message, nodes):
                 continue
-            counts[told["node"]] = told["ranks"]
-            others[told["node"]] = peer
+            counts[message["node"]] = message["ranks"]
+            peers[message["node"]] = peer
         world = World(0, sum(counts.values()), nodes, port or free_port())
-        for number, peer in others.items():
-            offset = sum(counts[before] for before in range(number))
+        for number, peer in peers.items():
+            offset = sum(counts[lower] for lower in range(number))
             _say(peer, {"key": key, "offset": offset, "ranks": world.ranks, "port": world.port})
     return World(0, world.ranks, nodes, world.port)
 
@@ -121,22 +121,22 @@ def _gather(key: str, nodes: int, ranks: int, port: int | None, end: float) -> W
 def _join(key: str, address: str, node: tuple[int, int], ranks: int, end: float) -> World:
     number, nodes = node
     while time.monotonic() < end:
-        for port in _shuffled(key)[:_CANDIDATES]:
+        for port in _port_order(key)[:_CANDIDATES]:
             try:
                 with socket.create_connection((address, port), timeout=5.0) as peer:
                     _say(peer, {"key": key, "node": number, "ranks": ranks})
                     peer.settimeout(max(0.01, end - time.monotonic()))
-                    told = _hear(peer)
+                    message = _hear(peer)
             except OSError:
                 continue
-            if told.get("key") == key:
-                return World(told["offset"], told["ranks"], nodes, told["port"])
+            if message.get("key") == key:
+                return World(message["offset"], message["ranks"], nodes, message["port"])
         time.sleep(0.1)
     raise NobodyCameError(f"no answer from the first node, {address}")
 
 
 def _listen(key: str) -> socket.socket:
-    for port in _shuffled(key)[:_CANDIDATES]:
+    for port in _port_order(key)[:_CANDIDATES]:
         server = socket.socket()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -146,35 +146,35 @@ def _listen(key: str) -> socket.socket:
             server.close()
             continue
         return server
-    raise NobodyCameError(f"none of the ports {_shuffled(key)[:_CANDIDATES]} is free here")
+    raise NobodyCameError(f"none of the ports {_port_order(key)[:_CANDIDATES]} is free here")
 
 
-def _shuffled(seed: object) -> list[int]:
-    """The ports, in an order that every node derives alike."""
+def _port_order(seed: object) -> list[int]:
+    """The ports, in an order that is the same on every node for a ``seed``."""
     return random.Random(None if seed is None else str(seed)).sample(_PORTS, len(_PORTS))  # noqa: S311
 
 
-def _say(peer: socket.socket, what: dict[str, object]) -> None:
-    peer.sendall(json.dumps(what).encode() + b"\n")
+def _say(peer: socket.socket, message: dict[str, object]) -> None:
+    peer.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _hear(peer: socket.socket) -> dict[str, Any]:
-    """One line, or nothing if none comes: any process may connect."""
+    """Receive one line; {} if none comes, as any process may connect."""
     text = b""
     try:
         if peer.gettimeout() is None:
             peer.settimeout(5.0)
-        while not text.endswith(b"\n") and len(text) < _LONGEST:
-            part = peer.recv(_LONGEST)
+        while not text.endswith(b"\n") and len(text) < _MAX_BYTES:
+            part = peer.recv(_MAX_BYTES)
             if not part:
                 break
             text += part
-        told = json.loads(text)
+        message = json.loads(text)
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
-def _sane(told: dict[str, Any], nodes: int) -> bool:
-    node, ranks = told.get("node"), told.get("ranks")
+def _sane(message: dict[str, Any], nodes: int) -> bool:
+    node, ranks = message.get("node"), message.get("ranks")
     return isinstance(node, int) and 0 < node < nodes and isinstance(ranks, int) and ranks > 0

@@ -19,7 +19,7 @@ from hops_profiler import environment, startup
 
 def run(arguments: Sequence[str], *, module: bool) -> None:
     """Become the script: its argv, path, seeds and, in a hops job, its timing."""
-    _reseed()
+    _seed()
     _keep_groups_longer_than_reducers()
     sys.argv = list(arguments)
     if module:
@@ -32,15 +32,15 @@ def run(arguments: Sequence[str], *, module: bool) -> None:
 
 
 def _keep_groups_longer_than_reducers() -> None:
-    """Have Python let go of a model's process group after its reducer (PyTorch 2.13, gloo).
+    """Free a model's process group only after its reducer (PyTorch 2.13, gloo).
 
-    A group waits for its threads at its end. Where a reducer was the last to hold it, it does so
-    with Python's lock, and for ever if one of them waits for that lock, to take an all-reduce
-    apart: a rank of a model that is a function's own never ended, on a busy machine often.
-    Python's own objects for groups give the lock up.
+    A group's destructor waits for the group's threads. If a reducer has the last reference, it does
+    so with the interpreter's lock, and waits for ever if a thread needs that lock to free an
+    all-reduce: ranks whose model is local to a function often never ended on a busy machine.
+    Python's objects for groups release the lock.
     """
     parallel = sys.modules.get("torch.nn.parallel")
-    if parallel is None:  # ranks are processes of their own then
+    if parallel is None:  # ranks are separate processes then
         return
     original = parallel.DistributedDataParallel.__init__
     if hasattr(original, "hops_wraps"):
@@ -53,19 +53,19 @@ def _keep_groups_longer_than_reducers() -> None:
             for name in ("reducer", "logger"):  # each holds the reducer; some models have neither
                 part = getattr(model, name, None)
                 if part is not None:
-                    weakref.finalize(part, _let_go, model.process_group).atexit = False
+                    weakref.finalize(part, _free, model.process_group).atexit = False
 
     init.hops_wraps = True  # type: ignore[attr-defined]
     parallel.DistributedDataParallel.__init__ = init
 
 
-def _let_go(_group: object) -> None:
-    """The reducer has gone."""
+def _free(_group: object) -> None:
+    """The reducer has been freed."""
 
 
 def _run_file(path: Path) -> None:
     """Run it in a ``__main__`` that lives as long as the process. :func:`runpy.run_path` destroys
-    its own at the script's end, and a process group freed then waits for ever for its threads
+    its module at the script's end, and a process group freed then waits for ever for its threads
     (PyTorch 2.13, gloo).
     """
     sys.path[0] = str(path.resolve().parent)
@@ -93,8 +93,8 @@ def _time() -> None:
         startup.resume()
 
 
-def _reseed() -> None:
-    """Reseed, as separately started ranks would draw different numbers; PyTorch's seed is fixed."""
+def _seed() -> None:
+    """Seed anew: ranks that start separately draw different numbers. PyTorch's seed is fixed."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def open_closed() -> None:
-    """Have those that were closed (``>&-``) lead nowhere.
+    """Open the null device for streams that were closed (``>&-``).
 
-    Python has None in their place, and what is opened next, such as a socket, gets their number.
+    Python has None in their place, and the next file or socket would get their number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -1,10 +1,10 @@
 """Loads the plugin in two ways: ``sitecustomize``, and PyTorch's own search for extensions.
 
-Another ``sitecustomize`` earlier on the path hides ours. PyTorch 2.5 and newer loads what a
-distribution on the path offers as ``torch.backends``: the folder ``hops_profiler-1.dist-info``
-beside this file offers ``enter``.
+Another ``sitecustomize`` earlier on the path hides ours. PyTorch 2.5 and newer loads the entry
+points ``torch.backends`` of distributions on the path: the folder ``hops_profiler-1.dist-info``
+beside this file has ``enter``.
 """
-# A job's Python may be of any age, down to 2.7: what is written here must be Python to all of them.
+# A job's Python may be as old as 2.7, which has to read this file.
 # Every program of the job waits for this file, and importing pathlib alone takes 5 ms.
 # ruff: noqa: PLC0415, PTH100, PTH118, PTH120
 
@@ -17,7 +17,7 @@ def enter():
     if sys.version_info < (3, 8) or os.environ.get("HOPS_JOB") != "1":
         return
     if os.environ.get("HOPS_JOB_ID") not in (None, os.environ.get("SLURM_JOB_ID")):
-        return  # of another job, which submitted this one
+        return  # the variables are another job's, which submitted this one
     try:
         if "hops_profiler" not in sys.modules:
             _load()

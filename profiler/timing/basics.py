@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from hops_profiler.timing.counts import Counts
 
-QUICKEST = 0.05
+NO_WAIT_SHARE = 0.05
 """Share of the backward passes assumed not to have waited for other ranks."""
 
 
 def pattern(wall: float, data: float, forward: float, backward_update: float) -> int:
     """1: data loading overlaps with backward pass and update; 2: nothing does.
 
-    The form of equation 1 that, with the measured parts, is nearer to the measured wall time.
-    If both give the same because parts are small, pattern 1.
+    The form of equation 1 whose result for the measured parts is nearer to the measured wall time;
+    1 if both are equally near.
     """
-    overlapped = max(data, backward_update) + forward
+    overlap = max(data, backward_update) + forward
     sequential = data + backward_update + forward
-    return 2 if abs(sequential - wall) < abs(overlapped - wall) else 1
+    return 2 if abs(sequential - wall) < abs(overlap - wall) else 1
 
 
 def basics(
     counts: Counts, world: int, communication: float | None, wait: float | None = None
 ) -> dict[str, object]:
-    """Mean seconds of each part; computing by the GPU's clock if that was read.
+    """Mean seconds of each part, by the GPU's clock where there is one.
 
-    ``t_w`` is ``wait`` if the ranks exchanged it, else the mean backward pass minus a quick one; 0
-    with a single process. ``t_c`` is ``communication`` minus that wait, None if unknown; it is part
-    of ``t_b``. ``t_d`` is how long the loop waited for data, by the CPU's clock.
+    ``t_w`` is ``wait`` if the ranks exchanged their times, else the mean backward pass minus its 5
+    % quantile; 0 with a single process. ``t_c`` is ``communication`` minus that wait, None if
+    unknown; it is part of ``t_b``. ``t_d`` is how long the loop waited for data, by the CPU's
+    clock.
     """
     device = counts.on_device["forward"].count > 0
     parts = counts.on_device if device else counts.phases
@@ -37,7 +38,7 @@ def basics(
     if world == 1:
         wait = 0.0
     elif wait is None:
-        wait = max(0.0, backward - parts["backward"].quantile(QUICKEST))
+        wait = max(0.0, backward - parts["backward"].quantile(NO_WAIT_SHARE))
     wait = min(wait, backward)
     return {
         "clock": "cuda" if device else "cpu",

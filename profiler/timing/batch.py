@@ -15,11 +15,11 @@ CHANNELS = (1, 3, 4)
 
 
 def samples_of(batch: Any, depth: int = DEPTH) -> int:
-    """Samples in ``batch``, judged by its structure; 0 if that does not tell.
+    """Samples in ``batch``, by its structure; 0 if that does not show them.
 
-    Objects with their own batch size (graph batches, packed sequences) are asked for it. For a
-    tuple or a dict the length of most of its parts counts, or of the first if none agree; a list
-    of images has as many samples as images.
+    Objects that know their batch size (graph batches, packed sequences) are asked for it. A tuple
+    or a dict has the length of most of its parts, or of the first if none agree; a list of images
+    has as many samples as images.
     """
     if isinstance(batch, torch.Tensor):
         # A vector of numbers is one sample without a batch axis; one of labels is not.
@@ -27,9 +27,9 @@ def samples_of(batch: Any, depth: int = DEPTH) -> int:
         return int(batch.shape[0]) if batch.dim() and not vector else 1
     if depth == 0 or batch is None or isinstance(batch, (str, bytes)):
         return 0
-    own = _own_size(batch)
-    if own is not None:
-        return own
+    size = _size_attribute(batch)
+    if size is not None:
+        return size
     if hasattr(batch, "values") and callable(batch.values):
         batch = list(batch.values())
     elif not isinstance(batch, (list, tuple)):
@@ -37,26 +37,26 @@ def samples_of(batch: Any, depth: int = DEPTH) -> int:
     elif _lists_samples(batch):
         return len(batch)
     vectors = any(isinstance(part, torch.Tensor) and part.dim() > 1 for part in batch)
-    found = [
+    lengths = [
         int(part.shape[0])
         if vectors and isinstance(part, torch.Tensor) and part.dim() == 1
         else samples_of(part, depth - 1)
         for part in batch
         if not isinstance(part, torch.Tensor) or part.dim()
     ]
-    lengths = Counter(length for length in found if length)
-    return lengths.most_common(1)[0][0] if lengths else 0
+    votes = Counter(length for length in lengths if length)
+    return votes.most_common(1)[0][0] if votes else 0
 
 
 def samples_given(values: list[Any]) -> int:
-    """Samples in what a module is given: dictionaries are parts of its input, and no list of
+    """Samples in the arguments of a module: dictionaries are parts of its input, not a list of
     samples.
     """
     parts = values and all(isinstance(value, dict) for value in values)
     return samples_of(dict(enumerate(values)) if parts else values, DEPTH + 1)
 
 
-def _own_size(batch: Any) -> int | None:
+def _size_attribute(batch: Any) -> int | None:
     if isinstance(batch, PackedSequence):
         return int(batch.batch_sizes[0])
     for name in ("num_graphs", "batch_size"):

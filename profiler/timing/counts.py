@@ -1,11 +1,11 @@
-"""The counts and times so far."""
+"""Counts and times of a training so far."""
 
 from __future__ import annotations
 
 from hops_profiler.timing.series import Series
 
 WARMUP = 3
-"""Iterations that are counted but not timed, while allocators, autotuning and compilers settle."""
+"""First iterations, counted but not timed: allocators, autotuning and compilers settle."""
 
 PHASES = ("data", "forward", "backward", "update", "rest")
 
@@ -13,11 +13,12 @@ PHASES = ("data", "forward", "backward", "update", "rest")
 class Counts:
     """Counts of one training, or of one inference run. Times in seconds, samples of this rank.
 
-    ``iterations``, ``passes``, ``samples`` and ``batches`` are all that was done; ``iteration``,
-    ``phases`` and ``on_device`` (the GPU's own clock) leave out the warm-up and iterations that
-    were ``interrupted`` by an evaluation. ``read``: batches that came from a loader. For
-    ``timed_batches`` and ``timed_samples`` see :meth:`time`. ``backward_by_data``: time of the
-    backward passes by the bin of the iteration's data time: the wait for slower peers hides there.
+    ``iterations``, ``passes``, ``samples`` and ``batches`` count everything; ``loader_batches`` of
+    the batches came from a loader. ``iteration``, ``phases`` and ``on_device`` (the GPU's clock),
+    ``timed_batches`` and ``timed_samples`` leave out the warm-up and the ``interrupted``
+    iterations, which contain an evaluation. ``took``: seconds of the last iteration.
+    ``backward_by_data``: seconds of backward passes by the bin of the iteration's data time, which
+    shows how long they waited for slower ranks.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class Counts:
         self.passes = 0
         self.samples = 0.0
         self.batches = 0.0
-        self.read = 0.0
+        self.loader_batches = 0.0
         self.timed_samples = 0.0
         self.timed_batches = 0.0
         self.interrupted = 0
@@ -43,10 +44,10 @@ class Counts:
         self.samples += samples
         self.batches += batches
         if read:
-            self.read += batches
+            self.loader_batches += batches
 
     def end(self, now: float, iterations: int, passes: int = 0) -> None:
-        """Note the end of an iteration of this many passes, or of several taken for one."""
+        """Note the end of an iteration of this many passes, or of several counted as one."""
         if not self.iterations:
             self.first_step = now
         self.iterations += iterations
@@ -55,7 +56,7 @@ class Counts:
         self.last_step = now
 
     def time(self, took: float, seconds: dict[str, float], samples: float, batches: float) -> None:
-        """Add an iteration that ``took`` so many seconds: it was a usual one."""
+        """Add the time of a regular iteration, which ``took`` so many seconds."""
         self.timed_samples += samples
         self.timed_batches += batches
         self.iteration.add(took)
@@ -66,10 +67,12 @@ class Counts:
         by_data = self.backward_by_data
         by_data[bin_] = by_data.get(bin_, 0.0) + seconds["backward"]
 
-    def usual(self, seconds: dict[str, list[float]], ends: list[float], samples: float) -> None:
-        """Count and time iterations of one batch and one pass each.
+    def add_regular(
+        self, seconds: dict[str, list[float]], ends: list[float], samples: float
+    ) -> None:
+        """Count and time regular iterations of one batch and one pass each.
 
-        Given are the times of their phases, their ends, and their samples in all.
+        ``seconds``: of each phase, by iteration; ``samples``: of all iterations together.
         """
         count = len(ends)
         self.count(samples, count, read=True)
@@ -83,11 +86,11 @@ class Counts:
         self.end(ends[-1], count, count)
 
     def add_on_device(self, seconds: dict[str, float]) -> None:
-        """Add the GPU's times of an iteration that was timed earlier."""
+        """Add the GPU's times of an iteration, by phase."""
         for name, series in self.on_device.items():
             series.add(seconds[name])
 
 
 def between(begins: list[float], ends: list[float]) -> list[float]:
-    """The time from each of ``begins`` to that of ``ends`` in the same place."""
+    """Seconds from each of ``begins`` to the end at the same index."""
     return [end - begin for begin, end in zip(begins, ends)]  # noqa: B905 - Python 3.8

@@ -1,4 +1,4 @@
-"""The GPU's own clock: events recorded now and read long after they have passed."""
+"""The GPU's own clock: events recorded now, and read once the GPU has passed them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from hops_profiler.timing.counts import PHASES
 
-MOST_PENDING = 64
-"""Iterations whose events have not passed yet; a loop that runs further ahead loses the rest."""
+MAX_PENDING = 64
+"""Iterations that the GPU has not finished; further ones are not timed."""
 
-MOST_MARKS = 4096
-"""Marks in one iteration; a loop that never steps must not fill the memory."""
+MAX_MARKS = 4096
+"""Marks in one iteration: a loop that never steps must not fill the memory."""
 
 
 def usable() -> bool:
@@ -25,29 +25,30 @@ def usable() -> bool:
 
 
 class CudaClock:
-    """Times of the phases on the stream that the loop works on, of each ``every``-th iteration or a
-    few more; of iterations, too, where all are timed (``exact``).
+    """Times phases on the stream that the loop works on, in about one of ``interval`` iterations;
+    with an interval of 1 (``exact``) also the iterations themselves.
 
-    Nothing here waits for the GPU: an event is read once ``query`` says that it has passed.
-    Before CUDA is in use, and while a graph is captured (which forbids it), nothing is marked.
+    Never waits for the GPU: an event is read once ``query`` says that it has passed. Records
+    nothing before CUDA is in use, and while a graph is captured, which forbids it. ``marks``:
+    phases of the current iteration and the events at their ends; empty if it is not timed.
     """
 
     def __init__(
         self,
-        every: int = 1,
+        interval: int = 1,
         new_event: Callable[[], Any] | None = None,
         usable: Callable[[], bool] = usable,
     ) -> None:
-        self._every = every
-        self.exact = every == 1
+        self._interval = interval
+        self.exact = interval == 1
         self._new_event = new_event or functools.partial(torch.cuda.Event, enable_timing=True)
         self._usable = usable
-        self._resting = 0
+        self._resting = 0  # iterations until one is timed
         self._free: list[Any] = []
-        self.marks: list[tuple[str, Any]] = []  # of the present iteration; empty: it is not timed
+        self.marks: list[tuple[str, Any]] = []
         self._pending: deque[tuple[bool, list[tuple[str, Any]]]] = deque()
-        self._follows = False  # the next iteration begins where the last of those pending has ended
-        self._begun: Any = None  # the beginning of the iteration that was read last
+        self._follows = False  # the next iteration begins at the end of the last pending one
+        self._last_begin: Any = None  # event at the beginning of the iteration that was read last
 
     def mark(self, phase: str) -> None:
         """Mark the end of ``phase`` in the stream."""
@@ -55,46 +56,46 @@ class CudaClock:
             self._record(phase)
 
     def cut(self, *, keep: bool, iterations: int = 1) -> bool:
-        """End an iteration at the last mark, or several that had none. True if :meth:`read` will
-        have it.
+        """End an iteration at the last mark, or several without marks. True if :meth:`read` will
+        return it.
         """
-        done, self.marks = self.marks, []
-        kept = keep and len(done) > 1 and len(self._pending) < MOST_PENDING
-        if kept:
-            self._pending.append((self._follows, done))
-            self._resting = self._every
+        marks, self.marks = self.marks, []
+        keep = keep and len(marks) > 1 and len(self._pending) < MAX_PENDING
+        if keep:
+            self._pending.append((self._follows, marks))
+            self._resting = self._interval
         else:
-            self._drop(done)
-        self._follows = kept and self.exact
+            self._drop(marks)
+        self._follows = keep and self.exact
         self._resting = max(0, self._resting - iterations)
-        return kept
+        return keep
 
     def begin(self) -> None:
-        """An iteration begins now."""
+        """An iteration begins now: mark it if it is due."""
         if not self._resting:
             self._record("")
 
     def read(self) -> list[tuple[float | None, dict[str, float]]]:
-        """Of each iteration that the GPU has finished since the last call: seconds from the
-        beginning of the one before to its own, None if none came right before, and by phase.
+        """The iterations that the GPU has finished since the last call: for each, seconds from the
+        beginning of the previous one to its own (None if that was not timed), and seconds by phase.
         """
-        finished = []
+        times = []
         while self._pending and self._pending[0][1][-1][1].query():
             follows, marks = self._pending.popleft()
-            began = marks[0][1]
-            before = self._begun.elapsed_time(began) / 1e3 if follows else None
+            begin = marks[0][1]
+            took = self._last_begin.elapsed_time(begin) / 1e3 if follows else None
             seconds = dict.fromkeys(PHASES, 0.0)
-            for (_, begin), (phase, end) in zip(marks, marks[1:]):  # noqa: B905, RUF007 - Python 3.8
-                seconds[phase] += begin.elapsed_time(end) / 1e3
-            finished.append((before, seconds))
+            for (_, start), (phase, end) in zip(marks, marks[1:]):  # noqa: B905, RUF007 - Python 3.8
+                seconds[phase] += start.elapsed_time(end) / 1e3
+            times.append((took, seconds))
             self._drop(marks[1:])
-            if self._begun is not None:
-                self._free.append(self._begun)
-            self._begun = began
-        return finished
+            if self._last_begin is not None:
+                self._free.append(self._last_begin)
+            self._last_begin = begin
+        return times
 
     def _record(self, phase: str) -> None:
-        if len(self.marks) >= MOST_MARKS or not self._usable():
+        if len(self.marks) >= MAX_MARKS or not self._usable():
             self._drop(self.marks)
             self.marks = []
             return

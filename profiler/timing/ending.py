@@ -1,4 +1,4 @@
-"""How a process ends: a profiling run once it has measured enough, any by running out of memory."""
+"""How a process ends: a profiling run once it has measured enough, any run if out of memory."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ import time
 
 from hops_profiler.timing.counts import Counts
 
-FEWEST, MOST = 10, 50
+MIN_ITERATIONS, MAX_ITERATIONS = 10, 50
 PRECISION = 0.02
 PATIENCE_SECONDS = 60.0
-DEEPEST = 20
-"""Exceptions of a chain that are looked at: each may be the cause of the one before."""
+MAX_CAUSES = 20
+"""Exceptions of a chain that are read: each may be the cause of the one before."""
 
 
-def enough(counts: Counts, most: int) -> bool:
-    """10 to ``most`` iterations (50 in section 3.2): until their mean is known to 2 %."""
+def enough(counts: Counts, limit: int) -> bool:
+    """Whether a profiling run has timed enough: 10 to ``limit`` iterations, at most 50 (section
+    3.2), until their mean is known to 2 %.
+    """
     times = counts.iteration
-    if times.count < FEWEST:
+    if times.count < MIN_ITERATIONS:
         return False
     error = times.deviation / math.sqrt(times.count)
-    return times.count >= min(most, MOST) or error <= PRECISION * times.mean
+    return times.count >= min(limit, MAX_ITERATIONS) or error <= PRECISION * times.mean
 
 
 def out_of_memory() -> bool:
     """Whether the process ends because a GPU's memory was too small, for an `atexit` handler.
 
-    Python notes the exception that nobody caught. What was started by `torch.multiprocessing.spawn`
-    fails in its parent, with the traceback as a text.
+    Reads the exception that nobody caught. Where a process of `torch.multiprocessing.spawn` failed,
+    its parent has the traceback as a text.
     """
     error: BaseException | None = getattr(sys, "last_value", None)
-    for _ in range(DEEPEST):
+    for _ in range(MAX_CAUSES):
         if error is None:
             return False
         if type(error).__name__ == "OutOfMemoryError" or "CUDA out of memory" in str(error):
@@ -48,10 +50,10 @@ def end_run(job: str, *, first: bool) -> None:
 
     The ``first`` rank asks Slurm, as the job's own user, to requeue and hold the job: that ends
     the whole job however its script is nested, triggers no dependency, and starts no later step of
-    the script. No process exits by itself: the script could take that for a training that has
-    finished or failed, and the job would be lost. So no ``finally`` block or exit handler saves a
-    model that has seen 50 batches, either. If Slurm is out of reach (a container without its
-    commands), training continues until hopsd requeues the job.
+    the script. No process exits by itself: the script could conclude that the training has finished
+    or failed, and the job would be lost; and a ``finally`` block or exit handler could save a model
+    that has seen 50 batches. If Slurm is out of reach (a container without its commands), training
+    continues until hopsd requeues the job.
     """
     flush()
     for handler in logging.getLogger().handlers:

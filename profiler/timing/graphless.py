@@ -1,27 +1,62 @@
-"""Tells evaluations from rollouts: both run a model in blocks that build no graph.
+"""Distinguishes evaluations from rollouts: both run a model in blocks that build no graph.
 
 A training cannot begin before its first rollout, but it can before its first evaluation.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
+import functools
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from types import FrameType
+from typing import Any
 
-    from hops_profiler.timing.counts import Counts
+import torch
+from hops_profiler.timing.counts import Counts
+from hops_profiler.timing.inputs import compiling
 
 EARLY = 8
 """First iterations, whose blocks belong to the training: it was not seen to do without them."""
 
-SHORT = 1 / 64
+MIN_SHARE = 1 / 64
 """Blocks below this share of an iteration are ignored, such as the update of a moving average."""
 
-MOST_BLOCKS = 256
+MAX_BLOCKS = 256
+
+_OFTEN = -1
+"""Stands for the iteration of blocks that were in two of the first ones: they come too often to be
+evaluations, however long one takes while other processes have the processor."""
 
 DECORATOR = "_contextlib.py"
 """File of PyTorch's that enters the block around functions decorated with `torch.no_grad()`."""
+
+
+def attach(add: Callable[[float, FrameType], None]) -> None:
+    """Have ``add`` called after each block under `no_grad` or `inference_mode`, with its seconds
+    and the frame that it ends in.
+    """
+    for kind in (torch.no_grad, torch.inference_mode):
+        _attach(kind, add)
+
+
+def _attach(kind: Any, add: Callable[[float, FrameType], None]) -> None:
+    enter, exit_ = kind.__enter__, kind.__exit__
+
+    @functools.wraps(enter)
+    def time_enter(block: Any) -> Any:
+        if not compiling():
+            block._hops_begin = perf_counter()
+        return enter(block)
+
+    @functools.wraps(exit_)
+    def time_exit(block: Any, *error: Any) -> Any:
+        result = exit_(block, *error)
+        if not compiling():
+            add(perf_counter() - getattr(block, "_hops_begin", float("inf")), sys._getframe(1))
+        return result
+
+    kind.__enter__, kind.__exit__ = time_enter, time_exit
 
 
 class GraphlessBlocks:
@@ -31,8 +66,8 @@ class GraphlessBlocks:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, with another training."""
-        self._early: set[Any] = set()
+        """Begin with another training."""
+        self._early: dict[Any, int] = {}  # by place: the iteration, or _OFTEN
         self._iteration: Any = None
         self._early_seconds = self._later_seconds = 0.0
 
@@ -40,25 +75,32 @@ class GraphlessBlocks:
         """Note a block that ``took`` so many seconds and ends in ``frame``. ``counts`` are behind;
         ``steps_left`` until they are renewed.
 
-        Returns None until those of this iteration have together taken longer than a usual one;
-        then whether those alone did that the first iterations had none of.
+        Returns None until the blocks of this iteration have together taken longer than a regular
+        iteration; then whether those alone did so that the first iterations did not have.
         """
-        if counts.iterations < EARLY and len(self._early) < MOST_BLOCKS:
-            self._early.add(_place(frame))
-        usual = counts.iteration.mean
-        if not usual or took < usual * SHORT:
+        if counts.iterations < EARLY and len(self._early) < MAX_BLOCKS:
+            self._add_early(_place(frame), counts.iterations)
+        mean = counts.iteration.mean
+        if not mean or took < mean * MIN_SHARE:
             return None
         iteration = counts.iterations, steps_left
         if iteration != self._iteration:
             self._iteration = iteration
             self._early_seconds = self._later_seconds = 0.0
-        if _place(frame) in self._early:
-            self._early_seconds = max(self._early_seconds, took)
-        else:
-            self._later_seconds += took
-        if max(self._early_seconds, self._later_seconds) <= usual:
+        first = self._early.get(_place(frame))
+        if first == _OFTEN:
             return None
-        return self._later_seconds > usual
+        if first is None:
+            self._later_seconds += took
+        else:
+            self._early_seconds = max(self._early_seconds, took)
+        if max(self._early_seconds, self._later_seconds) <= mean:
+            return None
+        return self._later_seconds > mean
+
+    def _add_early(self, place: Any, iteration: int) -> None:
+        if self._early.setdefault(place, iteration) != iteration:
+            self._early[place] = _OFTEN
 
 
 def _place(frame: FrameType) -> Any:

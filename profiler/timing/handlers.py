@@ -1,4 +1,4 @@
-"""Signals' handlers of the program: they run, and may raise, in the middle of anything of ours."""
+"""The program's signal handlers: they run, and may raise, in the middle of any code of ours."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 def raised_by_one(error: BaseException) -> bool:
     """Whether a handler raised ``error``: Python calls it with the frame that it interrupts."""
-    interrupted: FrameType | None = None
+    caller: FrameType | None = None
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
-        if interrupted is not None and _is_given(frame, interrupted):
+        if caller is not None and _has_argument(frame, caller):
             return True
-        interrupted, trace = frame, trace.tb_next
+        caller, trace = frame, trace.tb_next
     return False
 
 
 class SuppressErrors:
-    """Suppresses what the program's own objects raise, but not what a handler does."""
+    """Suppresses errors that the program's objects raise, but not those of its signal handlers."""
 
     def __enter__(self) -> None:
         pass
@@ -35,16 +35,17 @@ class SuppressErrors:
         return isinstance(error, Exception) and not raised_by_one(error)
 
 
-def _is_given(frame: FrameType, interrupted: FrameType) -> bool:
-    names, several, _, values = inspect.getargvalues(frame)
-    given = [values.get(name) for name in names]
-    given += values.get(several, ()) if several else ()
-    return any(value is interrupted for value in given)
+def _has_argument(frame: FrameType, value: FrameType) -> bool:
+    """Whether the function of ``frame`` was called with ``value``."""
+    names, star, _, variables = inspect.getargvalues(frame)
+    arguments = [variables.get(name) for name in names]
+    arguments += variables.get(star, ()) if star else ()
+    return any(argument is value for argument in arguments)
 
 
 def is_below(*functions: Any) -> bool:
-    """Whether the caller was called, by way of others, from within one of ``functions``, which may
-    include itself: a handler has interrupted it.
+    """Whether one of ``functions``, which may include the caller, is below the caller on the stack:
+    a handler has interrupted it.
     """
     codes = [function.__code__ for function in functions]
     frame = sys._getframe(1).f_back
@@ -54,9 +55,9 @@ def is_below(*functions: Any) -> bool:
 
 
 def calls(code: CodeType) -> int:
-    """How many calls of it this thread is in, not counting the caller's own."""
-    frame, found = sys._getframe(1).f_back, 0
+    """How many calls of ``code`` this thread is in, not counting the caller itself."""
+    frame, count = sys._getframe(1).f_back, 0
     while frame is not None:
-        found += frame.f_code is code
+        count += frame.f_code is code
         frame = frame.f_back
-    return found
+    return count

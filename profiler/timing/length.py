@@ -1,4 +1,4 @@
-"""How many iterations a training will have done at its end, as far as the program shows it."""
+"""Expects how many iterations a training will have done at its end, if the program shows it."""
 
 from __future__ import annotations
 
@@ -11,132 +11,133 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-STEADY = 3
-"""Looks by which a number has to have grown in step with the iterations before it is believed to
-end the training: a counter of bad epochs ends it, too, but does not grow steadily."""
+MIN_OBSERVATIONS = 3
+"""Observations over which a number has to have grown in step with the iterations before it is
+expected to end the training: a counter of bad epochs ends it, too, but does not grow steadily."""
 
 TOLERANCE = 0.1
 
-MOST_LIMITS = 16
+MAX_LIMITS = 16
 
-MOST_ITERATIONS = 1e15
+MAX_ITERATIONS = 1e15
 """hopsd refuses a report with more. Loops that go on until they are stopped count to more."""
 
 _LIGHTNING = ("lightning", "pytorch_lightning")
 
 
-class Pass:
-    """The pass over a loader that the training is in: batches done and in all, and how many of
-    them an iteration takes.
+class LoaderPass:
+    """The current pass over a loader: ``position``, batches done, of ``batches`` in all, of which
+    an iteration takes ``per_iteration``.
     """
 
-    def __init__(self, done: int, batches: int, each: float) -> None:
-        self.done = done
+    def __init__(self, position: int, batches: int, per_iteration: float) -> None:
+        self.position = position
         self.batches = batches
-        self.each = each
+        self.per_iteration = per_iteration
 
 
 class Length:
-    """Looks at the frames that led to a step. ``began``: the program's start, s since the epoch."""
+    """Reads the frames that led to a step. ``begin``: the program's start, s since the epoch."""
 
-    def __init__(self, began: float) -> None:
-        self._loops = Loops(began)
-        self._seen: dict[Any, list[tuple[int, float]]] = {}
+    def __init__(self, begin: float) -> None:
+        self._loops = Loops(begin)
+        self._observations: dict[Any, list[tuple[int, float]]] = {}
 
-    def iterations(self, done: int, read: Pass | None) -> float | None:
-        """The iterations of this process in all, of which ``done`` are done; None if unknown.
+    def iterations(self, count: int, loader: LoaderPass | None) -> float | None:
+        """Iterations of this process in all, after ``count`` of them; None if unknown.
 
-        `ElasticLoader` knows; transformers' Trainer and Lightning's, too, and the loops around them
-        count. Of other
-        programs, what is left of the loops over ranges and over the loader that is ``read``, or of
-        a number that steadily grows to where the outermost loop ends.
+        `ElasticLoader`, transformers' Trainer and Lightning's know it; loops around a trainer
+        multiply it. For other programs, computed from the loops over ranges and over the ``loader``
+        that is read, or from a number that steadily grows to where the outermost loop ends.
         """
-        left = _loader_left()
-        left = self._left(done, read) if left is None else left
-        return done + left if left is not None and done + left <= MOST_ITERATIONS else None
+        remaining = _elastic_remaining()
+        remaining = self._remaining(count, loader) if remaining is None else remaining
+        if remaining is None or count + remaining > MAX_ITERATIONS:
+            return None
+        return count + remaining
 
-    def _left(self, done: int, read: Pass | None) -> float | None:
-        around: list[Loop] = []
+    def _remaining(self, count: int, loader: LoaderPass | None) -> float | None:
+        loops: list[Loop] = []
         readable = True
         trainer: tuple[float, float] | None = None
         for frame in frames():
             with variables(frame) as local:
-                known = _trainer(local.get("self"))
-                if known is not None:  # whatever is within it is its own
-                    trainer, around, readable = known, [], True
+                frame_trainer = _trainer(local.get("self"))
+                if frame_trainer is not None:  # the loops below it are the trainer's own
+                    trainer, loops, readable = frame_trainer, [], True
                     continue
-                loops = self._loops.around(frame, local)
-                readable = readable and loops is not None
-                around.extend(loops or ())
+                frame_loops = self._loops.around(frame, local)
+                readable = readable and frame_loops is not None
+                loops.extend(frame_loops or ())
         if trainer is not None and readable:
-            left = _times(around, *trainer)
-            return None if left == float("inf") else left
-        if not around or not readable:
+            remaining = _multiply(loops, *trainer)
+            return None if remaining == float("inf") else remaining
+        if not loops or not readable:
             return None
-        left = _loops_left(around, read)
-        if left is not None and all(loop.passes is not None for loop in around):
-            # No loop over what is read, if anything is. Where not each pass so far was one
-            # iteration (some only fill a replay buffer), their ratio is seen from look to look.
-            passes = prod(loop.passes or 1 for loop in around) - left
-            if read or done == 1 or passes != done:
-                left = self._limit_left(Limit("loops", -left, 0.0), done)
-        ends = [left]
-        ends += [self._limit_left(limit, done) for limit in around[-1].limits]
-        return min((each for each in ends if each is not None), default=None)
+        remaining = _loops_remaining(loops, loader)
+        if remaining is not None and all(loop.passes is not None for loop in loops):
+            # No loop over what is read, if anything is. Unless each pass so far was one iteration
+            # (some only fill a replay buffer), their ratio is observed.
+            passes = prod(loop.passes or 1 for loop in loops) - remaining
+            if loader or count == 1 or passes != count:
+                remaining = self._until(Limit("loops", -remaining, 0.0), count)
+        ends = [remaining, *(self._until(limit, count) for limit in loops[-1].limits)]
+        return min((end for end in ends if end is not None), default=None)
 
-    def _limit_left(self, limit: Limit, done: int) -> float | None:
-        """Iterations left until ``limit``, if it grew steadily from look to look."""
-        if limit.where not in self._seen and len(self._seen) >= MOST_LIMITS:
+    def _until(self, limit: Limit, count: int) -> float | None:
+        """Iterations until ``limit``, if it grew steadily between the observations."""
+        if limit.key not in self._observations and len(self._observations) >= MAX_LIMITS:
             return None
-        looks = self._seen.setdefault(limit.where, [])
-        if not looks or done > looks[-1][0]:
-            looks.append((done, limit.value))
-            del looks[1:-STEADY]
-        if len(looks) < STEADY:
+        points = self._observations.setdefault(limit.key, [])
+        if not points or count > points[-1][0]:
+            points.append((count, limit.value))
+            del points[1:-MIN_OBSERVATIONS]
+        if len(points) < MIN_OBSERVATIONS:
             return None
-        pairs = zip(looks, looks[1:])  # noqa: B905, RUF007 - Python 3.8
-        rates = [(after - before) / (done - at) for (at, before), (done, after) in pairs]
+        pairs = zip(points, points[1:])  # noqa: B905, RUF007 - Python 3.8
+        rates = [(end[1] - start[1]) / (end[0] - start[0]) for start, end in pairs]
         if min(rates) <= 0.0 or max(rates) > (1.0 + TOLERANCE) * min(rates):
             return None
-        rate = (looks[-1][1] - looks[0][1]) / (looks[-1][0] - looks[0][0])
+        rate = (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
         return max(0.0, limit.end - limit.value) / rate
 
 
-def _loops_left(loops: list[Loop], read: Pass | None) -> float | None:
-    """Iterations left of ``loops``, the innermost first."""
-    within = 0  # a loop within the loader's goes over one batch several times
-    while within < len(loops) and loops[within].passes is not None:
-        within += 1
-    left, passes = 0.0, 1.0
-    if within < len(loops):
-        if read is None or loops[within].endless:
+def _loops_remaining(loops: list[Loop], loader: LoaderPass | None) -> float | None:
+    """Iterations that remain of ``loops``, the innermost first."""
+    inner = 0  # loops within the loader's go over one batch several times
+    while inner < len(loops) and loops[inner].passes is not None:
+        inner += 1
+    remaining, passes = 0.0, 1.0
+    if inner < len(loops):
+        if loader is None or loops[inner].endless:
             return None
-        left, passes = (read.batches - read.done) / read.each, read.batches / read.each
-        loops = loops[within + 1 :]
-    return _times(loops, left, passes)
+        remaining = (loader.batches - loader.position) / loader.per_iteration
+        passes = loader.batches / loader.per_iteration
+        loops = loops[inner + 1 :]
+    return _multiply(loops, remaining, passes)
 
 
-def _times(loops: list[Loop], left: float, passes: float) -> float | None:
-    """Iterations left of ``loops`` around a pass of so many, of which ``left`` are left."""
+def _multiply(loops: list[Loop], remaining: float, passes: float) -> float | None:
+    """Iterations that remain of ``loops`` around one of ``passes``, of which some remain."""
     for loop in loops:
         if loop.passes is None:
             return None
-        left += loop.left * passes
+        remaining += loop.remaining * passes
         passes *= loop.passes
-    return left
+    return remaining
 
 
-def _loader_left() -> float | None:
-    """Of an `ElasticLoader`, whose steps are the same on any number of ranks."""
+def _elastic_remaining() -> float | None:
+    """Steps that remain of an `ElasticLoader`, on any number of ranks; None without one."""
     module = sys.modules.get("hops_profiler.data.elastic")
     loader = module.loader_in_use() if module else None
     return None if loader is None else loader.steps_left
 
 
 def _trainer(owner: Any) -> tuple[float, float] | None:
-    """Iterations left and in all if ``owner`` is a trainer that knows.
+    """Iterations that remain and in all, if ``owner`` is a trainer that knows them.
 
-    It counts a step once it is over, and the one just timed is not: it is within.
+    A trainer counts a step once it is over, which the current one is not.
     """
     kinds = {(kind.__module__.split(".")[0], kind.__name__) for kind in type(owner).__mro__}
     if ("transformers", "Trainer") in kinds:
@@ -148,7 +149,7 @@ def _trainer(owner: Any) -> tuple[float, float] | None:
 
 
 def _lightning(trainer: Any) -> tuple[float, float]:
-    """Infinite without an end. Lightning counts the steps of all optimizers."""
+    """Like :func:`_trainer`; infinite without an end. Lightning counts each optimizer's steps."""
     optimizers = max(1, len(trainer.optimizers))
     ends = []
     if trainer.max_epochs is not None and trainer.max_epochs >= 0:

@@ -1,4 +1,4 @@
-"""Tells the user of a job that was started again from which step its training goes on."""
+"""Tells the user of a restarted job from which step its training goes on."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any
 import torch
 
 _STEPS = ("global_step", "step", "steps", "iteration", "iter_num", "iters", "iter", "epoch")
-"""Names by which scripts keep it in a checkpoint; the first that is there counts."""
+"""Names by which scripts store the step in a checkpoint; the first that is there counts."""
 
-_told = False
+_has_written = False
 
 
 def listen() -> None:
-    """Have the first `torch.load` of a checkpoint that has a step write a line; its behaviour does
-    not change.
+    """Have the first `torch.load` of a checkpoint with a step write a line to standard error. Its
+    behaviour does not change.
     """
     original = torch.load
 
     @functools.wraps(original)
     def load(f: Any, *args: Any, **kwargs: Any) -> Any:
         state = original(f, *args, **kwargs)
-        found = step_of(state)
-        if found:
-            tell(*found, source=f)
+        step = step_of(state)
+        if step:
+            tell(*step, source=f)
         return state
 
     torch.load = torch.serialization.load = load
 
 
 def step_of(state: Any) -> tuple[str, int] | None:
-    """What a checkpoint says of how far it is, such as ("step", 1200); None: nothing."""
+    """How far a checkpoint says that it is, such as ("step", 1200); None if it does not."""
     if not isinstance(state, Mapping):
         return None
     for name in _STEPS:
@@ -45,10 +45,10 @@ def step_of(state: Any) -> tuple[str, int] | None:
 
 
 def tell(unit: str, step: int, source: Any) -> None:
-    """``source``: the path, or the open file, that it was read from."""
-    global _told  # noqa: PLW0603 - one line a process
+    """Write the line, once in a process. ``source``: path or open file of the checkpoint."""
+    global _has_written  # noqa: PLW0603 - one line a process
     path = getattr(source, "name", source)
     name = f" ({Path(path).name})" if isinstance(path, (str, Path)) else ""
-    if not _told:
-        _told = True
+    if not _has_written:
+        _has_written = True
         sys.stderr.write(f"hops: went on from {unit} {step:,}{name}\n")

@@ -1,7 +1,7 @@
-"""The loops around the training step, as their source and their variables tell it.
+"""Finds the loops around the training step, from their source and their variables.
 
-Nothing of the program is called but the `len` of what it loops over: names and attributes are read
-where they are stored, without running a property. What cannot be read so is not guessed.
+Calls nothing of the program but the `len` of what it loops over: names and attributes are read
+where they are stored, without running a property. Does not guess what cannot be read so.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-MOST_FRAMES = 100
-MOST_LINES = 3000
+MAX_FRAMES = 100
+MAX_LINES = 3000
 """Longest function, or script without one, that is parsed."""
 
-MOST_BYTES = 2**24
+MAX_BYTES = 2**24
 """Largest source file that is read."""
 
 _WRAPPERS = frozenset(("tqdm", "track", "iter"))
-"""Functions that pass on what they loop over."""
+"""Functions that yield what they are given."""
 
-_NOT_THE_PROGRAM = (
+_FOREIGN_FOLDERS = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,  # noqa: PTH120 - imported by each job
     os.path.dirname(torch.__file__) + os.sep,  # noqa: PTH120
 )
 
 _PROCESS = BaseProcess._bootstrap.__code__  # type: ignore[attr-defined]
-"""What a process of `multiprocessing` does, around the program's function."""
+"""The function of `multiprocessing` that calls the program's in its process."""
 
-_WITHIN = 1
-"""Lines that a function's source is preceded by when it is parsed."""
+_HEADER_LINES = 1
+"""Lines before a function's source when it is parsed."""
 
 _SNAPSHOT = frozenset(
     ("locals", "vars", "dir", "eval", "exec", "currentframe", "_getframe", "f_locals")
 )
-"""What a function calls that may keep the dictionary of its variables."""
+"""Names in a function that may keep the dictionary of its variables."""
 
 
-_OWN_REFERENCES = 4
+_REFERENCES = 4
 """To a frame's dictionary in :func:`variables`: the frame's, its own, its caller's and that of the
 call that counts them."""
 
 
 class Limit:
-    """A number, ``value``, that ends a loop once it reaches ``end``; ``where``: any key for it."""
+    """A number, ``value``, that ends a loop once it reaches ``end``. ``key``: identifies it."""
 
-    def __init__(self, where: Any, value: float, end: float) -> None:
-        self.where = where
+    def __init__(self, key: Any, value: float, end: float) -> None:
+        self.key = key
         self.value = value
         self.end = end
 
@@ -70,29 +70,29 @@ class Limit:
 class Loop:
     """A loop that the program is in.
 
-    ``passes``: of a loop over a range, None of any other; ``left``: those after the present one.
-    ``endless``: a `while`. ``limits``: what else ends it.
+    ``passes``: of a loop over a range, None for any other; ``remaining`` of them come after the
+    current one. ``endless``: a `while`. ``limits``: what else ends it.
     """
 
     def __init__(
-        self, passes: int | None, left: int, limits: list[Limit], *, endless: bool = False
+        self, passes: int | None, remaining: int, limits: list[Limit], *, endless: bool = False
     ) -> None:
         self.passes = passes
-        self.left = left
+        self.remaining = remaining
         self.limits = limits
         self.endless = endless
 
 
 def frames() -> Iterator[FrameType]:
-    """The program's frames, from the step outwards to its script, without PyTorch's own.
+    """The program's frames, from the step outwards to its script, without PyTorch's.
 
-    A forked process has its parent's, too, from which it does not go on.
+    Stops at the function of a forked process, which never returns to its parent's frames.
     """
     frame: FrameType | None = sys._getframe(1)
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         if frame is None or frame.f_code is _PROCESS:
             return
-        if not frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
+        if not frame.f_code.co_filename.startswith(_FOREIGN_FOLDERS):
             yield frame
             if frame.f_code.co_name == "<module>":
                 return
@@ -101,12 +101,11 @@ def frames() -> Iterator[FrameType]:
 
 @contextmanager
 def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
-    """A frame's variables, to be read at once. Empty if they cannot be read without effects.
+    """A frame's variables, to be read at once. Empty if reading them could affect the program.
 
     Before Python 3.13 a function's variables are copied into a dictionary that the frame keeps. It
-    is emptied again: it would hold the step's tensors. If the function itself may keep it, it is
-    not touched; if another keeps it, as one may that looks at its caller's variables, it is not
-    emptied.
+    is emptied again, as it would hold the step's tensors; but not if other code has a reference to
+    it, and it is not read if the function itself may use it.
     """
     code = frame.f_code
     if code.co_name == "<module>":
@@ -118,29 +117,29 @@ def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
     elif _SNAPSHOT.intersection(code.co_names):
         yield {}
     else:
-        found = frame.f_locals
+        copy = frame.f_locals
         try:
-            yield found
+            yield copy
         finally:
-            if sys.getrefcount(found) <= _OWN_REFERENCES:
-                found.clear()
+            if sys.getrefcount(copy) <= _REFERENCES:
+                copy.clear()
 
 
-class _Written:
-    """A loop as it is written: the lines of its body, what it goes over and into which variable, if
-    it is no `while`, and the comparisons that end it.
+class _LoopSource:
+    """A loop's source: first and last line of the body, iterable and target of a `for`, and the
+    comparisons that end it.
     """
 
     def __init__(self, loop: ast.For | ast.While) -> None:
         body = loop.body
         self.first = body[0].lineno
         self.last = body[-1].end_lineno or 0
-        self.over = (loop.iter, loop.target) if isinstance(loop, ast.For) else None
+        self.header = (loop.iter, loop.target) if isinstance(loop, ast.For) else None
         sides = [_ascending(loop.test, lasts=True)] if isinstance(loop, ast.While) else []
         sides += [
-            _ascending(each.test, lasts=False)
-            for each in body
-            if isinstance(each, ast.If) and isinstance(each.body[-1], (ast.Break, ast.Return))
+            _ascending(branch.test, lasts=False)
+            for branch in body
+            if isinstance(branch, ast.If) and isinstance(branch.body[-1], (ast.Break, ast.Return))
         ]
         self.limits = [side for side in sides if side is not None]
 
@@ -148,74 +147,74 @@ class _Written:
 class Loops:
     """Finds the loops that a frame is in. Parses each function once, and keeps only its loops.
 
-    ``began``: the program's start, in seconds since the epoch.
+    ``begin``: the program's start, in seconds since the epoch.
     """
 
-    def __init__(self, began: float) -> None:
-        self._began = began
-        self._parsed: dict[CodeType, list[_Written] | None] = {}
+    def __init__(self, begin: float) -> None:
+        self._begin = begin
+        self._sources: dict[CodeType, list[_LoopSource] | None] = {}
 
     def around(self, frame: FrameType, local: Mapping[str, Any]) -> list[Loop] | None:
-        """From the innermost loop outwards. ``local``: the frame's :func:`variables`.
+        """The loops, from the innermost outwards. ``local``: the frame's :func:`variables`.
 
         None if the frame may be in a loop, but its source cannot be read.
         """
         code = frame.f_code
-        if code not in self._parsed:
-            self._parsed[code] = self._parse(code)
-        written = self._parsed[code]
-        if written is None:
+        if code not in self._sources:
+            self._sources[code] = self._parse(code)
+        sources = self._sources[code]
+        if sources is None:
             return None if _has_loop(code) else []
-        first = 1 if code.co_name == "<module>" else code.co_firstlineno - _WITHIN
+        first = 1 if code.co_name == "<module>" else code.co_firstlineno - _HEADER_LINES
         names = _Names(local, frame.f_globals)
         line = frame.f_lineno - first + 1
-        found = []
-        for loop in written:
-            if not loop.first <= line <= loop.last:
+        loops = []
+        for source in sources:
+            if not source.first <= line <= source.last:
                 continue
-            limits = list(_limits(loop, names, code))
-            if loop.over is None:
-                found.append(Loop(None, 0, limits, endless=True))
+            limits = list(_limits(source, names, code))
+            if source.header is None:
+                loops.append(Loop(None, 0, limits, endless=True))
             else:
-                passes, left = _counted(*loop.over, names) or (None, 0)
-                found.append(Loop(passes, left, limits))
-        return found
+                passes, remaining = _count_passes(*source.header, names) or (None, 0)
+                loops.append(Loop(passes, remaining, limits))
+        return loops
 
-    def _parse(self, code: CodeType) -> list[_Written] | None:
-        """The loops, inner ones first. None if there is no source, or it was changed since the
+    def _parse(self, code: CodeType) -> list[_LoopSource] | None:
+        """The loops, inner ones first. None without a source, or if it has changed since the
         program began.
         """
         with SuppressErrors():  # tokenize and ast raise many
             file = os.stat(code.co_filename)  # noqa: PTH116
-            if file.st_mtime > self._began:
+            if file.st_mtime > self._begin:
                 return None
-            if not stat.S_ISREG(file.st_mode) or file.st_size > MOST_BYTES:
+            if not stat.S_ISREG(file.st_mode) or file.st_size > MAX_BYTES:
                 return None
             lines = linecache.getlines(code.co_filename)
             if code.co_name != "<module>":
-                lines = inspect.getblock(lines[code.co_firstlineno - 1 :][:MOST_LINES])
-            if not 0 < len(lines) < MOST_LINES:
+                lines = inspect.getblock(lines[code.co_firstlineno - 1 :][:MAX_LINES])
+            if not 0 < len(lines) < MAX_LINES:
                 return None
             if code.co_name != "<module>":
                 # Comments and texts may begin left of the function's first line.
                 header = "if True:\n" if lines[0][:1].isspace() else "\n"
                 lines = [header, *lines]
             tree = ast.parse("".join(lines))
-            loops = [_Written(n) for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While))]
+            loops = [_LoopSource(n) for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While))]
             return sorted(loops, key=lambda loop: (-loop.first, loop.last))
         return None
 
 
 def _has_loop(code: CodeType) -> bool:
     return any(
-        "FOR_ITER" in each.opname
+        "FOR_ITER" in instruction.opname
         or (
-            "JUMP" in each.opname
-            and "NO_INTERRUPT" not in each.opname  # an await
-            and isinstance(each.argval, int)
-            and each.argval <= each.offset
+            "JUMP" in instruction.opname
+            and "NO_INTERRUPT" not in instruction.opname  # an await
+            and isinstance(instruction.argval, int)
+            and instruction.argval <= instruction.offset
         )
-        for each in dis.get_instructions(code)
+        for instruction in dis.get_instructions(code)
     )
 
 
@@ -238,7 +237,7 @@ class _Names:
         elif isinstance(node, ast.Name):
             value = self._local[node.id] if node.id in self._local else self._global[node.id]
         elif isinstance(node, ast.Attribute):
-            value = _stored(self.value(node.value), node.attr)
+            value = _read_attribute(self.value(node.value), node.attr)
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             value = _item(self.value(node.value), node.slice.value)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -246,12 +245,12 @@ class _Names:
         elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             value = _OPERATORS[type(node.op)](self.number(node.left), self.number(node.right))
         elif isinstance(node, ast.Call) and len(node.args) == 1:
-            value = self._called(_name(node.func), node.args[0])
+            value = self._call(_name(node.func), node.args[0])
         else:
             raise LookupError
         return value
 
-    def _called(self, function: str, argument: ast.AST) -> int:
+    def _call(self, function: str, argument: ast.AST) -> int:
         if function == "len":
             return len(self.value(argument))
         if function == "int":
@@ -266,45 +265,45 @@ class _Names:
         return value
 
     def range(self, node: ast.AST) -> range:
-        """What a loop's iterable counts through."""
+        """The range that a loop's iterable counts through."""
         if isinstance(node, ast.Call) and node.args:
-            called = _name(node.func)
-            if called in ("range", "trange"):
+            function = _name(node.func)
+            if function in ("range", "trange"):
                 return range(*(int(self.number(argument)) for argument in node.args))
-            if called in _WRAPPERS:
+            if function in _WRAPPERS:
                 return self.range(node.args[0])
             raise LookupError
         value = self.value(node)
         if type(value) is not range:
-            value = _stored(value, "iterable")  # tqdm's
+            value = _read_attribute(value, "iterable")  # tqdm's
         if type(value) is not range:
             raise LookupError
         return value
 
 
-def _stored(owner: Any, name: str) -> Any:
-    """An attribute that is stored, in the object, a slot of it or its class, or as an item of a
-    dictionary or of a configuration that offers its items so.
+def _read_attribute(owner: Any, name: str) -> Any:
+    """An attribute stored in the object, one of its slots or its class, or as an item of a
+    dictionary or configuration that offers items as attributes.
 
     Raises:
         LookupError: a property, or whatever else would have to be computed.
     """
     try:
-        found = inspect.getattr_static(owner, name)
+        value = inspect.getattr_static(owner, name)
     except AttributeError:
         return _item(owner, name)
-    if isinstance(found, types.MemberDescriptorType):
-        return found.__get__(owner)
-    if hasattr(type(found), "__get__"):
+    if isinstance(value, types.MemberDescriptorType):
+        return value.__get__(owner)
+    if hasattr(type(value), "__get__"):
         raise LookupError
-    return found
+    return value
 
 
 def _item(owner: Any, key: Any) -> Any:
     """An item of a list, a tuple or a dictionary, OmegaConf's and `ml_collections`' among them.
 
     Raises:
-        LookupError: there is none, or the owner's class has its own way to give it.
+        LookupError: there is none, or the owner's class computes it.
     """
     kind = type(owner)
     for plain in (list, tuple, dict):
@@ -318,8 +317,8 @@ def _item(owner: Any, key: Any) -> Any:
         except AttributeError:
             continue
         if type(content) is dict:
-            found = content[key]
-            return getattr(found, "__dict__", {}).get("_val", found)
+            value = content[key]
+            return getattr(value, "__dict__", {}).get("_val", value)
     raise LookupError
 
 
@@ -339,8 +338,10 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _counted(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[int, int] | None:
-    """Passes in all and left; None if the loop is not over a range, or its variable was changed."""
+def _count_passes(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[int, int] | None:
+    """Passes in all, and after the current one. None if the loop is not over a range, or the
+    program has changed its variable.
+    """
     if isinstance(iterable, ast.Call) and _name(iterable.func) == "enumerate" and iterable.args:
         if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
             return None
@@ -351,17 +352,17 @@ def _counted(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[int, 
     return None
 
 
-def _limits(loop: _Written, names: _Names, code: CodeType) -> Iterator[Limit]:
-    """Numbers that the loop's test compares, or branches of it that leave it."""
-    for pair in loop.limits:
+def _limits(source: _LoopSource, names: _Names, code: CodeType) -> Iterator[Limit]:
+    """Numbers compared by the loop's test, or by branches that leave the loop."""
+    for pair in source.limits:
         with SuppressErrors():
             value, end = (float(names.number(side)) for side in pair)
             yield Limit((code, pair[0].lineno), value, end)
 
 
 def _ascending(test: ast.AST, *, lasts: bool) -> tuple[ast.expr, ast.expr] | None:
-    """The number that grows and its end, in a comparison that holds while the loop ``lasts``, or
-    else once it ends.
+    """The number that grows and its end, in a comparison that is true while the loop ``lasts``, or
+    otherwise once it ends.
     """
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None

@@ -1,4 +1,4 @@
-"""What a backward pass is over: the calls of modules whose outputs are in its graph."""
+"""The batch of a backward pass: the calls of modules whose outputs are in its graph."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 
 import torch
 
-MOST_CALLS = 4096
-"""Outputs remembered until a backward pass; the last ones lead to it."""
+MAX_CALLS = 4096
+"""Outputs remembered until a backward pass, which the last ones lead to."""
 
-MOST_NODES = 4096
-"""Nodes of a graph that are visited; in a larger one all calls are assumed to be."""
+MAX_NODES = 4096
+"""Nodes of a graph that are visited; a larger graph is assumed to contain all calls."""
 
 DEPTH = 4
-"""How deep tensors lie in what a module returns."""
+"""Nesting depth at which tensors are looked for in what a module returns."""
 
 
 class Call:
-    """An outermost call of a module. ``rows``: samples that it was given. ``outputs``: rows of the
+    """An outermost call of a module. ``rows``: samples in its arguments. ``outputs``: rows of the
     tensor that it returned, 0 if it returned something else. ``axes``: lengths of its inputs'
-    second axes, where these may be the batch's. ``nodes``: numbers of its outputs in the graph;
-    None if that cannot be told. ``unclear``: either of its input's first two axes may be the
-    batch's.
+    second axes, if these may be the batch's. ``nodes``: numbers of its outputs in the graph; None
+    if unknown. ``unclear``: either of its input's first two axes may be the batch's.
     """
 
     __slots__ = ("axes", "module", "nodes", "outputs", "rows", "unclear")
@@ -36,7 +35,7 @@ class Call:
         self.unclear = False
         self.nodes: set[int] | None = None
 
-    def returned(self, result: Any) -> None:
+    def add_result(self, result: Any) -> None:
         """Note what the call returned, while a graph is built."""
         tensors = list(tensors_in(result, DEPTH))
         if isinstance(result, torch.Tensor) and result.dim():
@@ -47,9 +46,9 @@ class Call:
 
 
 class Batch:
-    """What a backward pass is over. ``samples``: 0 if unknown. ``rows``: given to modules in all.
-    ``outputs``: returned by the one that returned most. ``axes``: see :class:`Call`. ``unclear``:
-    a call is, or the calls of a module differ in their rows: these may have to be added.
+    """The batch of a backward pass. ``samples``: 0 if unknown. ``rows``: of all calls together.
+    ``outputs``: most rows that a call returned. ``axes``: see :class:`Call`. ``unclear``: a call is
+    unclear, or the calls of a module differ in their rows, which may have to be added.
     """
 
     def __init__(self, calls: Iterable[Call] = ()) -> None:
@@ -72,26 +71,26 @@ class Batch:
 
 
 class Calls:
-    """The calls since the last backward pass that they led to."""
+    """The calls that have not led to a backward pass yet."""
 
     def __init__(self) -> None:
         self._by_node: dict[int, Call] = {}
-        self._unplaced: list[Call] = []  # it cannot be told whether they lead to a backward pass
+        self._without_nodes: list[Call] = []  # they may or may not lead to a backward pass
 
     def add(self, call: Call) -> None:
         if call.nodes is None:
-            self._unplaced.append(call)
+            self._without_nodes.append(call)
         else:
             self._by_node.update(dict.fromkeys(call.nodes, call))
-        while len(self._by_node) > MOST_CALLS:
+        while len(self._by_node) > MAX_CALLS:
             del self._by_node[next(iter(self._by_node))]
 
     def forget(self) -> None:
         self._by_node.clear()
-        self._unplaced.clear()
+        self._without_nodes.clear()
 
     def take(self, roots: Any) -> Batch:
-        """What the backward pass from the tensors ``roots`` is over; those calls are forgotten.
+        """The batch of the backward pass from the tensors ``roots``; forgets its calls.
 
         Several calls in one pass (an actor and a critic, two views of an image, a recurrent cell's)
         get the same samples. Those of a module with one row each (an episode's steps) add up.
@@ -99,8 +98,8 @@ class Calls:
         by_node = self._by_node
         nodes = _nodes_in_graph(roots, by_node)
         in_graph = {by_node[node] for node in (by_node if nodes is None else nodes)}
-        calls = [*self._unplaced, *in_graph]
-        self._unplaced.clear()
+        calls = [*self._without_nodes, *in_graph]
+        self._without_nodes.clear()
         for call in in_graph:
             for node in call.nodes or ():
                 by_node.pop(node, None)
@@ -119,27 +118,27 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
 
 
 def _number(node: Any) -> int | None:
-    """A node's number: unique among those that its thread has made. None before PyTorch 2.1."""
+    """A node's number, unique among those made by its thread. None before PyTorch 2.1."""
     number = getattr(node, "_sequence_nr", None)
     return None if number is None else int(number())
 
 
 def _nodes_in_graph(roots: Any, numbers: Collection[int]) -> list[int] | None:
-    """Those of ``numbers`` that are nodes in the graph of ``roots``; None if that is too large."""
+    """Those of ``numbers`` that are nodes in the graph of ``roots``; None if it is too large."""
     edge = [tensor.grad_fn for tensor in tensors_in(roots, 1) if tensor.grad_fn is not None]
     if not edge:
         return None
     nodes: list[int] = []
-    seen = set(edge)
+    visits = set(edge)
     while edge and len(nodes) < len(numbers):
         node = edge.pop()
         number = _number(node)
         if number is not None and number in numbers:
             nodes.append(number)
         for further, _ in node.next_functions:
-            if further is not None and further not in seen:
-                if len(seen) >= MOST_NODES:
+            if further is not None and further not in visits:
+                if len(visits) >= MAX_NODES:
                     return None
-                seen.add(further)
+                visits.add(further)
                 edge.append(further)
     return nodes

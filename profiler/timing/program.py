@@ -1,4 +1,4 @@
-"""Identifies the training program: a batch script may stay the same while what it calls changes."""
+"""Identifies the training script, which may change while the batch script stays the same."""
 
 from __future__ import annotations
 

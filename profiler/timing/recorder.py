@@ -1,70 +1,39 @@
 """Turns events into iterations: what the training loop did between two optimizer steps.
 
-Knows neither PyTorch nor a clock: hooks call it with what they saw and when.
+Knows neither PyTorch nor a clock: hooks call it with what they saw and when. `phases.py` divides
+the time of an iteration, `sample_counter.py` counts what it trained on, `regular.py` learns what a
+regular iteration is, and `device_times.py` adds the GPU's times.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from math import sqrt
-
-from hops_profiler.timing.counts import PHASES, WARMUP, Counts, between
-from hops_profiler.timing.series import Series
-from hops_profiler.timing.usual import Usual
+from hops_profiler.timing.counts import WARMUP, Counts, between
+from hops_profiler.timing.device_times import DeviceTimes
+from hops_profiler.timing.phases import PhaseClock
+from hops_profiler.timing.regular import RegularIterations, WarmUp
+from hops_profiler.timing.sample_counter import SampleCounter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Any
 
-    class Device(Protocol):
-        """A second clock, the GPU's: gets the end of each phase now, has the times later."""
+    from hops_profiler.timing.device_times import Device
+    from hops_profiler.timing.sample_counter import Batch
 
-        exact: bool
-        marks: list[Any]
-
-        def mark(self, phase: str) -> None: ...
-        def cut(self, *, keep: bool, iterations: int = 1) -> bool: ...
-        def begin(self) -> None: ...
-        def read(self) -> list[tuple[float | None, dict[str, float]]]: ...
-
-    class Batch(Protocol):
-        """See :class:`hops_profiler.timing.passes.Batch`."""
-
-        samples: int
-        rows: int
-        outputs: int
-        axes: set[int]
-        unclear: bool
-
-    Timed = tuple[dict[str, float], float, float]
-    """Seconds by phase, samples and batches of an iteration."""
-
-
-DEPOSED = 10
+STEPS_TO_NEW_LEADER = 10
 """Steps of another optimizer, without one of the leading optimizer, that make it the leader."""
 
-UNSEEN = 32
-"""Backward passes without any step after which a backward pass ends an iteration: steps that
-were compiled into the user's graph, or of no optimizer of PyTorch's, cannot be heard."""
+BACKWARDS_WITHOUT_STEP = 32
+"""Backward passes without any step after which a backward pass ends an iteration: no hook sees
+steps that were compiled into the user's graph, or of an optimizer that is not PyTorch's."""
 
-BARE = 10
+MAX_STEPS_WITHOUT_BACKWARD = 10
 """Steps in a row without a backward pass after which such a step ends an iteration: gradients that
 come from elsewhere (`torch.autograd.grad`)."""
 
-RARE = 16
+MIN_EVALUATION_INTERVAL = 16
 """An evaluation is at least so many iterations after the one before; rollouts and generated texts
 that a step trains on come more often."""
-
-VAGUE = 0.05
-"""Largest relative error of samples, one standard deviation, where they vary."""
-
-DEEPEST = 8
-"""Nesting depth of phases; deeper ones are steps ended by an exception that no hook saw."""
-
-_NO_PASSES = 0, 0.0
-"""Backward passes, and the samples they were seen to be over."""
-
-_NOTHING = dict.fromkeys(PHASES, 0.0)
 
 _BACKWARD = 0
 """Stands for an optimizer where backward passes lead; no object has this id."""
@@ -75,81 +44,61 @@ class Recorder:
 
     An iteration is a forward pass that leads to a backward pass that leads to a step of the leading
     optimizer: the first that stepped. Steps of others (a GAN's, or one for each layer) belong to
-    its iterations, and so does a step that no backward pass led to. Phases may lie in each other:
-    time is the innermost's.
+    its iterations, and so does a step that no backward pass led to.
 
-    Where steps cannot be heard, each backward pass ends an iteration. As long as nothing ever went
+    Where no hook sees steps, each backward pass ends an iteration. As long as nothing ever went
     backward or stepped, a batch ends the iteration of the one before: inference, with data and
     forward only (section 3.5 of the paper). The first training forgets it.
 
-    A loop may be far ahead of its GPU, at first as fast as it can queue work. Where the ``device``
-    times each iteration (``exact``), one counts as timed once the GPU has done it, with its time.
-
-    ``counts``: of all iterations so far. ``reads``: the previous iteration read a batch from a
-    loader. ``unclear``: no loader is read, and what modules are given does not tell the samples.
-    ``varies``: it is not the same in all iterations. ``shares_steps``: other threads step, too.
+    ``counts``: of all iterations so far. ``shares_steps``: other threads step, too.
     """
 
     def __init__(self, device: Device | None = None) -> None:
-        self.trains = False
-        self.ranks = 1
-        self._device = device
-        self._queued: deque[Timed | None] = deque()
-        self._done: Timed | None = None
+        self.trains = self.shares_steps = False
         self.counts = Counts()
-        self._usual = Usual()
-        self._early: list[tuple[int, int, int, float, float]] = []
+        self._warmup = WarmUp()
+        self.sample_counter = SampleCounter(self._warmup)
+        self._phases = PhaseClock(device)
+        self._device_times = DeviceTimes(device)
+        self._regular = RegularIterations()
+        self._time = 0.0  # of the last event that ended a phase
         self._leader: int | None = None
-        self._evaluations = 0
-        self._evaluates = False
-        self._others: dict[int, int] = {}
-        self._within: list[str] = []
-        self._mark = self._now = 0.0
-        self._bare = 0
-        self._looked = False
-        self._given = self._input = 0.0
-        self.unclear = self.varies = self.shares_steps = False
-        self._seen_inputs = Series()
-        self._last_batch = 0
-        self._ran_out = False
-        self._ahead: int | None = None
-        self._share = 1
-        self._factor = 1.0
-        self._last_factor = 0.0
-        self._steps_elsewhere = 0
-        self._learners_differ = False
-        self._last_graphless = -RARE
+        self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
+        self._steps_without_backward = 0
         self._closure_steps = 0
-        self.reads = False
-        self._leading: tuple[int, float] = _NO_PASSES
-        self._led: tuple[int, float] = _NO_PASSES
+        self._steps_elsewhere = 0  # in other threads, since the iteration began
+        self._learners_differ = False
+        self._last_graphless = -MIN_EVALUATION_INTERVAL
         self._begin_iteration()
+
+    def _begin_iteration(self) -> None:
+        self._passes = self._evaluations = 0
+        self._graphless = self._has_evaluation = False
+        self.sample_counter.begin_iteration()
+        self._phases.restart()
 
     @property
     def samples(self) -> float:
         """All samples trained on, for the first iterations by what is known now."""
-        return self.counts.samples + sum(samples for samples, _ in self._first())
+        warmup = self._warmup.trained_on(self._regular)
+        return self.counts.samples + sum(samples for samples, _ in warmup)
 
     @property
     def batches(self) -> float:
         """Like :attr:`samples`, for batches."""
-        return self.counts.batches + sum(batches for _, batches in self._first())
+        warmup = self._warmup.trained_on(self._regular)
+        return self.counts.batches + sum(batches for _, batches in warmup)
 
     @property
-    def vague(self) -> bool:
-        """True where the samples of iterations vary so much that those whose inputs were inspected
-        do not show the mean well enough yet.
-        """
-        if not self.varies or self.reads:
-            return False
-        inputs = self._seen_inputs
-        unseen = 1.0 - inputs.count / max(1, self.counts.iterations)
-        return unseen * inputs.deviation > VAGUE * inputs.mean * sqrt(inputs.count)
+    def samples_are_unknown(self) -> bool:
+        """True if what the iterations trained on cannot be counted, or not yet."""
+        counter = self.sample_counter
+        return counter.unclear or counter.is_vague(self.counts.iterations)
 
     @property
     def fetches(self) -> float:
         """Batches read for each iteration, those for other ranks included."""
-        return self.batches * self._share / self.counts.iterations
+        return self.batches * self.sample_counter.share / self.counts.iterations
 
     @property
     def steady(self) -> bool:
@@ -157,212 +106,131 @@ class Recorder:
         return self.trains and self._leader != _BACKWARD
 
     @property
-    def marking(self) -> bool:
-        """True while the device's clock times this iteration."""
-        return self._device is not None and bool(self._device.marks)
-
-    def present(self) -> None:
-        """All is known up to now, the end of an iteration: the device's clock may time the next."""
-        if self._device is not None:
-            self._device.begin()
-            self.read_device()
-
-    def read_device(self) -> None:
-        """Count what the device has done meanwhile."""
-        if self._device is None:
-            return
-        for took, seconds in self._device.read():
-            self.counts.add_on_device(seconds)
-            if self._device.exact:
-                if took is not None and self._done is not None:
-                    self.counts.time(took, *self._done)
-                self._done = self._queued.popleft()
-
-    @property
     def evaluating(self) -> bool:
-        """True if a model was put into the mode for that since the last iteration."""
+        """True if a model was put into evaluation mode since the last iteration."""
         return self._evaluations > 0
 
     @property
-    def within(self) -> bool:
+    def in_phase(self) -> bool:
         """True while a phase lasts: a step in a backward pass, or one in another's closure."""
-        return bool(self._within)
+        return bool(self._phases.open)
 
-    def usual(self, events: list[Any], at: int) -> int:
-        """Process the usual iterations in ``events``, methods and their arguments in turn, from
-        ``at`` on: a batch, a pass and a step each. Returns how many entries they were.
+    # The GPU's clock
 
-        The result is the same as if told one by one, which takes three times as long.
+    @property
+    def marking(self) -> bool:
+        """True while the device's clock times this iteration."""
+        return self._device_times.marking
+
+    def begin_on_device(self) -> None:
+        """Have the device's clock time the next iteration, if that is due. To be called at the end
+        of one, when all events so far have been processed.
         """
-        if not self._can_be_usual():
-            return 0
-        end, length = at, USUAL_LENGTH
-        while events[end : end + length : 2] == _USUAL and events[end + length - 1] == self._leader:
-            end += length
-        if end == at:
-            return 0
-        told = [events[at + part : end : length] for part in range(1, length, 2)]
-        asked, came, sizes, began, ended, _, steps, _ = told
-        seconds = {
-            "data": between(asked, came),
-            "forward": between(came, began),
-            "backward": between(began, ended),
-            "update": between(ended, steps),
-            "rest": between([self._mark, *steps], asked),
-        }
-        self.counts.usual(seconds, steps, sum(sizes) * self._factor)
-        self._usual.confirmed(len(steps), sizes[-1] * self._factor)
-        self._last_batch = next(filter(None, reversed(sizes)), self._last_batch)
-        self._mark = self._now = steps[-1]
-        self.reads, self._bare = True, 0
-        self._others.clear()
-        if self._device is not None:
-            self._device.cut(keep=True, iterations=len(steps))
-        return end - at
+        self._device_times.begin(self.counts)
 
-    def _can_be_usual(self) -> bool:
-        """True where one has just ended, and the next is timed if it is a usual one."""
-        begun = self._fetches or self._passes or self._evaluations or self._within or self._looked
-        begun = begun or self._graphless
-        return (
-            self.counts.iterations >= WARMUP
-            and self._mark == self.counts.last_step
-            and not (begun or self._early or self.marking)
-            and self._ahead is None
-            and self._share == 1
-            and self._usual.is_known(1, 1, 0)
-        )
+    def read_device(self) -> None:
+        """Count what the device has done meanwhile."""
+        self._device_times.read(self.counts)
+
+    # Events
 
     def begin_data(self, now: float) -> None:
         """The loop asks for a batch."""
-        self._begin("data", self._within[-1] if self._within else "rest", now)
+        self._phases.begin("data", self._phases.innermost("rest"), now)
 
     def begin_backward(self, now: float) -> None:
-        """A backward pass begins. Within a step, too, what was before is a forward pass: a
-        closure's, such as Lightning's."""
-        self._begin("backward", "forward", now)
+        """A backward pass begins. Within a step, too, a forward pass has ended: of a closure, as
+        Lightning gives it.
+        """
+        self._phases.begin("backward", "forward", now)
 
     def begin_update(self, now: float) -> None:
         """An optimizer's step begins. Unscaling and clipping before it belong to the update."""
-        before = self._within[-1] if self._within else "update" if self._passes else "rest"
-        self._leading, self._led = self._led, _NO_PASSES
-        self._begin("update", before, now)
+        self.sample_counter.begin_step()
+        previous = self._phases.innermost("update" if self._passes else "rest")
+        self._phases.begin("update", previous, now)
 
-    def abandoned(self, _: object = None) -> None:
-        """A step has been left by an exception, and with it whatever phase it was in."""
-        self._within.clear()
-
-    def _begin(self, phase: str, before: str, now: float) -> None:
-        if len(self._within) > DEEPEST:
-            self._within.clear()
-        self._seconds[before] += now - self._mark
-        self._mark = now
-        if self._device is not None and self._device.marks:
-            self._device.mark(before)
-        self._within.append(phase)
-
-    def looked(self, batch: Batch) -> None:
-        """The backward pass that begins was seen to be over ``batch``."""
-        self._looked, self._given = True, batch.samples
-        self._mixed |= batch.unclear
-        self._rows += batch.rows
-        self._outputs += batch.outputs
-        self._axes |= batch.axes
+    def abandon(self, _: object = None) -> None:
+        """An exception has ended a step, and with it whatever phase it was in."""
+        self._phases.open.clear()
 
     def leave(self, now: float) -> bool:
         """The innermost phase ends. True if an iteration ends with it."""
-        self._now = now
-        if not self._within:
-            return False
-        phase = self._within.pop()
-        self._seconds[phase] += now - self._mark
-        self._mark = now
-        if self._device is not None and self._device.marks:
-            self._device.mark(phase)
-        if phase != "backward":
+        self._time = now
+        if self._phases.end(now) != "backward":
             return False
         self._passes += 1
-        passes, samples = self._led
-        if self._within:
-            # A closure's passes, as LBFGS asks for them, are all over the same samples.
-            self._led = 1, max(samples, self._given)
-        else:
-            self._led = passes + 1, samples + self._given
-        self._given = 0.0
-        if self._leader is None and self._passes == UNSEEN:
+        counter = self.sample_counter
+        counter.add_pass(in_step=self.in_phase)
+        if self._leader is None and self._passes == BACKWARDS_WITHOUT_STEP:
             self._leader = _BACKWARD
-            self._closure_steps = int(bool(self._within))
-            return self._end_iteration(now, UNSEEN)
+            self._closure_steps = int(self.in_phase)
+            return self._end_iteration(now, BACKWARDS_WITHOUT_STEP)
         if self._leader != _BACKWARD:
             return False
-        self._leading, self._led = self._led, _NO_PASSES
+        counter.begin_step()
         return self._end_iteration(now)
 
-    def fetched(self, samples: int) -> bool:
+    def add_batch(self, samples: int) -> bool:
         """A batch of ``samples`` arrived (0: unknown). True if it ended an inference iteration."""
-        if self._within:
+        if self._phases.open:
             return False  # a data set that reads through a loader of its own
-        ended = False
-        if self._fetches and not self.trains and not self._passes:
-            self._seconds["forward"], self._seconds["rest"] = self._seconds["rest"], 0.0
-            counts = self.counts
-            counts.inference = ended = True
-            counts.count(self._samples, 1, read=True)
-            counts.end(self._mark, 1)
-            if counts.iterations > WARMUP:
-                counts.time(counts.took, self._seconds, self._samples, 1)
-            self._begin_iteration()
-        self._fetches += 1
-        self._samples += samples
-        self._last_batch = samples or self._last_batch
-        return ended
+        infers = self.sample_counter.fetches > 0 and not (self.trains or self._passes)
+        if infers:
+            self._end_inference()
+        self.sample_counter.add_batch(samples)
+        return infers
 
-    def ran_out(self, _: object = None) -> None:
+    def end_loader(self, _: object = None) -> None:
         """The loader that was asked had no further batch."""
-        if not self._within:  # else a data set's own loader
-            self._ran_out = True
+        if not self._phases.open:  # else a data set's own loader
+            self.sample_counter.end_loader()
 
-    def evaluates(self, _: object = None) -> None:
-        """A model was put into the mode in which it is evaluated."""
+    def inspect(self, batch: Batch) -> None:
+        """The backward pass that begins was seen to be over ``batch``."""
+        self.sample_counter.inspect(batch)
+
+    def add_evaluation(self, _: object = None) -> None:
+        """A model was put into evaluation mode."""
         self._evaluations += 1
 
-    def ran_without_graph(self, evaluation: bool) -> None:
+    def add_graphless(self, evaluation: bool) -> None:
         """The loop spent more than an iteration's time in code that builds no graph.
 
         ``evaluation``: the training went on without this code, so it needs nothing that it makes.
         """
-        if not self._within:
+        if not self._phases.open:
             self._graphless = True
             if evaluation:
-                self._evaluates = True
+                self._has_evaluation = True
 
-    def stepped(self, optimizer: int) -> bool:
+    def step(self, optimizer: int) -> bool:
         """``optimizer`` (any key for it) has stepped. True if an iteration ended with it."""
-        now = self._now
+        now = self._time
         if self._leader == _BACKWARD:
             if self._closure_steps == 1:
                 self._closure_steps = 2
                 return False  # its passes may be all that there will be: they stay iterations
-            self._begin_anew()
+            self._merge_iterations()
             if not self._passes:  # they have all been counted
                 self._leader = optimizer
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
         iterations = 1
         if optimizer != self._leader and self._leader is not None:
-            iterations = self._others[optimizer] = self._others.get(optimizer, 0) + 1
-            if iterations < DEPOSED:
+            iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
+            if iterations < STEPS_TO_NEW_LEADER:
                 return False
-        if self._passes or "backward" in self._within or not self.counts.passes:
-            self._bare = 0
-        elif self._bare < BARE:
-            self._bare += 1
+        if self._passes or "backward" in self._phases.open or not self.counts.passes:
+            self._steps_without_backward = 0
+        elif self._steps_without_backward < MAX_STEPS_WITHOUT_BACKWARD:
+            self._steps_without_backward += 1
             return False
         self._leader = optimizer
-        self._others.clear()
+        self._other_steps.clear()
         return self._end_iteration(now, iterations)
 
-    def stepped_elsewhere(self, optimizer: int) -> None:
+    def step_elsewhere(self, optimizer: int) -> None:
         """``optimizer`` has stepped in another thread, after a backward pass there.
 
         Where it is another than the leading one, that learner may have batches of another size.
@@ -373,184 +241,162 @@ class Recorder:
         self.shares_steps = True
         self._learners_differ |= self._leader not in (None, optimizer)
 
-    def _begin_anew(self) -> None:
-        """What was taken for iterations were gradient accumulations of a single one."""
+    def consume_regular_iterations(self, events: list[Any], position: int) -> int:
+        """Process the regular iterations in ``events``, methods and their arguments in turn, from
+        ``position`` on: a batch, a pass and a step each. Returns how many entries they were.
+
+        The result is the same as event by event, which takes three times as long.
+        """
+        if not self._may_begin_regular():
+            return 0
+        end, length = position, REGULAR_LENGTH
+        while (
+            events[end : end + length : 2] == _REGULAR and events[end + length - 1] == self._leader
+        ):
+            end += length
+        if end == position:
+            return 0
+        columns = [events[position + part : end : length] for part in range(1, length, 2)]
+        asks, arrivals, sizes, begins, ends, _, steps, _ = columns
+        seconds = {
+            "data": between(asks, arrivals),
+            "forward": between(arrivals, begins),
+            "backward": between(begins, ends),
+            "update": between(ends, steps),
+            "rest": between([self._phases.boundary, *steps], asks),
+        }
+        counter, count = self.sample_counter, len(steps)
+        self.counts.add_regular(seconds, steps, sum(sizes) * counter.factor)
+        self._regular.confirm(count, sizes[-1] * counter.factor)
+        counter.last_batch = next(filter(None, reversed(sizes)), counter.last_batch)
+        counter.reads = True
+        self._phases.boundary = self._time = steps[-1]
+        self._steps_without_backward = 0
+        self._other_steps.clear()
+        self._device_times.skip(count)
+        return end - position
+
+    def _may_begin_regular(self) -> bool:
+        """True if an iteration has just ended, and the next one is timed if it is regular."""
+        counter = self.sample_counter
+        has_begun = (
+            counter.fetches
+            or self._passes
+            or self._evaluations
+            or self._phases.open
+            or counter.has_inspection
+            or self._graphless
+        )
+        return (
+            self.counts.iterations >= WARMUP
+            and self._phases.boundary == self.counts.last_step
+            and not (has_begun or len(self._warmup) or self.marking)
+            and counter.is_even
+            and self._regular.includes(1, 1, 0)
+        )
+
+    # Ends of iterations
+
+    def _end_inference(self) -> None:
+        """The iteration that a batch began has ended, and was inference."""
+        seconds, counts, samples = self._phases.seconds, self.counts, self.sample_counter.samples
+        seconds["forward"], seconds["rest"] = seconds["rest"], 0.0
+        counts.inference = True
+        counts.count(samples, 1, read=True)
+        counts.end(self._phases.boundary, 1)
+        if counts.iterations > WARMUP:
+            counts.time(counts.took, seconds, samples, 1)
+        self._begin_iteration()
+
+    def _merge_iterations(self) -> None:
+        """What was counted as iterations were gradient accumulations of a single one."""
         samples, batches = self.samples, self.batches
         if self._closure_steps:  # each was over the same samples
             samples *= self._closure_steps / max(1, self.counts.iterations)
             batches = self._closure_steps
         self.counts = Counts()
-        self.counts.count(samples, batches, read=self.reads)
-        self._usual, self._early, self._leader = Usual(), [], None
-        self._queued, self._done = deque([None] * len(self._queued)), None
-
-    def _begin_iteration(self) -> None:
-        self._fetches = self._samples = self._passes = self._evaluations = 0
-        self._leading = self._led = _NO_PASSES
-        self._looked = self._ran_out = self._graphless = self._evaluates = False
-        self._mixed = False
-        self._rows = self._outputs = 0
-        self._axes: set[int] = set()
-        self._seconds = _NOTHING.copy()
+        self.counts.count(samples, batches, read=self.sample_counter.reads)
+        self._regular, self._leader = RegularIterations(), None
+        self._warmup.clear()
+        self._device_times.ignore_pending()
 
     def _end_iteration(self, now: float, iterations: int = 1) -> bool:
+        """End an iteration, or several that are counted as one."""
+        counter = self.sample_counter
         if not self.trains:
             self.trains = True
             if self.counts.inference:  # a validation, before training began
                 self.counts = Counts()
-        self._lay_by()
-        fetches = self._fetches
-        samples, batches = self._trained_on(iterations)
-        self.reads = fetches > 0
+        counter.attribute_prefetched_batch(self._regular, self._passes)
+        samples, batches = counter.end_iteration(iterations)
         learners, self._steps_elsewhere = 1 + self._steps_elsewhere, 0
-        if not fetches:  # what other threads read has been counted
+        if not counter.fetches:  # what other threads read has been counted
             samples, batches = samples * learners, batches * learners
-            self.unclear = self.unclear or self._learners_differ
-        timed = self._judge(now, iterations, samples, batches, learners)
-        self._time(self._seconds, samples, batches, learners, timed=timed)
+            counter.unclear = counter.unclear or self._learners_differ
+        is_first = self.counts.iterations == 0
+        regular = self._vote(samples, batches, learners)
+        is_timed = regular and self.counts.iterations >= WARMUP and iterations == 1
+        self._count(samples, batches, regular=regular)
+        self.counts.end(now, iterations + learners - 1, self._passes)
+        if not (regular or is_first):
+            self.counts.interrupted += 1
+        seconds = self._phases.seconds
+        by_device = self._device_times.end((seconds, samples, batches), regular=is_timed)
+        if is_timed and not by_device:
+            self._add_time(seconds, samples, batches, learners)
         self._begin_iteration()
         return True
 
-    def _time(
-        self,
-        seconds: dict[str, float],
-        samples: float,
-        batches: float,
-        learners: int,
-        *,
-        timed: bool,
-    ) -> None:
-        """Time the iteration that ends if it is to be ``timed``: now, or once the device has done
-        it. Of those for which the device has no room, nothing is known.
+    def _vote(self, samples: float, batches: float, learners: int) -> bool:
+        """Whether the iteration that ends is a regular one; the first may hold whatever came
+        before the training.
         """
-        exact = self._device is not None and self._device.exact and self.marking
-        if self._device is not None and self._device.cut(keep=timed) and exact:
-            self._queued.append((seconds, samples, batches))
-        if timed and not exact:
-            if learners > 1:
-                seconds = {phase: time / learners for phase, time in seconds.items()}
-            for _ in range(learners):
-                took = self.counts.took / learners
-                self.counts.time(took, seconds, samples / learners, batches / learners)
-
-    def _lay_by(self) -> None:
-        """Attribute a batch read ahead to the iteration that trained on it.
-
-        A loop that is a batch ahead of itself (accelerate's loaders) reads none in the last
-        iteration of an epoch, and two in the first of the next.
-        """
-        fetches, ahead = self._fetches, self._ahead
-        self._ahead = None
-        if ahead is not None and fetches > 1:
-            self._fetches, self._samples = fetches - 1, max(0, self._samples - ahead)
-        elif self._ran_out and self._usual.lacks_one(self._passes, fetches):
-            self._fetches, self._samples = fetches + 1, self._samples + self._last_batch
-            self._ahead = self._last_batch
-
-    def _judge(
-        self, now: float, iterations: int, samples: float, batches: float, learners: int
-    ) -> bool:
-        """Count the iteration that ends. True if it is to be timed: it was a usual one."""
-        counts, passes, fetches = self.counts, self._passes, self._fetches
-        known = counts.iterations
+        done, fetches = self.counts.iterations, self.sample_counter.fetches
         if self._graphless:
             # What began with the training may be a rollout where there is no loader.
-            rare = fetches > 0 and known - self._last_graphless >= RARE
-            self._evaluations += self._evaluates or rare
-            self._last_graphless = known
-        # The first one may hold whatever came before.
-        usual = known > 0 and self._usual.holds(passes, fetches, self._evaluations)
-        if usual and (learners == 1 or fetches):
-            self._usual.trained(passes, samples, batches)
-        if known < WARMUP:
-            self._early.append((passes, fetches, self._evaluations, samples, batches))
-        else:
-            if self._early:
-                for earlier in self._first():
-                    counts.count(*earlier, read=fetches > 0)
-                self._early = []
-            if not usual:
-                trained_on = self._usual.expected(passes, batches) or (samples, batches)
-            else:
-                trained_on = samples, batches
-            counts.count(*trained_on, read=fetches > 0)
-        counts.end(now, iterations + learners - 1, passes)
-        if not usual and known > 0:
-            counts.interrupted += 1
-        return usual and known >= WARMUP and iterations == 1
+            rare = fetches > 0 and done - self._last_graphless >= MIN_EVALUATION_INTERVAL
+            self._evaluations += self._has_evaluation or rare
+            self._last_graphless = done
+        regular = done > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
+        if regular and (learners == 1 or fetches):
+            self._regular.learn(self._passes, samples, batches)
+        return regular
 
-    def _trained_on(self, iterations: int) -> tuple[float, float]:
-        """Samples and batches of the iteration that ends, or of several that were taken for one.
-
-        Those that were read for it; if none were, the inputs of its forward passes, as seen now or
-        last; else the batch that was read once, before the loop.
+    def _count(self, samples: float, batches: float, *, regular: bool) -> None:
+        """Count what the iteration that ends trained on: if it is not regular, about as much as
+        regular ones do.
         """
-        passes = max(self._leading[0], self._led[0], iterations)
-        if self._looked:
-            # A look that saw no call of a model says nothing; an earlier one still holds.
-            before, self._input = self._input, max(self._leading[1], self._led[1]) or self._input
-            self.varies = self.varies or 0 < before != self._input
-            self._seen_inputs.add(self._input)
-            self.unclear = self.unclear or (self._mixed and not self._fetches)
-        if not self._fetches:
-            one = self._input or self._last_batch
-            return one * max(1, iterations), passes
-        passes = min(passes, self._fetches)  # a GAN's two are over one batch
-        if self._looked and self.ranks > 1:
-            # One rank may read for all of them, and hand out what it has read.
-            told = self._input * self.ranks == self._samples
-            self._share = self.ranks if told else 1
-        if self._looked:
-            self._compare_with_input()
-        samples = self._samples / self._share * self._factor
-        return samples, min(passes, self._fetches / self._share)
+        counts, passes, fetches = self.counts, self._passes, self.sample_counter.fetches
+        if counts.iterations < WARMUP:
+            self._warmup.add(passes, fetches, self._evaluations, samples, batches)
+            return
+        for warmup_samples, warmup_batches in self._warmup.trained_on(self._regular):
+            counts.count(warmup_samples, warmup_batches, read=fetches > 0)
+        self._warmup.clear()
+        expectation = None if regular else self._regular.predict(passes, batches)
+        counts.count(*(expectation or (samples, batches)), read=fetches > 0)
 
-    def _compare_with_input(self) -> None:
-        """Set the ratio of samples trained on to samples read, once two looks agree on it.
-
-        A loader may yield the rows of several steps at a time (the model gets 1/k of them), or
-        batches that its data set made (the model gets k for each "sample"). Any other difference is
-        one of layout: packed texts, patches, nodes of graphs.
-        """
-        read, given = self._samples / self._share, max(self._leading[1], self._led[1])
-        passes = max(self._leading[0], self._led[0])
-        factor = 1.0
-        # A second axis as long as the batch is the batch's own: the first one is time.
-        if given > passes and read and read / self._fetches not in self._axes:
-            fewer = read % given == 0 and self._rows < read
-            independent = self._rows == self._outputs == given
-            ready_made = read == self._fetches and independent and given % read == 0
-            if fewer or ready_made:
-                factor = given / read
-        if factor == self._last_factor and factor != self._factor:
-            change, self._factor = factor / self._factor, factor
-            self._early = [
-                (passes, fetches, evaluations, samples * change, batches)
-                for passes, fetches, evaluations, samples, batches in self._early
-            ]
-        self._last_factor = factor
-
-    def _first(self) -> list[tuple[float, float]]:
-        """Samples and batches of the first iterations, by what is usual as is known by now."""
-        return [
-            (samples, batches)
-            if samples
-            and (self._usual.is_known(passes, fetches, evaluations) or self._usual.reads(fetches))
-            else self._usual.expected(passes, batches) or (samples, batches)
-            for passes, fetches, evaluations, samples, batches in self._early
-        ]
+    def _add_time(
+        self, seconds: dict[str, float], samples: float, batches: float, learners: int
+    ) -> None:
+        """Time the iteration that has ended; ``learners`` threads have had as many in the time."""
+        if learners > 1:
+            seconds = {phase: time / learners for phase, time in seconds.items()}
+        for _ in range(learners):
+            took = self.counts.took / learners
+            self.counts.time(took, seconds, samples / learners, batches / learners)
 
 
-_USUAL = [
+_REGULAR = [
     Recorder.begin_data,
     Recorder.leave,
-    Recorder.fetched,
+    Recorder.add_batch,
     Recorder.begin_backward,
     Recorder.leave,
     Recorder.begin_update,
     Recorder.leave,
-    Recorder.stepped,
+    Recorder.step,
 ]
 
-USUAL_LENGTH = 2 * len(_USUAL)
-"""Entries of a usual iteration among the events: methods and their arguments."""
+REGULAR_LENGTH = 2 * len(_REGULAR)
+"""Entries of a regular iteration among the events: methods and their arguments."""

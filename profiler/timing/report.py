@@ -25,9 +25,9 @@ def token() -> str:
     return f"t{os.urandom(8).hex()}"
 
 
-def file_name(job: str, run: int, node: str, rank: int, pid: int, own: str) -> str:
-    """Unique on the cluster: two programs of one job may each have a rank 0."""
-    return f"{job}.{run}.{node}.{rank}.{pid}.{own}.json"
+def file_name(job: str, run: int, node: str, rank: int, pid: int, suffix: str) -> str:
+    """Unique on the cluster: programs of one job may each have a rank 0. ``suffix``: a token."""
+    return f"{job}.{run}.{node}.{rank}.{pid}.{suffix}.json"
 
 
 def write(folder: str, name: str, content: Mapping[str, object]) -> None:

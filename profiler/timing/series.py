@@ -1,4 +1,4 @@
-"""Times of one kind, in bounded memory."""
+"""A series of times, in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from math import log10, sqrt
 
 BINS_PER_DECADE = 24
-SMALLEST = 1e-6
+MIN_TIME = 1e-6
 
 
 class Series:
-    """Count, sum and a histogram with bins 10 % wide: enough to fit two normals elsewhere.
+    """Count, sum and a histogram with bins 10 % wide, to which hopsd fits two normals.
 
-    Bin ``i`` holds seconds from ``SMALLEST * 10 ** (i / BINS_PER_DECADE)`` on; shorter times
-    are in bin 0. 100 microseconds to 1,000 seconds are 168 bins, so a series cannot grow.
+    Bin ``i`` begins at ``MIN_TIME * 10 ** (i / BINS_PER_DECADE)`` seconds; shorter times are in
+    bin 0. 100 microseconds to 1,000 seconds are 168 bins, so a series cannot grow.
     """
 
     __slots__ = ("bins", "count", "squares", "sum")
@@ -26,23 +26,23 @@ class Series:
         self.bins: dict[int, int] = {}
 
     def add(self, seconds: float) -> int:
-        """Count a time; return its bin."""
+        """Add a time; return its bin."""
         self.count += 1
         self.sum += seconds
         self.squares += seconds * seconds
-        bin_ = int(BINS_PER_DECADE * log10(seconds / SMALLEST)) if seconds > SMALLEST else 0
+        bin_ = int(BINS_PER_DECADE * log10(seconds / MIN_TIME)) if seconds > MIN_TIME else 0
         self.bins[bin_] = self.bins.get(bin_, 0) + 1
         return bin_
 
     def extend(self, seconds: Sequence[float]) -> list[int]:
-        """Like :meth:`add` for each of many times; return their bins."""
+        """Add several times; return their bins."""
         self.count += len(seconds)
         self.sum = sum(seconds, self.sum)
         self.squares = sum([s * s for s in seconds], self.squares)
-        found = [int(BINS_PER_DECADE * log10(s / SMALLEST)) if s > SMALLEST else 0 for s in seconds]
-        for bin_, count in Counter(found).items():
+        bins = [int(BINS_PER_DECADE * log10(s / MIN_TIME)) if s > MIN_TIME else 0 for s in seconds]
+        for bin_, count in Counter(bins).items():
             self.bins[bin_] = self.bins.get(bin_, 0) + count
-        return found
+        return bins
 
     @property
     def mean(self) -> float:
@@ -56,12 +56,12 @@ class Series:
         return sqrt(max(0.0, self.squares / self.count - self.mean**2))
 
     def quantile(self, share: float) -> float:
-        """The time below which ``share`` of the values lie, to the middle of its bin."""
-        left = share * self.count
+        """The time below which ``share`` of the values lie: the middle of its bin."""
+        remaining = share * self.count
         for bin_ in sorted(self.bins):
-            left -= self.bins[bin_]
-            if left <= 0:
-                return float(SMALLEST * 10 ** ((bin_ + 0.5) / BINS_PER_DECADE))
+            remaining -= self.bins[bin_]
+            if remaining <= 0:
+                return float(MIN_TIME * 10 ** ((bin_ + 0.5) / BINS_PER_DECADE))
         return 0.0
 
     def as_json(self) -> dict[str, object]:

@@ -12,7 +12,7 @@ from hops_profiler.timing import report
 
 
 class Writer:
-    """Writes one at a time, and only the newest: a report contains all that earlier ones would."""
+    """Writes one report at a time, and only the newest, which contains all of the earlier ones."""
 
     def __init__(self) -> None:
         self._next: tuple[str, str, Mapping[str, Any]] | None = None
@@ -22,7 +22,7 @@ class Writer:
         self._works = False
 
     def write(self, folder: str, name: str, content: Mapping[str, Any]) -> None:
-        """Returns at once. Failures to write are ignored."""
+        """Have a report written; returns at once. Failures to write are ignored."""
         with self._wake:
             self._next = folder, name, content
             if not self._begin():
@@ -30,7 +30,7 @@ class Writer:
                 _write(letter)
 
     def do(self, task: Callable[[], None]) -> None:
-        """Have something else done beside the training, once; it may never happen."""
+        """Have ``task`` run beside the training. A later one may replace it before it runs."""
         with self._wake:
             self._task = task
             self._begin()

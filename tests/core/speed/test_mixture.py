@@ -118,5 +118,5 @@ def test_whatever_is_reported_gives_finite_figures(bins: dict[int, float]) -> No
 
 def test_bins_are_those_of_the_profiler() -> None:
     series = pytest.importorskip("hops_profiler.timing.series")
-    assert (series.BINS_PER_DECADE, series.SMALLEST) == (BINS_PER_DECADE, SMALLEST_SECONDS)
+    assert (series.BINS_PER_DECADE, series.MIN_TIME) == (BINS_PER_DECADE, SMALLEST_SECONDS)
     assert bin_centers([100])[0] == pytest.approx(SMALLEST_SECONDS * 10 ** (100.5 / 24))

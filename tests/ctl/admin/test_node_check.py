@@ -255,4 +255,4 @@ def test_the_command_ends_with_1_where_something_is_wrong(
     assert end.value.code == 1
     said = capsys.readouterr().err
     assert "comment.awk: not there" in said
-    assert "cannot check slurm.conf" in said
+    assert "cannot ask Slurm: " in said

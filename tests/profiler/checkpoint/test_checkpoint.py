@@ -21,8 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from hops_profiler import Checkpoint  # noqa: E402 - it needs torch
-from hops_profiler.checkpoint import kept as kept_module  # noqa: E402
-from hops_profiler.checkpoint import memory, room  # noqa: E402
+from hops_profiler.checkpoint import memory, room, single_file  # noqa: E402
 from hops_profiler.checkpoint.size import size_of  # noqa: E402
 from hops_profiler.checkpoint.target import Target  # noqa: E402
 
@@ -221,7 +220,7 @@ def test_where_memory_fills_up_meanwhile_it_is_written_at_once(node: Node) -> No
         file.write(b"some")
         raise RuntimeError("PytorchStreamWriter failed writing file data/0")
 
-    node.patch.setattr(kept_module, "_dump", fill)
+    node.patch.setattr(single_file, "_dump", fill)
     node.keep(lambda: 4).save()
     assert number_in(torch.load(node.path)) == 4
     assert [file.name for file in node.folder.iterdir()] == ["mounts"]
@@ -287,10 +286,10 @@ def test_two_trainings_of_a_job_save_at_the_same_time(node: Node) -> None:
 
     def fill(file: IO[Any]) -> None:
         file.write(b"the first ")
-        assert other.put(targets[1], 10, lambda file: file.write(b"another"))
+        assert other.store(targets[1], 10, lambda file: file.write(b"another"))
         file.write(b"one")
 
-    assert one.put(targets[0], 10, fill)
+    assert one.store(targets[0], 10, fill)
     states = [save.state.read_bytes() for target in targets for save in one.saves(target)]
     assert states == [b"the first one", b"another"]
 

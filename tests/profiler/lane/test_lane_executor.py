@@ -38,14 +38,14 @@ def worker(seconds: float) -> Worker:
         time.sleep(seconds)
         os._exit(3)
     other.close()
-    return Worker(pid, own, trial=TRIAL, size=5, started=True)
+    return Worker(pid, own, trial=TRIAL, size=5, has_begun=True)
 
 
 @pytest.mark.timeout(60)
 def test_a_worker_whose_link_is_closed_is_waited_for(tested: tuple[Executor, Link]) -> None:
     executor, lane = tested
     of = worker(0.3)
-    of.gone = True
+    of.is_gone = True
     executor._active = [of]
     executor._turn(of)
     assert executor._active == []
@@ -69,14 +69,14 @@ def test_how_long_a_trial_starts_is_not_how_long_it_trains(
     executor, _ = tested
     end, other = pair()
     of = Worker(0, end, trial=TRIAL)
-    assert executor._left(of) == 0.0
+    assert executor._remaining(of) == 0.0
     told = {"bytes": 2, "peak": 0, "held": 2, "alone": "", "planned": 20}
     executor._from_worker(of, {"paused": 1, "seconds": 9.0, **told})
-    assert executor._left(of) == 0.0
+    assert executor._remaining(of) == 0.0
     executor._from_worker(of, {"paused": 1, "seconds": 0.5, **told})
-    assert executor._left(of) == 18 * 0.5
+    assert executor._remaining(of) == 18 * 0.5
     executor._from_worker(of, {"paused": 40, "seconds": 20.0, **told})
-    assert executor._left(of) is None
+    assert executor._remaining(of) is None
     end.close()
     other.close()
 

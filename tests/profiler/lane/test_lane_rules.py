@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hops_profiler.lane.residence import resident
 from hops_profiler.lane.settings import parse, size
-from hops_profiler.lane.trials import Journal, TrialsError, read
+from hops_profiler.lane.trials import Journal, TrialsError, read_trials
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,7 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
         "/usr/bin/python3.11 -m package.train -x\n"
         "iterations=300 ranks=2 train.py --lr 0.1\n"
     )
-    trials = read(Path("trials.txt"))
+    trials = read_trials(Path("trials.txt"))
     assert [(t.number, t.arguments, t.module) for t in trials] == [
         (1, ("train.py", "--lr", "0.1"), False),
         (2, ("train.py", "--name", "a b"), False),
@@ -39,12 +39,12 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
     [
         ("train.py\nnone.py --lr 1", "line 2: there is no script none.py"),
         ("train.py 'a", "line 1: No closing quotation"),
-        ("python", "give [python]"),
-        ("--lr 0.1", "give [python]"),
+        ("python", r"write \[python\] SCRIPT"),
+        ("--lr 0.1", r"write \[python\] SCRIPT"),
         ("# nothing", "no trial"),
-        ("rank=2 train.py", "line 1: rank=2: accepted before a command are iterations=NUMBER and"),
-        ("iterations=0 train.py", "iterations=0: accepted"),
-        ("ranks=2", "give [python]"),
+        ("rank=2 train.py", "line 1: rank=2: only iterations=NUMBER and"),
+        ("iterations=0 train.py", "iterations=0: only"),
+        ("ranks=2", r"write \[python\] SCRIPT"),
     ],
 )
 def test_a_line_that_is_no_command_is_named(
@@ -54,15 +54,15 @@ def test_a_line_that_is_no_command_is_named(
     Path("train.py").touch()
     Path("trials.txt").write_text(text)
     with pytest.raises(TrialsError, match=named):
-        read(Path("trials.txt"))
+        read_trials(Path("trials.txt"))
     with pytest.raises(TrialsError, match="cannot be read"):
-        read(Path("none.txt"))
+        read_trials(Path("none.txt"))
 
 
 def test_the_journal_survives_a_line_cut_off(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "trials").write_text(f"{tmp_path}/train.py 1\n{tmp_path}/train.py 2")
-    first, second = read(tmp_path / "trials")
+    first, second = read_trials(tmp_path / "trials")
     Journal(tmp_path / "journal").record(first, 0)
     Journal(tmp_path / "journal").record(second, 3)
     with (tmp_path / "journal").open("a") as file:
@@ -79,7 +79,7 @@ def test_sizes_and_other_options(capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in (["t.txt", "--turn=0"], ["t.txt", "--width", "none"], []):
         with pytest.raises(SystemExit):
             parse(wrong)
-    assert "give seconds" in capsys.readouterr().err
+    assert "write seconds" in capsys.readouterr().err
 
 
 trials = st.integers(0, 3)

@@ -25,13 +25,13 @@ def device_bytes():
     return state.look().size
 def hold_back(layer):
     "An event that the layer's parameters wait for on their way back."
-    gate, load = threading.Event(), pipeline.Moved.load
+    gate, load = threading.Event(), pipeline.HostCopy.load
     late = {p.untyped_storage()._cdata for p in layer.parameters()}
     def slow(item):
         if item.storage._cdata in late:
             assert gate.wait(60)
         load(item)
-    pipeline.Moved.load = slow
+    pipeline.HostCopy.load = slow
     return gate
 """
 
@@ -235,25 +235,25 @@ def test_what_cannot_be_moved_is_named() -> None:
     runs(
         """
         model = nn.Linear(3, 3)
-        assert state.look().fixed == ""
+        assert state.look().obstacle == ""
         class Odd(torch.Tensor):
             pass
         model.odd = nn.Parameter(torch.ones(3).as_subclass(Odd))
-        assert "Odd" in state.look().fixed
+        assert "Odd" in state.look().obstacle
         del model.odd
         store = torch.distributed.HashStore()
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-        assert state.look().fixed == "it has a process group"
-        assert State(torch.device("cpu"), shared=True).look().fixed == ""
+        assert state.look().obstacle == "it has a process group"
+        assert State(torch.device("cpu"), has_peers=True).look().obstacle == ""
         from torch.distributed.fsdp import fully_shard
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
         fully_shard(model, mesh=mesh)
-        assert state.look().fixed == "it is sharded by FSDP"
+        assert state.look().obstacle == "it is sharded by FSDP"
         torch.cuda.CUDAGraph = type("CUDAGraph", (), {})  # there is no GPU to make a real one on
         graph = torch.cuda.CUDAGraph()
         torch.distributed.destroy_process_group()
         del model
         gc.collect()
-        assert state.look().fixed == "it has a CUDA graph"
+        assert state.look().obstacle == "it has a CUDA graph"
         """
     )

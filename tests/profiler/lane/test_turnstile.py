@@ -86,7 +86,7 @@ def test_waiting_in_vain_is_forgiven_after_many_turns(
     between: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(turnstile, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(turnstile, "FORGIVEN", 3)
+    monkeypatch.setattr(turnstile, "TURNS_TO_FORGET", 3)
     for _ in range(3):
         rank = another(between)
         next(rank)

@@ -24,7 +24,7 @@ def test_what_torchrun_takes_is_taken() -> None:
     assert (seen.per_node, seen.nodes, seen.node_rank) == (4, 2, 1)
     assert (seen.address, seen.port, seen.run_id, seen.restarts) == ("head", 29500, "7", 3)
     assert seen.arguments == ("train.py", "--nnodes", "9")
-    assert seen.ignored == ("rdzv_backend",)
+    assert seen.without_effect == ("rdzv_backend",)
 
 
 def test_what_is_open_may_be_in_the_environment() -> None:
@@ -83,7 +83,7 @@ def test_the_first_host_of_a_list(names: str, first: str) -> None:
 
 
 def test_a_task_of_a_step_knows_its_node() -> None:
-    here = place.find(
+    here = place.find_place(
         {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3",
          "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
          "SLURM_NODEID": "2", "SLURM_PROCID": "4", "SLURM_LOCALID": "0",
@@ -97,7 +97,7 @@ def test_a_task_of_a_step_knows_its_node() -> None:
 def test_the_batch_script_is_no_step() -> None:
     batch = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "0"}
     for step in ({}, {"SLURM_STEP_ID": "4294967291"}, {"SLURM_STEP_ID": "-5"}):
-        here = place.find({**batch, **step})
+        here = place.find_place({**batch, **step})
         assert not here.in_step
         assert here.nodes == 2
 
@@ -187,7 +187,7 @@ def test_strangers_do_not_join() -> None:
         target=lambda: found.append(rendezvous.meet("test.own", "127.0.0.1", 0, 2, 2, None, 60.0))
     )
     first.start()
-    port = rendezvous._shuffled("test.own")[0]
+    port = rendezvous._port_order("test.own")[0]
     for text in ("garbage\n", '{"key": "test.other", "node": 1, "ranks": 9}\n',
                  '{"key": "test.own", "node": 7, "ranks": 1}\n', "[1]\n"):  # fmt: skip
         subprocess.run(["bash", "-c", f"printf '{text}' > /dev/tcp/127.0.0.1/{port}"], check=False)

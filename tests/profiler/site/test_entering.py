@@ -197,7 +197,7 @@ import runpy, sys
 import torch, hops_profiler.timing.recorder as recorder
 def broken(*_):
     raise ValueError("broken")
-recorder.Recorder.fetched = broken
+recorder.Recorder.add_batch = broken
 sys.path.insert(0, sys.argv[1])
 runpy.run_path(sys.argv[1] + "/plain.py")
 """

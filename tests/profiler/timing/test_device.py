@@ -7,7 +7,7 @@ import pytest
 import torch
 from hops_profiler.timing import session
 from hops_profiler.timing.counts import WARMUP
-from hops_profiler.timing.device import MOST_MARKS, MOST_PENDING, CudaClock
+from hops_profiler.timing.device import MAX_MARKS, MAX_PENDING, CudaClock
 from hops_profiler.timing.recorder import Recorder
 from torch.utils.data import DataLoader
 
@@ -62,7 +62,7 @@ def go_on(recorder: Recorder, gpu: Gpu, iterations: int) -> None:
     for _ in range(iterations):
         recorder.begin_data(0.0)
         recorder.leave(0.0)
-        recorder.fetched(8)
+        recorder.add_batch(8)
         gpu.work(0.2)
         recorder.begin_backward(0.0)
         gpu.work(0.3)
@@ -70,8 +70,8 @@ def go_on(recorder: Recorder, gpu: Gpu, iterations: int) -> None:
         recorder.begin_update(0.0)
         gpu.work(0.1)
         recorder.leave(0.0)
-        recorder.stepped(1)
-        recorder.present()
+        recorder.step(1)
+        recorder.begin_on_device()
 
 
 @pytest.fixture
@@ -105,17 +105,17 @@ def test_events_are_used_again(gpu: Gpu) -> None:
 
 
 def test_a_gpu_far_behind_costs_bounded_memory(gpu: Gpu) -> None:
-    train(gpu, CudaClock(1, gpu.new_event, lambda: gpu.usable), 10 * MOST_PENDING)
-    assert gpu.made < 10 * MOST_PENDING
+    train(gpu, CudaClock(1, gpu.new_event, lambda: gpu.usable), 10 * MAX_PENDING)
+    assert gpu.made < 10 * MAX_PENDING
 
 
 def test_a_loop_that_never_steps_costs_bounded_memory(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     clock.cut(keep=False)
     clock.begin()
-    for _ in range(3 * MOST_MARKS):
+    for _ in range(3 * MAX_MARKS):
         clock.mark("backward")
-    assert gpu.made <= MOST_MARKS
+    assert gpu.made <= MAX_MARKS
 
 
 def test_each_seventh_iteration_is_enough(gpu: Gpu) -> None:
@@ -154,7 +154,7 @@ def test_where_each_iteration_is_timed_its_time_is_the_gpus(gpu: Gpu) -> None:
 def test_what_lies_between_two_iterations_is_neithers_time(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 5)
-    recorder.evaluates()
+    recorder.add_evaluation()
     gpu.work(50.0)
     go_on(recorder, gpu, 4)
     gpu.catch_up()
@@ -166,12 +166,12 @@ def test_what_lies_between_two_iterations_is_neithers_time(gpu: Gpu) -> None:
 
 def test_a_gpu_too_far_behind_leaves_iterations_untimed(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
-    recorder = train(gpu, clock, WARMUP + MOST_PENDING + 10)
+    recorder = train(gpu, clock, WARMUP + MAX_PENDING + 10)
     gpu.catch_up()
     go_on(recorder, gpu, 5)
     gpu.catch_up()
     recorder.read_device()
-    assert MOST_PENDING <= recorder.counts.iteration.count <= MOST_PENDING + 5
+    assert MAX_PENDING <= recorder.counts.iteration.count <= MAX_PENDING + 5
     assert recorder.counts.iteration.mean == pytest.approx(0.6)
     assert recorder.counts.timed_samples == 8 * recorder.counts.iteration.count
 
@@ -192,7 +192,7 @@ def test_a_gpu_is_marked_while_its_iteration_lasts(
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with hops_profiler.profile() as seen:
-        monkeypatch.setattr(seen._hooks, "together", 7)
+        monkeypatch.setattr(seen._hooks, "batch_steps", 7)
         for number, features in enumerate(DataLoader(torch.randn(800, 4), batch_size=8)):
             gpu.work(0.2)
             output = model(features).sum()

@@ -155,7 +155,7 @@ def seen(
 ) -> Turns:
     turns = Turns()
     with hops_profiler.profile() as session, monkeypatch.context() as patch:
-        patch.setattr(session._hooks, "_gate", None)
+        patch.setattr(session._hooks._gate, "gate", None)
         for name, value in hooks.items():
             patch.setattr(session._hooks, name, value)
         session.stop_at(turns)
@@ -174,7 +174,7 @@ def test_turns_end_at_the_same_step_as_if_each_were_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     together = seen(loop, batches, monkeypatch)
-    assert together.ends == seen(loop, batches, monkeypatch, together=1).ends
+    assert together.ends == seen(loop, batches, monkeypatch, batch_steps=1).ends
     assert len(together.ends) >= 4
     if loop is usual:
         ends = itertools.accumulate(itertools.cycle(TURNS))
@@ -212,8 +212,8 @@ def ends(
     turn = Turn(length, raises)
     with hops_profiler.profile() as session, monkeypatch.context() as patch:
         hooks = session._hooks
-        for name in ("_gate", "failure", "off"):
-            patch.setattr(hooks, name, getattr(hooks, name))
+        for owner, name in ((hooks._gate, "gate"), (hooks, "failure"), (hooks, "is_off")):
+            patch.setattr(owner, name, getattr(owner, name))
         session.stop_at(turn)
         for turn.step in itertools.count(1):
             try:

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hops_profiler.timing.length import Length, Pass
-from hops_profiler.timing.loops import MOST_LINES, Loops, _counted, _Names
+from hops_profiler.timing.length import Length, LoaderPass
+from hops_profiler.timing.loops import MAX_LINES, Loops, _count_passes, _Names
 
 pytestmark = pytest.mark.live
 
@@ -31,7 +31,7 @@ Step = Callable[[int], None]
 
 
 class Batches:
-    """A loader without a range: what is read of it is told by the `Pass`."""
+    """A loader without a range: what is read of it is told by the `LoaderPass`."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -71,13 +71,13 @@ def told(
     script.write_text(source)
     os.utime(script, (1.0, 1.0))
     loader = Batches()
-    length = Length(began=2.0)
+    length = Length(begin=2.0)
     found = [] if found is None else found
 
     steps = itertools.count(1)
 
     def step(*_: object) -> None:
-        read = Pass(loader.given, len(LOADER), each) if loader.given else None
+        read = LoaderPass(loader.given, len(LOADER), each) if loader.given else None
         done = next(steps)
         if done % every == 0:
             found.append(length.iterations(done, read))
@@ -288,7 +288,7 @@ def test_a_script_from_a_pipe_is_not_read_again(tmp_path: Path) -> None:
     pipe = tmp_path / "script"
     os.mkfifo(pipe)
     code = compile("for epoch in range(3):\n    step()\n", str(pipe), "exec")
-    length = Length(began=time.time() + 60.0)
+    length = Length(begin=time.time() + 60.0)
     found: list[float | None] = []
     exec(code, {"step": lambda: found.append(length.iterations(1, None))})  # noqa: S102
     assert found == [None] * 3
@@ -325,7 +325,7 @@ for number in range(4):
 
 
 def test_a_script_of_any_length_is_bounded(tmp_path: Path) -> None:
-    source = "\n" * MOST_LINES + "for epoch in range(3):\n    step()\n"
+    source = "\n" * MAX_LINES + "for epoch in range(3):\n    step()\n"
     assert told(tmp_path, source) == [None] * 3
 
 
@@ -429,7 +429,7 @@ def test_nothing_of_the_program_is_computed(tmp_path: Path, read: str, known: fl
         "omega": Resolved("_content", SimpleNamespace(_val=3)),
         "collected": Resolved("_fields", 3),
     }
-    passes = _counted(loop.iter, loop.target, _Names(variables, {}))
+    passes = _count_passes(loop.iter, loop.target, _Names(variables, {}))
     assert passes == (None if known is None else (3, 1))
     assert stored.asked == []
 
@@ -439,7 +439,7 @@ def test_parsed_functions_are_not_kept(tmp_path: Path) -> None:
     source = "x = 1\n" * 500 + "for epoch in range(3):\n    step()\n" + "    x = 2\n" * 500
     script = tmp_path / "train.py"
     script.write_text(source)
-    loops = Loops(began=time.time() + 60.0)
+    loops = Loops(begin=time.time() + 60.0)
     found = loops._parse(compile(source, str(script), "exec"))
     assert found is not None
     assert len(found) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hops_profiler.timing.basics import pattern
 from hops_profiler.timing.counts import PHASES, WARMUP
-from hops_profiler.timing.recorder import DEPOSED, Recorder
+from hops_profiler.timing.recorder import STEPS_TO_NEW_LEADER, Recorder
 from hops_profiler.timing.series import Series
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,11 +27,11 @@ class Loop:
 
     def fetch(self, seconds: float = 0.1, samples: int = 8) -> None:
         self.phase("data", seconds)
-        self.recorder.fetched(samples)
+        self.recorder.add_batch(samples)
 
     def step(self, optimizer: int = 1, seconds: float = 0.4) -> bool:
         self.phase("update", seconds)
-        return self.recorder.stepped(optimizer)
+        return self.recorder.step(optimizer)
 
     def iteration(self) -> None:
         """Data 0.1 s, forward 0.2 s, backward 0.3 s, clipping and update 0.5 s, rest 0.05 s."""
@@ -104,7 +104,7 @@ def test_a_loop_that_reads_a_batch_ahead_is_timed_to_the_end_of_each_epoch(evalu
         recorder.begin_data(loop.now)
         loop.now += 0.6
         recorder.leave(loop.now)
-        recorder.ran_out()
+        recorder.end_loader()
         train()
         for _ in range(7 * evaluates):
             loop.fetch(samples=64)
@@ -148,7 +148,9 @@ def test_the_first_optimizer_leads_until_it_steps_no_more() -> None:
     assert loop.step(1)
     assert not loop.step(2)
     assert loop.step(1)
-    assert [loop.step(2) for _ in range(DEPOSED)] == [False] * (DEPOSED - 1) + [True]
+    assert [loop.step(2) for _ in range(STEPS_TO_NEW_LEADER)] == [False] * (
+        STEPS_TO_NEW_LEADER - 1
+    ) + [True]
     assert loop.step(2)
     assert not loop.step(1)
 
@@ -180,7 +182,7 @@ def test_a_forward_pass_within_the_step_is_forward() -> None:
         loop.phase("backward", 0.3)
         loop.now += 0.1
         loop.recorder.leave(loop.now)
-        loop.recorder.stepped(1)
+        loop.recorder.step(1)
     seconds = {name: series.mean for name, series in loop.recorder.counts.phases.items()}
     assert seconds == pytest.approx(
         {"data": 0.1, "forward": 0.2, "backward": 0.3, "update": 0.1, "rest": 0.0}
@@ -203,53 +205,61 @@ def _events(kinds: list[tuple[str, int]]) -> list[Any]:
     def batch(size: int) -> None:
         note(Recorder.begin_data)
         note(Recorder.leave)
-        note(Recorder.fetched, size)
+        note(Recorder.add_batch, size)
 
     for kind, size in kinds:
         if kind == "dry":
             note(Recorder.begin_data)
             note(Recorder.leave)
-            note(Recorder.ran_out, None)
+            note(Recorder.end_loader, None)
         if kind == "evaluated":
-            note(Recorder.evaluates, None)
+            note(Recorder.add_evaluation, None)
             batch(64)
         for _ in range(1 + (kind == "accumulated")):
             if kind not in ("unread", "dry"):
                 batch(size)
             if kind == "looked":
-                note(Recorder.looked, Batch(5, 5, set(), samples=5))
+                note(Recorder.inspect, Batch(5, 5, set(), samples=5))
             note(Recorder.begin_backward)
             note(Recorder.leave)
         note(Recorder.begin_update)
         note(Recorder.leave)
-        note(Recorder.stepped, 2 if kind == "alien" else 1)
+        note(Recorder.step, 2 if kind == "alien" else 1)
     return events
 
 
 def _told(events: list[Any], *, together: bool) -> Recorder:
     recorder, at = Recorder(), 0
     while at < len(events):
-        several = recorder.usual(events, at) if together else 0
+        several = recorder.consume_regular_iterations(events, at) if together else 0
         if not several:
             events[at](recorder, events[at + 1])
         at += several or 2
     return recorder
 
 
+def _state(recorder: Recorder) -> dict[str, Any]:
+    """All that it remembers but the times."""
+    counter = recorder.sample_counter
+    owners = recorder, recorder.counts, recorder._phases, counter, recorder._warmup
+    state = {name: value for owner in owners for name, value in vars(owner).items()}
+    state["_inspections"] = counter._inspections.as_json()
+    state["_regular"] = recorder._regular._kinds
+    for name in ("counts", "sample_counter", "_phases", "_device_times", "_warmup"):
+        del state[name]
+    for name in ("iteration", "phases", "on_device", "took"):
+        del state[name]
+    return state
+
+
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40))
 def test_usual_iterations_may_be_told_together(kinds: list[tuple[str, int]]) -> None:
     events = _events([("usual", 8)] * 4 + kinds + [("usual", 8)] * 2)
     one, several = _told(events, together=False), _told(events, together=True)
-    found = [vars(recorder) | vars(recorder.counts) for recorder in (one, several)]
-    for each in found:
-        each["inputs"] = each.pop("_seen_inputs").as_json()
-        for name in ("counts", "iteration", "phases", "on_device", "took", "_usual"):
-            del each[name]
-    assert found[0] == found[1]
+    assert _state(one) == _state(several)
     for name, series in one.counts.phases.items():
         assert series.as_json() == several.counts.phases[name].as_json()
     assert one.counts.iteration.as_json() == several.counts.iteration.as_json()
-    assert one._usual._kinds == several._usual._kinds
 
 
 @given(
@@ -272,11 +282,11 @@ def test_whatever_is_said_no_time_is_lost_or_counted_twice(said: list[tuple[str,
             recorder.leave(now)
         elif what == "fetched":
             recorder.leave(now)
-            recorder.fetched(4)
+            recorder.add_batch(4)
         else:
             recorder.begin_update(now)
             recorder.leave(now)
-            recorder.stepped(int(what[-1]))
+            recorder.step(int(what[-1]))
     counts = recorder.counts
     parts = sum(counts.phases[name].sum for name in PHASES)
     assert parts == pytest.approx(counts.iteration.sum)
@@ -336,7 +346,7 @@ def samples_where(read: int, given: int, seen: Batch) -> float:
         loop.fetch(samples=read)
         if iteration in (1, 2):
             seen.samples = given
-            loop.recorder.looked(seen)
+            loop.recorder.inspect(seen)
         loop.phase("backward", 0.3)
         loop.step()
     return loop.recorder.samples / 10
@@ -369,7 +379,7 @@ def test_one_look_that_differs_corrects_nothing() -> None:
     for iteration in range(10):
         loop.fetch(samples=32)
         if iteration in (1, 2):
-            loop.recorder.looked(Batch(8, 8, set(), samples=8 * iteration))
+            loop.recorder.inspect(Batch(8, 8, set(), samples=8 * iteration))
         loop.phase("backward", 0.3)
         loop.step()
     assert loop.recorder.samples == 320
@@ -379,12 +389,12 @@ def test_steps_of_other_threads_share_the_time_and_add_samples() -> None:
     loop = Loop()
     for iteration in range(20):
         if iteration == 1:
-            loop.recorder.looked(Batch(8, 8, set(), samples=8))
+            loop.recorder.inspect(Batch(8, 8, set(), samples=8))
         loop.phase("backward", 0.3)
-        loop.recorder.stepped_elsewhere(1)
+        loop.recorder.step_elsewhere(1)
         loop.step()
     counts = loop.recorder.counts
-    assert not loop.recorder.unclear
+    assert not loop.recorder.samples_are_unknown
     assert 38 <= counts.iterations <= 40
     assert counts.timed_samples == 8 * counts.iteration.count
     assert counts.iteration.mean == pytest.approx(0.35)
@@ -394,9 +404,9 @@ def test_samples_of_learners_with_optimizers_of_their_own_are_unclear() -> None:
     loop = Loop()
     for _ in range(20):
         loop.phase("backward", 0.3)
-        loop.recorder.stepped_elsewhere(2)
+        loop.recorder.step_elsewhere(2)
         loop.step()
-    assert loop.recorder.unclear
+    assert loop.recorder.samples_are_unknown
     assert 38 <= loop.recorder.counts.iterations <= 40
 
 
@@ -407,10 +417,10 @@ def test_samples_that_vary_are_vague_until_enough_iterations_were_inspected() ->
     for iteration in range(1000):
         if iteration % 5 == 0:
             rows = 64 if iteration % 4 else 8
-            loop.recorder.looked(Batch(rows, rows, set(), samples=rows))
+            loop.recorder.inspect(Batch(rows, rows, set(), samples=rows))
         loop.phase("backward", 0.3)
         loop.step()
-        vague.append(loop.recorder.vague)
+        vague.append(loop.recorder.samples_are_unknown)
     assert vague[20:100] == [True] * 80
     assert not vague[-1]
 
@@ -419,10 +429,10 @@ def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> No
     loop = Loop()
     for iteration in range(20):
         rows = 64 if iteration % 4 else 8
-        loop.recorder.looked(Batch(rows, rows, set(), samples=rows))
+        loop.recorder.inspect(Batch(rows, rows, set(), samples=rows))
         loop.phase("backward", 0.3)
         loop.step()
-    assert not loop.recorder.vague
+    assert not loop.recorder.samples_are_unknown
     assert loop.recorder.samples == 20 * 50
 
 

@@ -1,4 +1,4 @@
-"""A training's checkpoint: what a script uses."""
+"""A training's checkpoint in one file: what a script uses."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _RESERVE_AT = 3
 class Checkpoint:
     """A checkpoint at ``path``, on a file system that all nodes share, of what ``state`` returns.
 
-    Every rank has one, made after the process group. The first rank's state is saved, in the
-    format of :func:`torch.save`; ``state`` is called on all. ``every``: seconds between saves; 0:
-    only when hops asks, by ``signal_number``.
+    Every rank has one, created after the process group. Saves the first rank's state, in the format
+    of :func:`torch.save`; calls ``state`` on all ranks. ``every``: seconds between saves; 0: only
+    at hops' signal, ``signal_number``.
 
     Raises:
         ValueError: a path with a line break, or a negative ``every``.
@@ -46,25 +46,25 @@ class Checkpoint:
         signal_number: int = signal.SIGUSR1,
     ) -> None:
         if not every >= 0:
-            raise ValueError(f"every={every!r}: give seconds, 0 or more")
+            raise ValueError(f"every={every!r}: give seconds, at least 0")
         self._target = Target(Path(path).resolve())
-        self._state, self._every = state, every
+        self._state, self._interval = state, every
         folder = environment.state_dir()
         memory = Memory(Path(folder)) if folder else None
         self._memory = memory if memory and memory.is_served else None
         if self._memory:
             atexit.register(self._end, os.getpid())
-        self._asked, self._agreement = Asked(signal_number), Agreement()
+        self._signal, self._agreement = Asked(signal_number), Agreement()
         self._steps, self._saved_at = 0, time.monotonic()
         self._writing: threading.Thread | None = None
         self._failure: OSError | None = None
-        self._superseded = threading.Event()
+        self._stop_writing = threading.Event()
 
     def load(self, patience: float = PATIENCE_SECONDS, **options: Any) -> Any:
         """The last complete state, by ``torch.load(..., **options)``; None if there is none.
 
-        A save of the last run that is still on its way is read from this node's memory, or waited
-        for as long as it does not stand still for ``patience`` seconds.
+        Reads a save of the last run that is still on its way from this node's memory, or waits for
+        it until it makes no progress for ``patience`` seconds.
         """
         options = {"map_location": "cpu", "weights_only": True, **options}
         source: Path = broadcast(self._source(patience) if first() else None)
@@ -77,39 +77,39 @@ class Checkpoint:
         return None
 
     def step(self) -> None:
-        """Call it after every iteration, on all ranks: saves when it is time to, and when hops has
-        asked. Then it does not return: the process ends, and hops starts the job again.
+        """To be called after every iteration, on all ranks. Saves when a save is due. After hops'
+        signal, saves and does not return: the process ends, and hops starts the job again.
         """
         self._steps += 1
         if self._steps == _RESERVE_AT:
             self._reserve()
-        due = self._every > 0 and time.monotonic() - self._saved_at >= self._every
-        leaves, save = self._agreement.reached(self._asked.now, due)
+        due = self._interval > 0 and time.monotonic() - self._saved_at >= self._interval
+        leaves, save = self._agreement.reached(self._signal.now, due)
         if leaves:
             self._leave()
         elif save:
             self.save()
 
     def save(self) -> None:
-        """Save now, on all ranks. Writing to the file system goes on in the background, and a
-        process does not end before it has: with code 1, if it could not be written.
+        """Save now, on all ranks. Writing to the file system goes on in the background; the process
+        ends only after it, with code 1 if it failed.
 
         Raises:
-            OSError: the file system does not take this save, or has not taken the one before.
+            OSError: this save, or the previous one, cannot be written.
         """
         state = self._state()
         self._saved_at = time.monotonic()
-        if first() and self._put(state):
+        if first() and self._store(state):
             failure, self._failure = self._failure, None
             self._begin_to_write(reuse=True)
             if failure is not None:
                 raise failure
 
     def wait(self) -> None:
-        """Until what has been saved is on the file system.
+        """Wait until the last save is on the file system.
 
         Raises:
-            OSError: the file system has not taken it; as much as is in memory stays there.
+            OSError: it could not be written; if it is in memory, it stays there.
         """
         self._join()
         failure, self._failure = self._failure, None
@@ -121,7 +121,7 @@ class Checkpoint:
             self._writing.join()
 
     def _end(self, process: int) -> None:
-        """At the process's end, but not of one that it has forked."""
+        """At the end of this process, but not of its forks."""
         if os.getpid() != process or self._memory is None:
             return
         self._join()
@@ -132,20 +132,20 @@ class Checkpoint:
             flush()
             os._exit(1)  # nothing else changes an exit code this late
 
-    def _put(self, state: Any) -> bool:
-        """True: it is in memory, and to be written; False: it has been written."""
-        self._superseded.set()
+    def _store(self, state: Any) -> bool:
+        """Store ``state``: True in memory, from where it has to be written, False in the file."""
+        self._stop_writing.set()
         self._join()
         memory, size = self._memory, size_of(state)
-        if memory is not None and memory.put(self._target, size, lambda f: _dump(state, f)):
+        if memory is not None and memory.store(self._target, size, lambda f: _dump(state, f)):
             return True
         self._target.write(lambda file: torch.save(state, file))
         self._failure = None
         return False
 
     def _begin_to_write(self, *, reuse: bool) -> None:
-        """``reuse``: nobody reads the save's file, so that the next one may have its room."""
-        self._superseded = stop = threading.Event()
+        """``reuse``: nothing reads the save's file in memory, so that the next save may use it."""
+        self._stop_writing = stop = threading.Event()
         self._writing = threading.Thread(target=self._write, args=(stop,), kwargs={"reuse": reuse})
         self._writing.start()
 
@@ -163,13 +163,13 @@ class Checkpoint:
             threading.Thread(target=self._memory.reserve, args=(size,), daemon=True).start()
 
     def _source(self, patience: float) -> Path:
-        """Where to load from; of ranks on other nodes none sees this one's memory."""
+        """The file to load; ranks on other nodes do not see this node's memory."""
         if self._memory is not None and not (
             several() and environment.local_ranks() != dist.get_world_size()
         ):
             saves = [save for save in self._memory.saves(self._target) if save.is_wanted]
             if saves:
-                self._begin_to_write(reuse=False)  # should the epilog have failed to
+                self._begin_to_write(reuse=False)  # the epilog may have failed to
                 return saves[-1].state
         self._target.settle(patience)
         return self._target.path
@@ -177,8 +177,8 @@ class Checkpoint:
     def _leave(self) -> None:
         state = self._state()
         if first():
-            self._put(state)
-            self._failure = None  # of the one before; this one is the epilog's to write
+            self._store(state)
+            self._failure = None  # of the previous save; the epilog writes this one
         if several():
             dist.barrier()  # a launcher ends all ranks when the first of them ends
         leave(first=first())
@@ -191,14 +191,14 @@ def _dump(state: Any, file: IO[Any]) -> None:
 
 @contextmanager
 def _without_checksums() -> Iterator[None]:
-    """A third of the time of a save to memory; :func:`torch.load` does not look at them."""
+    """They take a third of the time of a save to memory, and :func:`torch.load` ignores them."""
     serialization: Any = torch.serialization
     if not hasattr(serialization, "set_crc32_options"):  # before PyTorch 2.6
         yield
         return
-    before = serialization.get_crc32_options()
+    setting = serialization.get_crc32_options()
     serialization.set_crc32_options(False)
     try:
         yield
     finally:
-        serialization.set_crc32_options(before)
+        serialization.set_crc32_options(setting)

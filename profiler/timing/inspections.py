@@ -1,0 +1,50 @@
+"""In which iterations the inputs of forward passes are inspected."""
+
+from __future__ import annotations
+
+from hops_profiler.timing.recorder import BACKWARDS_WITHOUT_STEP, Recorder
+
+INSPECT_AT = (1, 2)
+"""Iterations after which the forward passes' inputs are inspected; those are not timed."""
+
+INSPECT_AT_WITHOUT_LOADER = (5, 8, 11, 13, BACKWARDS_WITHOUT_STEP)
+"""Further ones if no loader shows the batch: it may vary."""
+
+INTERVAL = 23
+"""Iterations between inspections if no loader shows the batch: a prime number, as rollouts and the
+like come after round ones."""
+
+PRIMES = (1, 3, 5, 7, 11, 13, 17, 19)
+"""Without two, which would see the same half of a rollout's four or eight minibatches."""
+
+INSPECTION_SECONDS = 100e-6
+"""What an inspection costs besides the calls."""
+
+MAX_SHARE = 0.005
+"""Largest share of the time for inspections of inputs that vary."""
+
+
+class InspectionPlan:
+    """``seconds``: what the last inspection took."""
+
+    def __init__(self) -> None:
+        self.seconds = INSPECTION_SECONDS
+
+    def interval(self, recorder: Recorder) -> int:
+        """Iterations between inspections: fewer if the input varies, as far as that costs no more
+        than MAX_SHARE of the time.
+        """
+        iteration = recorder.counts.iteration.mean
+        if not recorder.sample_counter.varies or not iteration:
+            return INTERVAL
+        shortest = self.seconds / (MAX_SHARE * iteration)
+        return next((prime for prime in PRIMES if prime >= shortest), INTERVAL)
+
+    def is_due(self, recorder: Recorder, interval: int) -> bool:
+        """True if the next iteration is to be inspected."""
+        done = recorder.counts.iterations
+        if done in INSPECT_AT:
+            return True
+        # Loaders show their batches: after the first iterations there is nothing to inspect.
+        reads = recorder.sample_counter.reads
+        return not reads and (done in INSPECT_AT_WITHOUT_LOADER or done % interval == 0)

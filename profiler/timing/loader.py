@@ -1,0 +1,79 @@
+"""How many samples a `DataLoader` put into each batch, and how far its pass is."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from hops_profiler.timing.batch import samples_of
+from hops_profiler.timing.handlers import raised_by_one
+from torch.utils.data import dataloader
+
+MAX_REQUESTS = 4096
+"""Batches that a loader's workers are asked for ahead of the loop."""
+
+
+class LoaderSizes:
+    """Notes what samplers request, by loader. ``fail`` gets errors of our hooks."""
+
+    def __init__(self, fail: Callable[[Exception], None]) -> None:
+        self._fail = fail
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget which loader was read last."""
+        self._reading: Callable[[], Any] = _no_loader
+        self._sizes: Any = None
+
+    def attach(self) -> None:
+        kind: Any = dataloader._BaseDataLoaderIter
+        next_index, reset = kind._next_index, kind._reset
+
+        @functools.wraps(next_index)
+        def note_size(loader: Any) -> Any:
+            index = next_index(loader)
+            try:
+                # A sampler may yield any iterable.
+                size = len(index) if loader._auto_collation and hasattr(index, "__len__") else 0
+                sizes = loader.__dict__.get("_hops_sizes")
+                if sizes is None:
+                    sizes = loader.__dict__["_hops_sizes"] = deque(maxlen=MAX_REQUESTS)
+                sizes.append(size)
+            except Exception as error:
+                self._fail(error)
+            return index
+
+        @functools.wraps(reset)
+        def reset_sizes(loader: Any, *args: Any, **kwargs: Any) -> Any:
+            loader.__dict__.pop("_hops_sizes", None)
+            return reset(loader, *args, **kwargs)
+
+        kind._next_index, kind._reset = note_size, reset_sizes
+
+    def next_size(self, loader: Any, batch: Any) -> int:
+        """Samples in ``batch``, which ``loader`` has just yielded; 0 if unknown."""
+        sizes = loader.__dict__.get("_hops_sizes")
+        if sizes is not self._sizes or not sizes:
+            self._sizes, self._reading = sizes, weakref.ref(loader)
+        return (sizes and sizes.popleft()) or samples_of(batch)
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Batches yielded and in all, in the current pass of the loader that was read last; those
+        that a resumed pass leaves out (`skipped_batches` of its sampler) count as yielded.
+        """
+        loader = self._reading()
+        try:
+            skipped = getattr(loader._index_sampler, "skipped_batches", 0)
+            return skipped + loader._num_yielded, len(loader)
+        except Exception as error:  # gone, or of unknown length, or the program's sampler raises
+            if raised_by_one(error):
+                raise
+            return None
+
+
+def _no_loader() -> None:
+    """Stands for a loader that is gone."""

@@ -1,0 +1,122 @@
+"""Learns what a regular iteration of a training does: whatever else one does is not training."""
+
+from __future__ import annotations
+
+MAX_VOTES = 8
+"""After this many differing iterations in a row another kind becomes the regular one."""
+
+MAX_KINDS = 32
+"""How many numbers of backward passes are distinguished."""
+
+
+class RegularIterations:
+    """For each number of backward passes in an iteration: how many batches it reads, how often it
+    puts a model into evaluation mode, and how many samples it trains on.
+
+    Learnt from the iterations themselves by majority vote (Boyer and Moore), so that it does not
+    matter whether a loop reads one batch for a step, one from each of several loaders, eight for
+    an accumulated gradient, or none.
+    """
+
+    def __init__(self) -> None:
+        # By passes: fetches, evaluations, votes, samples, batches.
+        self._kinds: dict[int, list[float]] = {}
+
+    def vote(self, passes: int, fetches: int, evaluations: int) -> bool:
+        """Add an iteration's vote. True if the iteration is a regular one."""
+        kind = self._kinds.get(passes)
+        if kind is None:
+            return self._add_kind(passes, fetches, evaluations)
+        if kind[0] == fetches and kind[1] == evaluations:
+            if kind[2] < MAX_VOTES:
+                kind[2] += 1
+            return True
+        kind[2] -= 1
+        if kind[2] >= 0:
+            return False
+        kind[:] = fetches, evaluations, 1, 0, 0
+        return True
+
+    def includes(self, passes: int, fetches: int, evaluations: int) -> bool:
+        """Like :meth:`vote`, but adds no vote."""
+        kind = self._kinds.get(passes)
+        return kind is not None and kind[0] == fetches and kind[1] == evaluations
+
+    def reads(self, fetches: int) -> bool:
+        """True if a regular iteration reads so many batches, whatever its number of passes."""
+        return any(kind[0] == fetches and kind[4] for kind in self._kinds.values())
+
+    def lacks_one(self, passes: int, fetches: int) -> bool:
+        """True if an iteration with ``fetches`` read one batch less than a regular one."""
+        kind = self._kinds.get(passes)
+        return kind is not None and kind[0] == fetches + 1
+
+    def confirm(self, count: int, samples: float) -> None:
+        """Add ``count`` iterations of one pass over one batch, the last of them of ``samples``."""
+        kind = self._kinds[1]
+        kind[2:] = min(MAX_VOTES, kind[2] + count), samples, 1
+
+    def learn(self, passes: int, samples: float, batches: float) -> None:
+        """Note that a regular iteration trained on ``samples`` in ``batches``."""
+        self._kinds[passes][3:] = samples, batches
+
+    def predict(self, passes: int, batches: float) -> tuple[float, float] | None:
+        """Samples and batches of an iteration with this many passes; None if unknown.
+
+        If no batch is read, ``batches`` counts passes and is right.
+        """
+        kinds = {passes: self._kinds[passes]} if passes in self._kinds else {}
+        kinds.update(self._kinds)
+        for kind_passes, (fetches, _, _, samples, kind_batches) in kinds.items():
+            if kind_batches:
+                ratio = max(1, passes) / max(1, kind_passes) if fetches else batches / kind_batches
+                return samples * ratio, kind_batches * ratio
+        return None
+
+    def _add_kind(self, passes: int, fetches: int, evaluations: int) -> bool:
+        """Note a new number of passes. It is regular if it reads as much per pass as others do, as
+        an accumulation cut short by an epoch's end does."""
+        fits = not self._kinds or any(
+            kind[0] * passes == fetches * kind_passes and kind[1] == evaluations
+            for kind_passes, kind in self._kinds.items()
+        )
+        if len(self._kinds) >= MAX_KINDS:
+            self._kinds.clear()
+        self._kinds[passes] = [fetches, evaluations, 1 if fits else 0, 0, 0]
+        return fits
+
+
+class WarmUp:
+    """The first iterations, which are counted once it is known what a regular iteration is."""
+
+    def __init__(self) -> None:
+        # passes, fetches, evaluations, samples, batches
+        self._iterations: list[tuple[int, int, int, float, float]] = []
+
+    def __len__(self) -> int:
+        return len(self._iterations)
+
+    def add(
+        self, passes: int, fetches: int, evaluations: int, samples: float, batches: float
+    ) -> None:
+        self._iterations.append((passes, fetches, evaluations, samples, batches))
+
+    def clear(self) -> None:
+        self._iterations = []
+
+    def scale_samples(self, factor: float) -> None:
+        """Multiply the samples of all iterations."""
+        self._iterations = [
+            (passes, fetches, evaluations, samples * factor, batches)
+            for passes, fetches, evaluations, samples, batches in self._iterations
+        ]
+
+    def trained_on(self, regular: RegularIterations) -> list[tuple[float, float]]:
+        """Samples and batches of each iteration, as far as ``regular`` knows by now."""
+        return [
+            (samples, batches)
+            if samples
+            and (regular.includes(passes, fetches, evaluations) or regular.reads(fetches))
+            else regular.predict(passes, batches) or (samples, batches)
+            for passes, fetches, evaluations, samples, batches in self._iterations
+        ]

@@ -1,0 +1,176 @@
+"""Counts the samples of iterations: those read from loaders, corrected by what models are given."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from hops_profiler.timing.series import Series
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from hops_profiler.timing.regular import RegularIterations, WarmUp
+
+    class Batch(Protocol):
+        """See :class:`hops_profiler.timing.passes.Batch`."""
+
+        samples: int
+        rows: int
+        outputs: int
+        axes: set[int]
+        unclear: bool
+
+
+MAX_SAMPLES_ERROR = 0.05
+"""Largest relative error of samples, one standard deviation, where they vary."""
+
+_NO_PASSES = 0, 0.0
+"""Backward passes, and the samples they were seen to be over."""
+
+
+class SampleCounter:
+    """Samples and batches that an iteration trains on.
+
+    Since the iteration began: ``fetches`` batches with ``samples`` were read. ``reads``: the
+    previous iteration read a batch from a loader. ``ranks``: of how many this rank may read the
+    batches. ``share``: among so many ranks it was seen to distribute them. ``factor``: samples
+    trained on for each one read. ``unclear``: no loader is read, and what modules are given does
+    not show the samples. ``varies``: it is not the same in all iterations.
+    """
+
+    def __init__(self, warmup: WarmUp) -> None:
+        self._warmup = warmup
+        self.ranks = self.share = 1
+        self.factor = 1.0
+        self.reads = self.unclear = self.varies = False
+        self.last_batch = 0
+        self._inspections = Series()  # samples of the inspected iterations
+        self._input = self._pass_input = 0.0
+        self._previous_factor = 0.0
+        self._prefetch: int | None = None  # samples of a batch read for the next iteration
+        self.begin_iteration()
+
+    def begin_iteration(self) -> None:
+        self.fetches = self.samples = 0
+        self.has_inspection = False
+        self._loader_is_empty = self._mixes_sizes = False
+        self._rows = self._outputs = 0
+        self._axes: set[int] = set()
+        self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
+        self._step_passes: tuple[int, float] = _NO_PASSES  # that led to the last step
+
+    @property
+    def is_even(self) -> bool:
+        """True if each iteration so far trains on the batches that were read for it."""
+        return self._prefetch is None and self.share == 1
+
+    def is_vague(self, iterations: int) -> bool:
+        """True if the samples of ``iterations`` vary so much that the inspected ones do not show
+        their mean well enough yet.
+        """
+        if not self.varies or self.reads:
+            return False
+        inspections = self._inspections
+        unseen = 1.0 - inspections.count / max(1, iterations)
+        error = unseen * inspections.deviation
+        return error > MAX_SAMPLES_ERROR * inspections.mean * sqrt(inspections.count)
+
+    def add_batch(self, samples: int) -> None:
+        """A batch of ``samples`` was read; 0 if unknown."""
+        self.fetches += 1
+        self.samples += samples
+        self.last_batch = samples or self.last_batch
+
+    def end_loader(self) -> None:
+        """The loader that was asked for a batch had none."""
+        self._loader_is_empty = True
+
+    def inspect(self, batch: Batch) -> None:
+        """The backward pass that begins was seen to be over ``batch``."""
+        self.has_inspection, self._pass_input = True, batch.samples
+        self._mixes_sizes |= batch.unclear
+        self._rows += batch.rows
+        self._outputs += batch.outputs
+        self._axes |= batch.axes
+
+    def add_pass(self, *, in_step: bool) -> None:
+        """A backward pass has ended. All passes ``in_step``, of a closure as LBFGS calls it, are
+        over the same samples.
+        """
+        passes, samples = self._new_passes
+        if in_step:
+            self._new_passes = 1, max(samples, self._pass_input)
+        else:
+            self._new_passes = passes + 1, samples + self._pass_input
+        self._pass_input = 0.0
+
+    def begin_step(self) -> None:
+        """The passes since the last step lead to the one that begins."""
+        self._step_passes, self._new_passes = self._new_passes, _NO_PASSES
+
+    def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
+        """Count a batch read ahead for the iteration that trained on it.
+
+        A loop that is a batch ahead of itself (accelerate's loaders) reads none in the last
+        iteration of an epoch, and two in the first of the next.
+        """
+        fetches, prefetch = self.fetches, self._prefetch
+        self._prefetch = None
+        if prefetch is not None and fetches > 1:
+            self.fetches, self.samples = fetches - 1, max(0, self.samples - prefetch)
+        elif self._loader_is_empty and regular.lacks_one(passes, fetches):
+            self.fetches, self.samples = fetches + 1, self.samples + self.last_batch
+            self._prefetch = self.last_batch
+
+    def end_iteration(self, iterations: int) -> tuple[float, float]:
+        """Samples and batches of the iteration that ends, or of several counted as one.
+
+        Those that were read for it; if none were, the inputs of its forward passes, as inspected
+        now or last; else the batch that was read once, before the loop.
+        """
+        passes = max(self._step_passes[0], self._new_passes[0], iterations)
+        if self.has_inspection:
+            self._learn_input()
+        self.reads = self.fetches > 0
+        if not self.fetches:
+            return (self._input or self.last_batch) * max(1, iterations), passes
+        passes = min(passes, self.fetches)  # a GAN's two are over one batch
+        if self.has_inspection:
+            if self.ranks > 1:
+                # One rank may read for all of them, and hand out what it has read.
+                distributes = self._input * self.ranks == self.samples
+                self.share = self.ranks if distributes else 1
+            self._compare_with_input()
+        samples = self.samples / self.share * self.factor
+        return samples, min(passes, self.fetches / self.share)
+
+    def _learn_input(self) -> None:
+        # An inspection that saw no call of a model says nothing; an earlier one still holds.
+        samples = max(self._step_passes[1], self._new_passes[1]) or self._input
+        self.varies = self.varies or 0 < self._input != samples
+        self._input = samples
+        self._inspections.add(samples)
+        self.unclear = self.unclear or (self._mixes_sizes and not self.fetches)
+
+    def _compare_with_input(self) -> None:
+        """Set the ratio of samples trained on to samples read, once two inspections agree on it.
+
+        A loader may yield the rows of several steps at a time (the model gets 1/k of them), or
+        batches that its data set made (the model gets k for each "sample"). Any other difference is
+        one of layout: packed texts, patches, nodes of graphs.
+        """
+        read, given_rows = self.samples / self.share, max(self._step_passes[1], self._new_passes[1])
+        passes = max(self._step_passes[0], self._new_passes[0])
+        factor = 1.0
+        # A second axis as long as the batch is the batch's own: the first one is time.
+        if given_rows > passes and read and read / self.fetches not in self._axes:
+            is_part = read % given_rows == 0 and self._rows < read
+            independent = self._rows == self._outputs == given_rows
+            ready_made = read == self.fetches and independent and given_rows % read == 0
+            if is_part or ready_made:
+                factor = given_rows / read
+        if factor == self._previous_factor and factor != self.factor:
+            self._warmup.scale_samples(factor / self.factor)
+            self.factor = factor
+        self._previous_factor = factor
