@@ -128,9 +128,10 @@ def advance(
 
 def _failed_again(job: JobReading, run_seconds: float) -> bool:
     """Whether the job, which ran for ``run_seconds`` in all, did not bear its last start."""
+    failed = job.state is SlurmState.FAILED and not job.ended_in_profile
     last = job.end - job.start
-    soon = 0.0 <= last < FAILED_AGAIN_SECONDS and last < run_seconds - last
-    return job.state is SlurmState.FAILED and job.restarts > 0 and soon
+    soon = job.start > 0 and 0.0 <= last < FAILED_AGAIN_SECONDS and last < run_seconds - last
+    return failed and job.restarts > 0 and soon
 
 
 def _held_again(job: JobReading) -> bool:
