@@ -651,6 +651,8 @@ BATCH = "signal:batch:USR1:90|traps:USR1"
         (STEPS, 1, False, True, True),  # no save followed
         (STEPS, 1, True, None, False),
         (STEPS + "|repeats:requeues", 2, None, None, False),
+        (STEPS + "|preempt:yes", 2, None, None, False),  # its user says that it bears a move
+        ("traps:none|preempt:yes", 0, None, None, False),
         (BATCH, 2, None, None, False),  # its shell's text is known
         (BATCH, 0, False, None, False),
         (BATCH, 1, False, None, True),  # no save followed

@@ -27,7 +27,7 @@ class Unsaved(StrEnum):
 
 UNSAVED_NOTE = (
     "it is not moved until it has been seen to save once, since it might start over (nor is there a"
-    " signal that it was seen to handle: --signal, trap)"
+    " signal that it was seen to handle: --signal, trap); preempt=yes in the comment lets hops"
 )
 
 
@@ -137,7 +137,8 @@ class Pinning:
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
     """Whether a job that could otherwise be moved stays until it has saved."""
-    if record is None or record.saved or rule is Unsaved.MOVES or _answers(job, record):
+    vouched = rule is Unsaved.MOVES or job.asked.preempt
+    if record is None or record.saved or vouched or _answers(job, record):
         return False
     return rule is Unsaved.STAYS or record.saved is False
 
