@@ -33,7 +33,8 @@ def delays(config: HealthConfig) -> RemedyDelays:
 
 def requeueable(seen: Observation) -> tuple[JobReading, ...]:
     """Running jobs that hops may stop: neither the user (``preempt=no``, ``--no-requeue``) nor a
-    step under way keeps them where they are, and they are no sessions, which end by their own rule.
+    step under way keeps them where they are, a second start harms nobody, and they are no sessions,
+    which end by their own rule.
     """
     under_way = {transition.step.job for transition in seen.under_way}
     return tuple(
@@ -41,6 +42,7 @@ def requeueable(seen: Observation) -> tuple[JobReading, ...]:
         for job in seen.reading.jobs
         if job.state is SlurmState.RUNNING
         and job.requeue
+        and not {"refuses", "resubmits"} & job.asked.repeats
         and job.id not in under_way
         and (comment := seen.comments.get(job.id)) is not None
         and comment.preempt
