@@ -243,11 +243,14 @@ class Training:
             project.automatic_checkpoint_naming, project.iteration = naming, iteration
 
     def keep_out(self, reason: str) -> None:
-        """It leaves as without this, by the script's own saves."""
+        """It leaves as without this, by the script's own saves. Later runs are as without hops,
+        since what does not fit may count batches.
+        """
         if not self.reason:
             self.reason = reason
             self._asked.listen_no_more()
             if first():
+                self._own.decline()
                 sys.stderr.write(
                     f"hops: this training is not saved on request: {reason}. Where it saves by"
                     " itself, it leaves after that\n"

@@ -623,6 +623,29 @@ def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) ->
     assert not (tmp_path / "backward").exists()
 
 
+def test_gradients_of_a_part_of_a_step_are_not_clipped() -> None:
+    """By norm that would also divide them by the scale of float16, once for each part."""
+    seen = list[str]()
+
+    def method(name: str) -> Any:
+        return lambda *_args, **_options: seen.append(name)
+
+    kinds = {"Accelerator": ("save_state", *accelerate._USED["Accelerator"])}
+    module = ModuleType("accelerate.accelerator")
+    for kind, names in {**accelerate._USED, **kinds}.items():
+        vars(module)[kind] = type(kind, (), {name: method(name) for name in names})
+    accelerate.attach(module)
+    one = vars(module)["Accelerator"]()
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.full((1,), 3.0)
+    for training, is_whole in ((None, False), (object(), True), (object(), False)):
+        one._hops_training, one.sync_gradients = training, is_whole
+        one.clip_grad_norm_([parameter], 0.5)
+        one.clip_grad_value_([parameter], 0.5)
+    assert seen == ["clip_grad_norm_", "clip_grad_value_"] * 2
+    assert float(parameter.grad) == 3.0
+
+
 def test_lightning_leaves_in_the_next_epoch_after_the_last_batch_of_one(
     fit: type[Fit], tmp_path: Path
 ) -> None:
