@@ -99,10 +99,12 @@ def _attach_training(module: ModuleType) -> None:
     @functools.wraps(backward)
     def weighted(self: Any, loss: Any, **kwargs: Any) -> Any:
         training = getattr(self, _TRAINING, None)
-        if training is not None:
-            training.backwards += 1
-            loss = loss * (training.weight * self.gradient_accumulation_steps)
-        return backward(self, loss, **kwargs)
+        if training is None:
+            return backward(self, loss, **kwargs)
+        training.backwards += 1
+        loss = loss * (training.weight * self.gradient_accumulation_steps)
+        with training.adding_up():
+            return backward(self, loss, **kwargs)
 
     @functools.wraps(clip)
     def clipped(self: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
