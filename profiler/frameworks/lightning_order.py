@@ -58,7 +58,7 @@ class KeptOrder:
     def __enter__(self) -> KeptOrder:
         connector = getattr(self._trainer, "_data_connector", None)
         prepare = getattr(connector, "_prepare_dataloader", None)
-        loop = getattr(self._trainer, "fit_loop", None)
+        loop: Any = getattr(self._trainer, "fit_loop", None)
         if prepare is None or not hasattr(loop, "_data_source"):  # another release's
             return self
         request, run = loop.setup_data, loop.run
