@@ -42,9 +42,9 @@ _KINDS_MAX, _PATTERNS_MAX = 12, 3_000
 _ROUNDS, _CUTS_PER_SERVER = 40, 4
 # An LP of more servers takes longer than a plan may.
 _SERVERS_MAX = 400
-# The columns of a round: so many of each job, those with the least loss, up to a loss relative to
-# value; columns of earlier rounds that lose a little more stay.
-_PER_JOB, _NEAR, _STAYS = 120, 0.1, 0.2
+# About so many columns take part in a round, and so many of each job at most: those with the least
+# loss, up to a loss relative to value; columns of earlier rounds that lose a little more stay.
+_COLUMNS, _PER_JOB, _NEAR, _STAYS = 15_000, 120, 0.1, 0.2
 # Steps of a round and their pace, which slows down to its least.
 _STEPS, _SLOWER, _PACE_MIN = 300, 0.85, 0.05
 # The same of a dive, and columns that are chosen so often.
@@ -420,12 +420,15 @@ class _Relaxation:
                 group.factor.append(factor)
 
 
-def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, count: int) -> Ints:
-    """Of ``columns`` (sorted) up to ``count`` of each job, those with the least loss."""
+def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, most: int) -> Ints:
+    """Of ``columns`` (sorted) up to ``most`` of each job, those with the least loss; fewer where
+    they would be too many.
+    """
     job = program.configurations.jobs_of(columns)
+    most = min(most, _COLUMNS // max(1, np.count_nonzero(prices.job)))
     order = np.lexsort((prices.loss(program, columns), job))
     rank = np.arange(len(order)) - np.searchsorted(job, job[order])
-    return np.sort(columns[order[rank < count]])
+    return np.sort(columns[order[rank < max(1, most)]])
 
 
 if __name__ == "__main__":
