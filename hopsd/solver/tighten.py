@@ -8,7 +8,7 @@ would be ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -26,7 +26,9 @@ from hopsd.core.placement.shapes import ramp
 from hopsd.errors import SolverError
 from hopsd.model.arrays import NONE, Floats, Ints, distinct
 from hopsd.solver.backend import child
+from hopsd.solver.backend.diving import able_to_dive, fix_in_turn
 from hopsd.solver.backend.linear import Constraints
+from hopsd.solver.backend.model import Model
 from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound import clique_cuts
 from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder
@@ -35,6 +37,7 @@ from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, factors, patterns
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
 from hopsd.solver.bound.volume import Packing, descend
+from hopsd.solver.search.dive import COLUMNS_MAX, plan_of, promising
 from hopsd.solver.search.volume_dive import dive
 
 # A server's cuts give weights to this many of its kinds at most, with so many patterns.
@@ -53,10 +56,11 @@ _PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _OFTEN = 60, 0.3, 0.05
 _OF_CLIQUE = 6.0
 # Rounds between dives; where they lower the bound by less than a share of it, they are the last,
 # and cuts get a share of the time.
-_ROUNDS_PER_DIVE, _PROGRESS, _CUTTING = 4, 1e-3, 0.5
+_ROUNDS_PER_DIVE, _PROGRESS, _CUTTING = 4, 3e-4, 0.5
 _VIOLATED, _USED = 1e-4, 1e-6
-_OTHER_DIVES = 8
-"""Dives after the last round."""
+# Dives by linear programs after the last round; from the second on, each with other factors of the
+# columns' values from 1 - so much to 1 + so much.
+_LAST_DIVES, _SPREAD = 9, 0.25
 # The child stops by itself a little before it is killed.
 _TOLD_SHARE = 0.9
 
@@ -172,16 +176,16 @@ def rounds(
     """The best prices and choice after each linear program and each dive; see :func:`tighten`."""
     relaxation = _Relaxation(program, prices)
     cutting = monotonic() + _CUTTING * (give_up - monotonic())
-    choice, dives = None, count()
+    choice, quick, exact = None, count(), count()
 
     def met() -> bool:
         return relaxation.best.bound <= value / (1 - gap)
 
-    def dive() -> Iterator[Tightened]:
+    def dive(way: _Dive, dives: Iterator[int]) -> Iterator[Tightened]:
         nonlocal choice, value
         number = next(dives)
-        answer = relaxation.dive(give_up, np.random.default_rng(number) if number else None)
-        if program.scaled_objective(answer) > value:
+        answer = way(give_up, np.random.default_rng(number) if number else None)
+        if answer is not None and program.scaled_objective(answer) > value:
             choice, value = answer, program.scaled_objective(answer)
             yield Tightened(relaxation.best, choice)
 
@@ -189,17 +193,20 @@ def rounds(
     for number in range(_ROUNDS):
         yield Tightened(relaxation.descend(number, value, give_up), choice)
         if number % _ROUNDS_PER_DIVE == _ROUNDS_PER_DIVE - 1 and not met():
-            yield from dive()
+            yield from dive(relaxation.dive, quick)
             slow = before - relaxation.best.bound < _PROGRESS * relaxation.best.bound
             before = relaxation.best.bound
             if slow:
                 break
         if met() or monotonic() > cutting or not relaxation.cut(give_up):
             break
-    for _ in range(_OTHER_DIVES):
+    for _ in range(_LAST_DIVES):
         if met() or monotonic() > give_up:
             break
-        yield from dive()
+        yield from dive(relaxation.dive_exactly, exact)
+
+
+_Dive = Callable[[float, np.random.Generator | None], Ints | None]
 
 
 @dataclass(slots=True)
@@ -316,6 +323,33 @@ class _Relaxation:
         columns = _few_of_each(self._program, self.best, near, _PER_JOB_OF_DIVE)
         columns = distinct(columns, self._active[self._x > _OFTEN])
         return dive(self._program, columns, self._packing(columns), self._price, give_up, rng)
+
+    def dive_exactly(self, give_up: float, rng: np.random.Generator | None = None) -> Ints | None:
+        """:meth:`dive` by linear programs, which is better and slower; None without ``highspy``, or
+        if they are too large.
+        """
+        program, jobs = self._program, self._program.configurations.jobs
+        used = self._active[self._x > _USED]
+        columns_tried, likely = promising(program, self.best)
+        columns = np.union1d(used, columns_tried)
+        if not able_to_dive() or len(columns) > COLUMNS_MAX:
+            return None
+        column, row, amount = self._entries(columns)
+        job = program.configurations.jobs_of(columns)
+        column = np.concatenate([np.arange(len(columns)), column])
+        distinct_rows, row = np.unique(np.concatenate([job, jobs + row]), return_inverse=True)
+        amount = np.concatenate([np.ones(len(columns)), amount])
+        order = np.argsort(column, kind="stable")
+        start = np.searchsorted(column[order], np.arange(len(columns) + 1))
+        value = program.value[columns] / float(program.value.max())
+        limit = np.concatenate([np.ones(jobs), self._limits()])[distinct_rows]
+        model = Model(value, start, row[order], amount[order], limit, np.ones(len(columns)))
+        likely = np.isin(columns, np.union1d(used, columns_tried[likely]))
+        liking = None
+        if rng is not None:
+            liking = rng.uniform(1 - _SPREAD, 1 + _SPREAD, len(columns))
+        x = fix_in_turn(model, likely, give_up, liking)
+        return plan_of(program, columns, x) if model.holds(x) else None
 
     def cut(self, give_up: float) -> bool:
         """Add cuts that the mean choice violates; returns whether there are any."""
