@@ -150,8 +150,8 @@ def unit(one: Job) -> float:
 def rho(one: Job, jobs: int) -> float:
     """The least finish-time fairness that it can still have."""
     alone = 5000.0 / (unit(one) * min(5 / jobs, max(one.reqs)))
-    left = 5000.0 - one.samples_done
-    return (one.wait_seconds + one.run_seconds + left / fastest(one)) / alone
+    left = (5000.0 - one.samples_done) / max(fastest(one), unit(one) * max(one.reqs))
+    return (one.wait_seconds + one.run_seconds + left) / alone
 
 
 def lasting(one: Job, speed: float, restart: float) -> float:
