@@ -9,7 +9,8 @@
 ``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
 first start) is spread over ``h_ij``, the time that its rest takes there, five minutes at most and
 as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
-start. ``w_i`` is the GPU time that the job has left, so ``s_i`` is nearly the share of jobs with at
+start, with the GPU count that is fastest for each GPU: who says that several are fast gains
+nothing by it where he accepts no fewer. ``w_i`` is the GPU time that the job has left, so ``s_i`` is nearly the share of jobs with at
 least as much left: the jobs that job i would keep waiting. ``r_i`` is its latency ratio, ``rho_i``
 the least finish-time fairness that it can still have. ``z_i`` is ``1 + c_i / h_i`` on one GPU of
 the mean type while the job runs, since it has to restart if it is stopped, and 1 while it waits.
@@ -129,20 +130,16 @@ class RemainingWork:
     """The remaining work of a job.
 
     ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``age``: all of its expected run time,
-    in seconds; ``slowest``, ``fastest``: samples per second over its configurations on an idle
-    cluster.
+    in seconds; ``unit``: samples per second of each GPU of the mean type, with the best of its
+    counts; ``slowest``, ``fastest``: samples per second over its configurations on an idle cluster.
     """
 
     samples: float
     gpu_seconds: float
     age: float
+    unit: float
     slowest: float
     fastest: float
-
-    @property
-    def unit(self) -> float:
-        """Samples per second of one GPU of the mean type."""
-        return self.samples / self.gpu_seconds
 
     @property
     def shortest(self) -> float:
@@ -174,32 +171,38 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
         memory_key = _speed_range, job.reqs, job.rules, job.sensitivity
         speeds = memory.of(job, memory_key, partial(_speed_range, job, pools))
         if speeds is not None:
-            slowest, fastest, mean = speeds
+            alone, *speed_range = speeds
             age = expected_seconds[job.id]
             gpu_seconds = remaining_seconds(job, age) * mean_count(job.reqs)
-            work[job.id] = RemainingWork(gpu_seconds * mean, gpu_seconds, age, slowest, fastest)
+            work[job.id] = RemainingWork(gpu_seconds * alone, gpu_seconds, age, *speed_range)
     return work
 
 
-def _speed_range(job: Job, pools: Pools) -> tuple[float, float, float] | None:
-    """Samples per second on an idle cluster: slowest and fastest configuration, and the mean of one
-    GPU as used in eq. 9. None if it cannot run.
+def _speed_range(job: Job, pools: Pools) -> tuple[float, float, float, float] | None:
+    """Samples per second on an idle cluster: of one GPU alone and of each with the best of the
+    job's counts, both means over the types as in eq. 9; of its slowest and fastest configuration.
+    None if it cannot run.
     """
-    slowest, fastest, seconds, gpus = inf, 0.0, 0.0, 0
+    slowest, fastest, alone_seconds, best_seconds, gpus = inf, 0.0, 0.0, 0.0, 0
     for pool in pools_for(job, pools, sigma=inf):
         table = job.throughput[pool.gpu_type]
+        best = 0.0
         for size in job.reqs:
             nodes = 1 if size <= pool.largest else -(-size // pool.largest)
             if not job.rules.enough(pool.gpu_type, size):
                 continue
-            if size <= pool.gpus and (rate := size * per_gpu(table, size, nodes)) > 0.0:
+            speed = per_gpu(table, size, nodes)
+            if size <= pool.gpus and (rate := size * speed) > 0.0:
                 slowest, fastest = min(slowest, rate), max(fastest, rate)
+                best = max(best, speed)
         alone = single_gpu(job, pool.gpu_type)
         if alone > 0.0:
-            seconds, gpus = seconds + pool.gpus / alone, gpus + pool.gpus
+            alone_seconds += pool.gpus / alone
+            best_seconds += pool.gpus / (best or alone)
+            gpus += pool.gpus
     if fastest <= 0.0 or not gpus:
         return None
-    return slowest, fastest, gpus / seconds
+    return gpus / alone_seconds, gpus / best_seconds, slowest, fastest
 
 
 def _weights(
