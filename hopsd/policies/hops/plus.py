@@ -8,12 +8,13 @@
 
 ``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
 first start) is spread over ``h_ij``, the time that its rest takes there, five minutes at most and
-as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
-start, with the GPU count that is fastest for each GPU: who says that several are fast gains
-nothing by it where he accepts no fewer. ``w_i`` is the GPU time that the job has left, so ``s_i`` is nearly the share of jobs with at
-least as much left: the jobs that job i would keep waiting. ``r_i`` is its latency ratio, ``rho_i``
-the least finish-time fairness that it can still have. ``z_i`` is ``1 + c_i / h_i`` on one GPU of
-the mean type while the job runs, since it has to restart if it is stopped, and 1 while it waits.
+as long as a restart at least. ``u_i`` is that of each GPU of the mean type, with the GPU count
+where it is fastest, for a job that has to start: a speed that is faked for all of its counts
+cancels. ``w_i`` is the GPU time that the job has left, so ``s_i`` is nearly the share of jobs with
+at least as much left: the jobs that job i would keep waiting. ``r_i`` is its latency ratio,
+``rho_i`` the least finish-time fairness that it can still have, if several GPUs are as fast as they
+are one by one or, where it says so, faster. ``z_i`` is ``1 + c_i / h_i`` at the speed ``u_i`` while
+the job runs, since it has to restart if it is stopped, and 1 while it waits.
 
 The setting ``tail_weight``, l, replaces ``s_i`` by ``s_i + l k_i^3``: ``k_i`` is the shortest time
 in which the job's rest can be done over the time that the cluster needs for everybody's.
@@ -224,8 +225,8 @@ def _weights(
     late = priorities(jobs, snapshot.nodes, settings, snapshot.now)
     weights = {}
     for job, job_outlook, u in zip(jobs, outlook, urgency.tolist(), strict=True):
-        # Its share is one of speeds that add up. Counted so here, too, a job that says that several
-        # GPUs are slow is not behind before it has waited: that ended liars' jobs 1.37 times sooner.
+        # Speeds add up in its share, so they do here: a job that said that several GPUs are slow
+        # was behind before it had waited, and ended 1.37 times sooner (docs/lies.md).
         shortest = min(job_outlook.shortest, job_outlook.gpu_seconds / max(job.reqs))
         # Not since its submission: a hold is no unfairness of the plan's.
         end = job.wait_seconds + job.run_seconds + shortest
