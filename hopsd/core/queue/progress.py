@@ -3,7 +3,8 @@
 Reports and ``samples=`` come from the job's user, and can be false. Slurm's own record of which
 GPUs the job held, and for how long, is not the user's. With the speeds that hops plans with, that
 time makes a number of samples that the job should have trained; what it says is believed from
-that over :data:`SLOWER` to :data:`FASTER` times that.
+that over :data:`SLOWER` to :data:`FASTER` times that, and a job that reports less counts as one
+that has trained that number.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ and shapes never measured are estimated within a tenth (docs/estimator.md). Wher
 jobs that always said 99.9 % ended 1.12 times sooner (docs/lies.md)."""
 
 SLOWER = 1.5
-"""The same for slower: contention and stalls are no lies."""
+"""The same for slower: contention, stalls and evaluations, which speeds leave out, are no lies. The
+GPU time of a job that reports still less counts without this tolerance."""
 
 LARGEST_EXCUSE = 0.5
 """Restarts, spread GPUs and slow servers excuse a job that trained less than its GPU time makes,
@@ -70,4 +72,5 @@ def progress(
     due_samples *= max(0.0, 1.0 - loading / record.run_seconds) * min(server_factors, default=1.0)
     limited = limited and possible_samples > 0.0
     done = min(record.samples_done, FASTER * possible_samples) if limited else record.samples_done
-    return Progress(done, max(done, max(due_samples, LARGEST_EXCUSE * usual) / SLOWER))
+    due = max(due_samples, LARGEST_EXCUSE * usual)
+    return Progress(done, due if done < due / SLOWER else done)

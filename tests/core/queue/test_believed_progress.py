@@ -53,15 +53,22 @@ def test_a_report_of_more_than_the_gpus_can_have_trained_counts_as_that_at_most(
 def test_a_job_that_is_silent_or_stalls_outlives_its_claim_all_the_same(says: float) -> None:
     claimed = 10.0
     trained = progress(ran(100.0, says=says), SPEEDS)
-    assert trained.due == 1000.0 / SLOWER
+    assert trained.due == 1000.0
     assert by_declared(claimed, trained.due) > 5.0 * trained.due
+
+
+def test_a_job_a_third_slower_than_its_speeds_is_believed() -> None:
+    """Evaluations and checkpoints take GPU time, and are in no speed."""
+    says = 1000.0 / SLOWER
+    assert progress(ran(100.0, says=1.01 * says), SPEEDS).due == 1.01 * says
+    assert progress(ran(100.0, says=0.99 * says), SPEEDS).due == 1000.0
 
 
 def test_spread_gpus_are_given_the_benefit_of_the_doubt() -> None:
     spread = progress(ran(100.0, gpus=4, says=1e9), SPEEDS)
     assert spread.done == FASTER * 100.0 * 4 * 10.0  # as one GPU alone
-    assert progress(ran(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0 / SLOWER
-    assert progress(ran(100.0, on=V100), SPEEDS).due == 200.0 / SLOWER
+    assert progress(ran(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0
+    assert progress(ran(100.0, on=V100), SPEEDS).due == 200.0
 
 
 def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
@@ -71,11 +78,11 @@ def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
 
 
 def test_a_slow_server_and_restarts_are_excuses_up_to_a_point() -> None:
-    assert progress(ran(100.0), SPEEDS, [1.0, 0.8]).due == pytest.approx(800.0 / SLOWER)
-    assert progress(ran(100.0), SPEEDS, [1e-9]).due == pytest.approx(500.0 / SLOWER)
+    assert progress(ran(100.0), SPEEDS, [1.0, 0.8]).due == pytest.approx(800.0)
+    assert progress(ran(100.0), SPEEDS, [1e-9]).due == pytest.approx(500.0)
     restarted = replace(ran(100.0), restart_seconds=12.5, restarts=1)
-    assert progress(restarted, SPEEDS).due == 750.0 / SLOWER
-    assert progress(replace(restarted, restart_seconds=1e300), SPEEDS).due == 500.0 / SLOWER
+    assert progress(restarted, SPEEDS).due == 750.0
+    assert progress(replace(restarted, restart_seconds=1e300), SPEEDS).due == 500.0
 
 
 @pytest.mark.parametrize(
