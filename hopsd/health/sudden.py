@@ -35,6 +35,9 @@ PAST_SECONDS = 7200.0
 MIN_RECENT, MIN_PAST = 4, 8
 """Records on either side."""
 
+MIN_NODES = 3
+"""Of a type, on which runs go on: with fewer nobody knows what all have in common."""
+
 YOUNG_SECONDS = 180.0
 """The first minutes of a run are not compared."""
 
@@ -167,13 +170,16 @@ class RunSeries:
         last = np.maximum(middle, last)
         latest = _mean(self._sums, last, end) - _mean(self._sums, middle, end)
         ranks = self._columns.kind[self._head[series]] == RANKS
-        change -= np.where(ranks, 0.0, self._common(series, change))
+        nodes = self._nodes_alike(series)
+        change -= np.where(ranks, 0.0, self._common(series, change, nodes))
+        comparable = ranks | (nodes >= MIN_NODES)
         variance = self._noise[series] ** 2 * (1.0 / recent + 1.0 / past)
         for members in self._beside_each_other(series):
             each, noise2 = change[members], variance[members]
             weight = 1.0 / (noise2 + USUAL_WANDER**2)
             slowness = float((weight * each).sum() / weight.sum())
-            if slowness < max(MIN_CHANGE, ALARM / np.sqrt((1.0 / noise2).sum())):
+            least = max(MIN_CHANGE, ALARM / np.sqrt((1.0 / noise2).sum()))
+            if slowness < least or not comparable[members].all():
                 continue
             wander = _wander(np.delete(change, members), np.delete(variance, members))
             # What wanders does so for all that share a node.
@@ -194,13 +200,17 @@ class RunSeries:
                 if not self._is_habit(series[members], since, window, slowness):
                     yield deviations, Change(int(self._node[first]), slowness, error, since)
 
-    def _common(self, series: Ints, change: Floats) -> Floats:
-        """What runs on nodes of the same type changed by, (n,): heat, a busy file server."""
+    def _nodes_alike(self, series: Ints) -> Ints:
+        """How many nodes of the same type all ``series`` are on, of each (n,)."""
+        nodes = np.unique(self._node[series])
+        return np.bincount(self._types[nodes])[self._types[self._node[series]]]
+
+    def _common(self, series: Ints, change: Floats, nodes: Ints) -> Floats:
+        """What runs on nodes of the same type changed by (n,): heat, a busy file server."""
         kinds = self._types[self._node[series]]
-        count = int(kinds.max()) + 1
-        nodes = np.bincount(kinds, minlength=count)
-        usual = np.nan_to_num(group_medians(change, kinds, count)) * nodes / (nodes + 3.0)
-        return np.where(nodes < 3, 0.0, usual)[kinds]
+        usual = np.nan_to_num(group_medians(change, kinds, int(kinds.max()) + 1))[kinds]
+        common: Floats = np.where(nodes < MIN_NODES, 0.0, usual * nodes / (nodes + 3.0))
+        return common
 
     def _beside_each_other(self, series: Ints) -> list[Ints]:
         """Indices into ``series`` of those that ran on a node at the same time."""
