@@ -24,8 +24,8 @@ from hopsd.health.slow import find_slow
 from hopsd.health.sudden import RunSeries, find_changes
 
 TRAINING = 600.0
-ONSET = 1.5 * DAY
-SITE = SiteSettings(nodes=20, days=2.0)
+ONSET = 0.75 * DAY
+SITE = SiteSettings(nodes=20, days=1.0)
 LOOK_SECONDS = 600.0
 FALSE_ALARMS = 1e-3
 """In a server-day."""

@@ -115,6 +115,7 @@ class RunSeries:
         value = columns.value[self._rows] * np.where(width > 1, width / np.maximum(width - 1, 1), 1)
         self._value = value
         self._whole = columns.value[self._rows] + columns.common[self._rows]
+        self._at_end: dict[float, list[Change]] = {}
         self._noise = np.zeros(count)
         clipped = value.copy()
         bounds = np.searchsorted(self._series, np.arange(count + 1)).tolist()
@@ -137,6 +138,12 @@ class RunSeries:
                 if change.node not in clearest or deviations > clearest[change.node][0]:
                     clearest[change.node] = deviations, change
         return [change for _, change in clearest.values()]
+
+    def changes_at_end(self, time: float) -> list[Change]:
+        """As :meth:`changes`, remembered: of a run that is over they stay the same."""
+        if time not in self._at_end:
+            self._at_end[time] = self.changes(time)
+        return self._at_end[time]
 
     def seconds_after(self, node: int, time: float) -> float:
         """For how long runs that began after ``time`` have been on a node."""
@@ -282,7 +289,7 @@ def find_changes(series: RunSeries, now: float) -> dict[int, Change]:
     """
     changes: dict[int, Change] = {}
     for time in series.ends(now):
-        for change in series.changes(time):
+        for change in series.changes(time) if time == now else series.changes_at_end(time):
             if series.seconds_after(change.node, time) < LATER_SECONDS:
                 changes[change.node] = change
     return changes
