@@ -122,7 +122,7 @@ def main() -> None:
         for situation, each in sorted(named.items())
     ]
     days, alarms = healthy(options.servers, options.days, options.sites)
-    sure = sum(map(sum, named.values()))
+    total = sum(sum(each) for each in named.values())
     text = "\n".join(
         [
             (
@@ -136,7 +136,7 @@ def main() -> None:
             *rows,
             "",
             (
-                f"{right} of {sure} intervals hold the truth; {false} of {judged:,} healthy servers"
+                f"{right} of {total} intervals hold the truth; {false} of {judged:,} healthy servers"
                 " were named."
             ),
             "",

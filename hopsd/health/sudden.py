@@ -158,7 +158,10 @@ class RunSeries:
     def _place(self, series: Ints, time: float) -> Ints:
         """How many rows are before or at ``time``, counted to the end of it in each of series."""
         at = np.clip(time - self._begin, -PAST_SECONDS, self._span - PAST_SECONDS - 1.0)
-        return np.searchsorted(self._key, series * self._span + at, "right").astype(np.int64)
+        places: Ints = np.searchsorted(self._key, series * self._span + at, "right").astype(
+            np.int64
+        )
+        return places
 
     def _changes(self, now: float, window: float) -> Iterator[tuple[float, Change]]:
         every = np.arange(len(self))
