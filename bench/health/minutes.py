@@ -136,8 +136,8 @@ def main() -> None:
             *rows,
             "",
             (
-                f"{right} of {total} intervals hold the truth; {false} of {judged:,} healthy servers"
-                " were named."
+                f"{right} of {total} intervals hold the truth; {false} of {judged:,} healthy"
+                " servers were named."
             ),
             "",
             (

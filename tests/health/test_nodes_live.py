@@ -170,10 +170,10 @@ def test_a_node_with_less_of_a_processor_is_named_in_ten_minutes(
 
         wait_until(all_named, 660.0, lambda: f"{named} {ask('health')}")
         for node, row in named.items():
-            truth = on_node[node].factor(since[node])
-            print(
-                f"{node}: {row['after']:.0f} s, {row['low']:.3f} to {row['high']:.3f}, {truth:.3f}"
-            )
+            # A busy machine slows all of them.
+            usual = median(t.factor(since[node]) for n, t in on_node.items() if n not in since)
+            truth = on_node[node].factor(since[node]) / usual
+            print(f"{node}: {row}, {truth:.3f}")
             assert row["after"] <= 600.0
             assert row["low"] - 0.01 <= truth <= row["high"] + 0.01
         cluster.run("scancel", *jobs)
