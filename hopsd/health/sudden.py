@@ -45,8 +45,8 @@ ALARM = 5.0
 """Standard errors at which a change is one. In windows of five minutes to eighty a server has some
 550 independent chances a day; a normal variable passes once in 6,000 days."""
 
-MIN_CHANGE = 0.012
-"""Less is a matter of hours."""
+MIN_CHANGE = 0.02
+"""Less is a matter of hours: so much comes of the time of day, too."""
 
 USUAL_WANDER, USUAL_WEIGHT = 0.003, 4.0
 """By how much a run's speed changes in such times besides its noise, before anything is measured;
