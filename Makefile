@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 
 .PHONY: setup demo demo-shell test test-long test-forky test-trixie test-releases test-chaos test-tutorial test-install test-gpu \
-	fast lint bench paper man deb deb-source clean
+	fast lint bench paper man lock deb deb-source clean
 
 $(VENV)/.ready: setup.cfg
 	$(PYTHON) -m venv $(VENV)
@@ -61,6 +61,14 @@ paper: setup
 # Man pages, from the commands and settings themselves: man build/man/hopsctl.1
 man: setup
 	$(VENV)/bin/python -m hopsd.ctl.shell.manual build/man
+
+# The releases that an installation takes from PyPI, with their hashes: for Python 3.11 and newer.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet uv
+	build/lock/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --upgrade --python-version 3.11 \
+		--extra highs --extra metrics --extra web --custom-compile-command 'make lock' \
+		--output-file requirements.lock setup.cfg
 
 # Packages for the Debian release that this runs on, into build/deb; debian/control names what it
 # needs: apt-get build-dep . installs it.

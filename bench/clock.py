@@ -7,5 +7,7 @@ import resource
 
 def cpu_seconds() -> float:
     """Processor time of this process and of its children that ended, such as solvers."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(u.ru_utime + u.ru_stime for u in used)
+    usages = (
+        resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return sum(u.ru_utime + u.ru_stime for u in usages)

@@ -37,9 +37,9 @@ class Recorder:
 
 def situations(name: str, seed: int, hours: float, count: int) -> list[Snapshot]:
     """Snapshots of ``count`` first plans (fewer where there are fewer) within so many hours."""
-    chosen, recorder = preset(name), Recorder()
+    scenario, recorder = preset(name), Recorder()
     horizon = SimulationSettings(horizon=hours * 3600.0)
-    Simulation(chosen.cluster(), chosen.workload(seed), recorder, horizon).run()
+    Simulation(scenario.cluster(), scenario.workload(seed), recorder, horizon).run()
     most = max(len(snapshot.jobs) for snapshot in recorder.kept)
     busy = [snapshot for snapshot in recorder.kept if 2 * len(snapshot.jobs) >= most]
     return [busy[at] for at in np.unique(np.linspace(0, len(busy) - 1, count).astype(int))]
@@ -47,23 +47,25 @@ def situations(name: str, seed: int, hours: float, count: int) -> list[Snapshot]
 
 def main() -> None:
     options = _options()
-    asked = PlanSettings(gap=options.gap, effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
+    settings = PlanSettings(gap=options.gap, effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
     print("| seed | policy | plans | jobs | CPU s | a plan | largest | gap missed | mean gap |")
     print("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
     for seed in options.seed:
         snapshots = situations(options.preset, seed, options.hours, options.plans)
         jobs = f"{min(len(s.jobs) for s in snapshots)}-{max(len(s.jobs) for s in snapshots)}"
         for policy in options.policy:
-            get(policy)(snapshots[0], asked)  # what is imported or cached at first is not a plan's
+            get(policy)(
+                snapshots[0], settings
+            )  # what is imported or cached at first is not a plan's
             took, gaps = [], []
             for snapshot in snapshots:
                 began = cpu_seconds()
-                gaps.append(get(policy)(snapshot, asked).gap)
+                gaps.append(get(policy)(snapshot, settings).gap)
                 took.append(cpu_seconds() - began)
-            missed = sum(gap > options.gap for gap in gaps)
+            missed_gaps = sum(gap > options.gap for gap in gaps)
             print(
                 f"| {seed} | `{policy}` | {len(took)} | {jobs} | {sum(took):.2f}"
-                f" | {np.mean(took):.2f} | {max(took):.2f} | {missed} | {np.mean(gaps):.2%} |",
+                f" | {np.mean(took):.2f} | {max(took):.2f} | {missed_gaps} | {np.mean(gaps):.2%} |",
                 flush=True,
             )
 

@@ -59,9 +59,9 @@ class Learning(Simulation):
         for report in self.port.reports():
             fit = self._theory.pop((report.workload, report.gpu_type), None)
             if fit is not None:
-                known = self._store.known
+                knowledge = self._store.known
                 fit = replace(fit, at=self.port.now)
-                self._store.known = replace(known, theory=(*known.theory, fit))
+                self._store.known = replace(knowledge, theory=(*knowledge.theory, fit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ def drawn(name: str, seed: int, jobs: int) -> tuple[Cluster, Workload, Times]:
     base = "mix" if name.startswith("mix") else name
     cluster, workload = work(Case(base, Conditions(), "hops+", seed), None)
     times = times_of(PRESETS["paper-64" if base == "mix" else base])
-    chosen = workload.jobs[:jobs]
-    renamed = {}
+    jobs_drawn = workload.jobs[:jobs]
+    new_names = {}
     if name == "mix-new":
-        for number, job in enumerate(chosen):
-            renamed[job.id] = WorkloadName(f"{job.workload}-{number // 14}")
-    chosen = tuple(replace(j, workload=renamed.get(j.id, j.workload)) for j in chosen)
-    originals = {renamed.get(job.id, job.workload): job.workload for job in workload.jobs[:jobs]}
+        for number, job in enumerate(jobs_drawn):
+            new_names[job.id] = WorkloadName(f"{job.workload}-{number // 14}")
+    jobs_drawn = tuple(replace(j, workload=new_names.get(j.id, j.workload)) for j in jobs_drawn)
+    originals = {new_names.get(job.id, job.workload): job.workload for job in workload.jobs[:jobs]}
     tables = {
         new: {
             kind: replace(table, by_shape=TrueSpeeds(times[old, kind], f"{new} {kind}", seed))
@@ -94,10 +94,10 @@ def drawn(name: str, seed: int, jobs: int) -> tuple[Cluster, Workload, Times]:
         }
         for new, old in originals.items()
     }
-    named = {
+    new_workloads = {
         (new, kind): times[old, kind] for new, old in originals.items() for kind in tables[new]
     }
-    return cluster, replace(workload, jobs=chosen, throughput=tables), named
+    return cluster, replace(workload, jobs=jobs_drawn, throughput=tables), new_workloads
 
 
 def _of_others(theory: Sequence[Theory]) -> tuple[Theory, ...]:
@@ -112,10 +112,10 @@ def _of_others(theory: Sequence[Theory]) -> tuple[Theory, ...]:
 
 def firsts(workload: Workload) -> frozenset[JobId]:
     """The first job of each workload."""
-    seen: dict[WorkloadName, JobId] = {}
+    first_jobs: dict[WorkloadName, JobId] = {}
     for job in sorted(workload.jobs, key=lambda job: job.submit):
-        seen.setdefault(job.workload, job.id)
-    return frozenset(seen.values())
+        first_jobs.setdefault(job.workload, job.id)
+    return frozenset(first_jobs.values())
 
 
 def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: str) -> Played:
@@ -126,7 +126,7 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
     later = tuple(
         replace(job, submit=job.submit + delay) if job.id in first else job for job in workload.jobs
     )
-    known = known_at_first(PRESETS["paper-64"], times, calibrated=False)
+    knowledge = known_at_first(PRESETS["paper-64"], times, calibrated=False)
     defaults = SimulationSettings()
     settings = SimulationSettings(
         refresh_seconds=30.0,
@@ -134,19 +134,23 @@ def play(way: str, cluster: Cluster, workload: Workload, times: Times, policy: s
         snapshot=SnapshotSettings(EstimatorSettings(model=MODEL)),
         knowledge=KnowledgeSettings(Knows.MEASURED),
     )
-    others = Knowledge(theory=_of_others(known.theory))
-    learns = {"guess": others, "blank": Knowledge(), "measured": known, "truth": None}[way]
+    other_workloads = Knowledge(theory=_of_others(knowledge.theory))
+    learns = {"guess": other_workloads, "blank": Knowledge(), "measured": knowledge, "truth": None}[
+        way
+    ]
     run: Run = Learning(
         cluster,
         replace(workload, jobs=tuple(sorted(later, key=lambda job: job.submit))),
         get(policy),
         settings,
         learns=learns,
-        theory=known.theory if way in ("guess", "blank") else (),
+        theory=knowledge.theory if way in ("guess", "blank") else (),
     ).run()
     outcomes = {
-        one.id: one
-        for one in job_outcomes(run.changes, facts_of(cluster, workload), cluster.gpus, frozenset())
+        outcome.id: outcome
+        for outcome in job_outcomes(
+            run.changes, facts_of(cluster, workload), cluster.gpus, frozenset()
+        )
     }
     times_taken = [
         outcomes[job.id].end - job.submit  # type: ignore[operator]
@@ -202,19 +206,19 @@ def rows(name: str, seeds: int, jobs: int, policy: str, processes: int) -> Itera
     tasks = [(way, name, seed, jobs, policy) for seed in range(seeds) for way in WAYS]
     with ProcessPoolExecutor(processes) as pool:
         results = list(pool.map(_task, *zip(*tasks, strict=True)))
-    played: dict[str, list[Played]] = {way: [] for way in WAYS}
+    runs_by_way: dict[str, list[Played]] = {way: [] for way in WAYS}
     for (way, *_), result in zip(tasks, results, strict=True):
-        played[way].append(result)
-    for way, runs in played.items():
+        runs_by_way[way].append(result)
+    for way, runs in runs_by_way.items():
         cells = []
         for figure in ("mean", "p99", "makespan"):
-            values = np.array([getattr(one, figure) for one in runs])
-            peers = np.array([getattr(one, figure) for one in played["measured"]])
+            values = np.array([getattr(run, figure) for run in runs])
+            peers = np.array([getattr(run, figure) for run in runs_by_way["measured"]])
             logs = np.log(values / peers)
             error = logs.std(ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else 0.0
             cells.append(f"{values.mean():.2f} ({np.exp(logs.mean()):.3f} ± {error:.3f})")
-        wait = float(np.mean([one.first_wait for one in runs]))
-        measuring = float(np.mean([one.measuring for one in runs]))
+        wait = float(np.mean([run.first_wait for run in runs]))
+        measuring = float(np.mean([run.measuring for run in runs]))
         yield f"| {name} | {way} | {' | '.join(cells)} | {wait:.0f} | {measuring:.1f} |"
 
 

@@ -59,13 +59,13 @@ def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
     """More than the cluster can do in the day: the queue is never empty."""
     rng = random.Random(seed)  # a simulation, not a secret
     jobs: list[WorkloadJob] = []
-    asked, at = 0.0, 0.0
-    while asked < 1.3 * 64 * hours * 3600.0 or at < hours * 3600.0:
+    demanded_gpus, at = 0.0, 0.0
+    while demanded_gpus < 1.3 * 64 * hours * 3600.0 or at < hours * 3600.0:
         kind = rng.random()
         largest = rng.choice([2, 4, 8, 8, 16])
         elastic = tuple(2**k for k in range(5) if 2**k <= largest)
         gpu_seconds = 3600.0 * 2.0 * 24.0 ** rng.random()
-        fixed = rng.choice([1, 2, 4, 8])
+        rigid_gpus = rng.choice([1, 2, 4, 8])
         jobs.append(
             WorkloadJob(
                 JobId(str(len(jobs) + 1)),
@@ -73,13 +73,13 @@ def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
                 round(at, 1),
                 TRAINING,
                 gpu_seconds,
-                elastic if kind > rigid + 0.2 else (fixed,),
+                elastic if kind > rigid + 0.2 else (rigid_gpus,),
                 batch_size=64,
                 preemptible=kind > rigid,
             )
         )
-        asked += gpu_seconds
-        if asked > 2.0 * 64 * 3600.0:  # the cluster fills at once, then jobs come all day
+        demanded_gpus += gpu_seconds
+        if demanded_gpus > 2.0 * 64 * 3600.0:  # the cluster fills at once, then jobs come all day
             at += rng.expovariate(64 * 1.1 / np.exp(np.log(3600.0 * 2.0) + np.log(24.0) / 2))
     return jobs
 
@@ -135,8 +135,8 @@ def play(jobs: list[WorkloadJob], options: argparse.Namespace, reserve: int) -> 
     run = simulation.run()
     port = simulation.port
     port.advance(end)
-    asked = {job.id: job for job in jobs if job.workload == SESSION}
-    held: dict[JobId, float] = defaultdict(float)
+    session_jobs = {job.id: job for job in jobs if job.workload == SESSION}
+    gpu_seconds: dict[JobId, float] = defaultdict(float)
     since: dict[JobId, tuple[float, int]] = {}
     moves = 0
     for change in run.changes:
@@ -144,23 +144,23 @@ def play(jobs: list[WorkloadJob], options: argparse.Namespace, reserve: int) -> 
             break
         if change.job in since:
             at, gpus = since.pop(change.job)
-            held[change.job] += (change.time - at) * gpus
-            moves += bool(change.job not in asked and change.placement)
+            gpu_seconds[change.job] += (change.time - at) * gpus
+            moves += bool(change.job not in session_jobs and change.placement)
         if change.placement:
             since[change.job] = change.time, change.placement.gpus
     for job, (at, gpus) in since.items():
-        held[job] += (end - at) * gpus
-    done = port.samples_done()
+        gpu_seconds[job] += (end - at) * gpus
+    samples = port.samples_done()
     of_sessions = sum(
-        done.get(job, spec.samples if job in port.begun and job not in port.unfinished else 0.0)
-        for job, spec in asked.items()
+        samples.get(job, spec.samples if job in port.begun and job not in port.unfinished else 0.0)
+        for job, spec in session_jobs.items()
     )
-    waits = tuple(port.begun.get(job, end) - spec.submit for job, spec in asked.items())
+    waits = tuple(port.begun.get(job, end) - spec.submit for job, spec in session_jobs.items())
     return Day(
         port.trained - of_sessions,
-        sum(held[job] for job in asked),
+        sum(gpu_seconds[job] for job in session_jobs),
         waits,
-        len(asked.keys() - port.begun.keys()),
+        len(session_jobs.keys() - port.begun.keys()),
         moves,
     )
 
@@ -175,17 +175,17 @@ def main() -> None:
         losses = []
         for seed in options.seeds:
             base = trainings(seed, rigid, options.hours)
-            some = sessions(seed, options.hours)
+            session_jobs = sessions(seed, options.hours)
             plain = play(base, options, 0)
-            day = play(base + some, options, options.reserve)
-            ordinary = [replace(job, interactive=False, preemptible=False) for job in some]
-            other = play(base + ordinary, options, 0)
+            day = play(base + session_jobs, options, options.reserve)
+            ordinary = [replace(job, interactive=False, preemptible=False) for job in session_jobs]
+            baseline = play(base + ordinary, options, 0)
             share = day.held / total
             loss = 1.0 - day.work / (plain.work * (1.0 - share))
             losses.append(loss)
-            waits, late = np.array(day.waits), np.array(other.waits)
+            waits, late = np.array(day.waits), np.array(baseline.waits)
             cells = [
-                f"{rigid:.0%}", seed, len(some), f"{share:.2%}",
+                f"{rigid:.0%}", seed, len(session_jobs), f"{share:.2%}",
                 f"{np.median(waits):.0f}", f"{np.percentile(waits, 95):.0f}", f"{waits.max():.0f}",
                 f"{np.mean(waits <= 30.0):.1%}", day.unserved,
                 f"{np.median(late):.0f}", f"{np.percentile(late, 95):.0f}",

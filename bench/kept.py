@@ -15,8 +15,8 @@ def kept(path: Path, make: Callable[[], Found]) -> Found:
     """What an earlier run left in ``path``; else what ``make`` finds, which is left there."""
     if not path.exists():
         keep(path, make())
-    found: Found = json.loads(path.read_text())
-    return found
+    figures: Found = json.loads(path.read_text())
+    return figures
 
 
 def read(path: Path) -> Found | None:
@@ -24,11 +24,11 @@ def read(path: Path) -> Found | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def keep(path: Path, found: Found) -> None:
+def keep(path: Path, figures: Found) -> None:
     """Leave ``found`` in ``path``, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(found))
+    temporary.write_text(json.dumps(figures))
     temporary.rename(path)
 
 

@@ -41,8 +41,8 @@ def main(
         if not is_kept(case)
     }
     with Bar("runs") as bar:
-        for done, (experiment, case) in enumerate(missing.values()):
-            bar.at(done, len(missing))
+        for number, (experiment, case) in enumerate(missing.values()):
+            bar.at(number, len(missing))
             began = cpu_seconds()
             run(case)
             seconds = cpu_seconds() - began

@@ -38,25 +38,25 @@ COLUMNS = {
 
 def run(policy: str) -> dict[str, Any]:
     """Play the workload and keep the figures."""
-    made = preset(PRESET)
+    scenario = preset(PRESET)
     plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
     began = cpu_seconds()
     settings = SimulationSettings(plan=plan)
-    result = play(policy, get(policy), made.cluster(), made.workload(0), settings)
-    found = figures(result) | {
+    result = play(policy, get(policy), scenario.cluster(), scenario.workload(0), settings)
+    run_figures = figures(result) | {
         "cpu_seconds": cpu_seconds() - began,
         "unfinished": len(result.unfinished),
     }
     KEPT.mkdir(parents=True, exist_ok=True)
-    (KEPT / f"{policy}.json").write_text(json.dumps(found))
-    return found
+    (KEPT / f"{policy}.json").write_text(json.dumps(run_figures))
+    return run_figures
 
 
-def table(found: dict[str, dict[str, Any]]) -> str:
+def table(figures_by_policy: dict[str, dict[str, Any]]) -> str:
     """By mean completion time; the best of each column is bold."""
-    best = {key: min(f[key] for f in found.values()) for key, _ in COLUMNS.values()}
+    best = {key: min(f[key] for f in figures_by_policy.values()) for key, _ in COLUMNS.values()}
     lines = ["| policy | " + " | ".join(COLUMNS) + " |", "|---" + "|---:" * len(COLUMNS) + "|"]
-    for policy, f in sorted(found.items(), key=lambda item: item[1]["avg_jct_h"]):
+    for policy, f in sorted(figures_by_policy.items(), key=lambda item: item[1]["avg_jct_h"]):
         cells = [
             f"**{text.format(f[key])}**" if f[key] == best[key] else text.format(f[key])
             for key, text in COLUMNS.values()
@@ -66,16 +66,16 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    asked = [name for name in arguments if name != "--no-run"] or names()
-    found = {}
-    for name in asked:
+    policy_names = [name for name in arguments if name != "--no-run"] or names()
+    figures_by_policy = {}
+    for name in policy_names:
         path = KEPT / f"{name}.json"
         if not path.exists() and "--no-run" not in arguments:
-            done = run(name)
-            print(f"{name}: {done['cpu_seconds']:.0f} s", file=sys.stderr, flush=True)
+            policy_figures = run(name)
+            print(f"{name}: {policy_figures['cpu_seconds']:.0f} s", file=sys.stderr, flush=True)
         if path.exists():
-            found[name] = json.loads(path.read_text())
-    unfinished = {name: f["unfinished"] for name, f in found.items() if f["unfinished"]}
+            figures_by_policy[name] = json.loads(path.read_text())
+    unfinished = {name: f["unfinished"] for name, f in figures_by_policy.items() if f["unfinished"]}
     if unfinished:
         raise SystemExit(f"jobs never ended: {unfinished}")
     words = (
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     write_result(
         "policies",
         "One workload under every policy",
-        words + table(found),
+        words + table(figures_by_policy),
     )
 
 

@@ -76,11 +76,11 @@ def sacct_lines(count: int) -> list[str]:
 def server_seconds(dsn: str) -> float:
     """Processor time of PostgreSQL, of its processes that ended as well; ours must be over."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        others = (
+        other_pids = (
             "SELECT count(*) FROM pg_stat_activity"
             " WHERE backend_type LIKE '%client%' AND pid <> pg_backend_pid()"
         )
-        while connection.execute(others).fetchone() != (0,):
+        while connection.execute(other_pids).fetchone() != (0,):
             time.sleep(0.05)
         time.sleep(0.3)  # until they are reaped
         (text,) = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone() or ("",)
@@ -89,17 +89,17 @@ def server_seconds(dsn: str) -> float:
 
 
 @contextmanager
-def measured(dsn: str, what: str) -> Iterator[PostgresStore]:
+def measured(dsn: str, title: str) -> Iterator[PostgresStore]:
     """Print how long the work in the ``with`` took, and the processor time of both sides."""
-    before, own = server_seconds(dsn), time.process_time()
+    before, client_began = server_seconds(dsn), time.process_time()
     with PostgresStore(dsn) as store:
         began = time.perf_counter()
         yield store
         seconds = time.perf_counter() - began
-    own = time.process_time() - own
+    client_began = time.process_time() - client_began
     server = server_seconds(dsn) - before
-    print(f"{what}: {seconds:.2f} s, of the processor {server:.2f} s of PostgreSQL's"
-          f" and {own:.2f} s of ours")  # fmt: skip
+    print(f"{title}: {seconds:.2f} s, of the processor {server:.2f} s of PostgreSQL's"
+          f" and {client_began:.2f} s of ours")  # fmt: skip
 
 
 def memory_mib() -> float:
@@ -117,9 +117,9 @@ def main() -> None:
         for days in (DAYS, 1):
             since = now - days * DAY_SECONDS
             with measured(dsn, f"report of {days} days") as store:
-                told = store.figures(since, now, 30.0, None)
+                answer = store.figures(since, now, 30.0, None)
                 store.gpu_use(since, now, DAY_SECONDS if days > 3 else HOUR)
-            print(f"  {sum(row['jobs'] for row in told['waits'] if row['by'] == 'all'):,} jobs")
+            print(f"  {sum(row['jobs'] for row in answer['waits'] if row['by'] == 'all'):,} jobs")
         before, pages, size = memory_mib(), 0, 0
         with measured(dsn, f"a shadow's diary of {count:,} jobs") as store:
             place = None
@@ -129,10 +129,11 @@ def main() -> None:
         print(f"  {pages} pages of at most {size / 2**20:.1f} MiB,"
               f" {memory_mib() - before:.0f} MiB more memory")  # fmt: skip
     lines = sacct_lines(count)
-    held, own = memory_mib(), time.process_time()
-    found = parse_logged(lines)
-    print(f"{len(found):,} jobs of sacct read in {time.process_time() - own:.2f} s of the"
-          f" processor, {memory_mib() - held:.0f} MiB more memory")  # fmt: skip
+    memory_before, cpu_before = memory_mib(), time.process_time()
+    logged_jobs = parse_logged(lines)
+    seconds = time.process_time() - cpu_before
+    print(f"{len(logged_jobs):,} jobs of sacct read in {seconds:.2f} s of the"
+          f" processor, {memory_mib() - memory_before:.0f} MiB more memory")  # fmt: skip
 
 
 if __name__ == "__main__":

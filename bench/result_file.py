@@ -17,14 +17,14 @@ def write_result(name: str, title: str, text: str) -> Path:
     Links in ``text`` are relative to ``docs/``.
     """
     command = " ".join(["python -m", _module(), *sys.argv[1:]])
-    done = subprocess.run(
+    described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"],
         cwd=FOLDER.parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    commit = done.stdout.strip() or "unknown"
+    commit = described.stdout.strip() or "unknown"
     day = datetime.now(tz=UTC).date()
     path = FOLDER / f"{name}.md"
     FOLDER.mkdir(exist_ok=True)

@@ -60,8 +60,8 @@ class Stopwatch(InstantPort):
         return outcomes
 
     def plan(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        made: Plan = self.timed("plan", plan, snapshot, settings)
-        return made
+        new_plan: Plan = self.timed("plan", plan, snapshot, settings)
+        return new_plan
 
 
 @contextmanager
@@ -108,10 +108,10 @@ def main() -> None:
     with site(args.nodes) as (cluster, store):
         os.environ.update(cluster.env)
         submit(cluster, args.jobs)
-        port, why = choose_port(SlurmConfig(port=PortName(args.port)))
-        print(f"{args.jobs} queued jobs, {args.nodes} nodes, {args.nodes * 8} GPUs; {why}")
-        first, window, started = tick(port, store, settings, None)
-        rows = [("first", started, *cells(first))]
+        port, port_reason = choose_port(SlurmConfig(port=PortName(args.port)))
+        print(f"{args.jobs} queued jobs, {args.nodes} nodes, {args.nodes * 8} GPUs; {port_reason}")
+        first, window, began_at = tick(port, store, settings, None)
+        rows = [("first", began_at, *cells(first))]
         later = [tick(port, store, settings, window) for _ in range(args.ticks)]
         median = {
             stage: statistics.median(seconds.get(stage, 0.0) for seconds, _, _ in later)
@@ -137,8 +137,8 @@ def tick(
 
 def cells(seconds: dict[str, float]) -> list[str]:
     slurm = seconds.get("read (Slurm)", 0.0) + seconds.get("apply (Slurm)", 0.0)
-    shown = [f"{seconds.get(name, 0.0):.2f}" for name in COLUMNS]
-    return [*shown, f"{slurm / seconds['all']:.0%}"]
+    texts = [f"{seconds.get(name, 0.0):.2f}" for name in COLUMNS]
+    return [*texts, f"{slurm / seconds['all']:.0%}"]
 
 
 if __name__ == "__main__":

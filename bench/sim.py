@@ -26,9 +26,9 @@ LARGE = "--large"
 
 def large() -> Preset:
     """Four times the paper's 512 GPUs; 10,000 jobs at four times its rate."""
-    made = preset("paper-512")
-    groups = tuple((hardware, 4 * count, gpus) for hardware, count, gpus in made.groups)
-    return replace(made, groups=groups, jobs=10_000, hours=25.0)
+    scenario = preset("paper-512")
+    groups = tuple((hardware, 4 * count, gpus) for hardware, count, gpus in scenario.groups)
+    return replace(scenario, groups=groups, jobs=10_000, hours=25.0)
 
 
 def measure(scenario: Preset, policies: Sequence[str], refresh: float = 0.0) -> None:
@@ -40,7 +40,7 @@ def measure(scenario: Preset, policies: Sequence[str], refresh: float = 0.0) -> 
         before = cpu_seconds()
         settings = SimulationSettings(refresh_seconds=refresh)
         run = Simulation(cluster, workload, get(name), settings).run()
-        seconds = [made.seconds for made in run.plans] or [0.0]
+        seconds = [plan_run.seconds for plan_run in run.plans] or [0.0]
         print(f"{name:<16}{run.wall_seconds:>8.1f}{cpu_seconds() - before:>8.1f}"
               f"{len(run.rounds):>8}{len(run.plans):>8}{len(run.rounds) / run.wall_seconds:>10.1f}"
               f"{np.median(seconds):>16.4f}{np.percentile(seconds, 99):>8.3f}"
@@ -48,11 +48,11 @@ def measure(scenario: Preset, policies: Sequence[str], refresh: float = 0.0) -> 
 
 
 def main(arguments: Sequence[str]) -> None:
-    asked = [a for a in arguments if a != LARGE]
+    policy_names = [a for a in arguments if a != LARGE]
     if LARGE in arguments:
-        measure(large(), asked or ["hops"], refresh=30.0)
+        measure(large(), policy_names or ["hops"], refresh=30.0)
     else:
-        measure(preset("paper-512"), asked or names())
+        measure(preset("paper-512"), policy_names or names())
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ class Interval:
         return "-".join(ends if self.high < 10.0 else map(short, (self.low, self.high)))
 
 
-def interval(values: Sequence[float], of: Sequence[float]) -> Interval:
+def interval(values: Sequence[float], reference: Sequence[float]) -> Interval:
     """Of the ratios ``values`` over ``of``, two or more, by Student's t of their logarithms."""
-    logs = [log(max(a, LEAST) / max(b, LEAST)) for a, b in zip(values, of, strict=True)]
+    logs = [log(max(a, LEAST) / max(b, LEAST)) for a, b in zip(values, reference, strict=True)]
     mean = fmean(logs)
     half = float(t.ppf(0.975, len(logs) - 1)) * stdev(logs) / sqrt(len(logs))
     return Interval(exp(mean), exp(mean - half), exp(mean + half))

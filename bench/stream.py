@@ -41,10 +41,10 @@ def schedules(long: int, short: int) -> Iterator[Outcome]:
     """What comes of each schedule that is never idle; short jobs run in the order they came."""
     after = range(1, long + short)  # the first round has the long job alone
     came = sum(range(1, short + 1))
-    for given in combinations(after, long - 1):
-        last = max(given, default=0) + 1
-        ended = sum(after) - sum(given) + short
-        yield Outcome(last, (last + ended - came) / (1 + short))
+    for slots in combinations(after, long - 1):
+        last = max(slots, default=0) + 1
+        end_sum = sum(after) - sum(slots) + short
+        yield Outcome(last, (last + end_sum - came) / (1 + short))
 
 
 def simulated(long: int, short: int, settings: PlanSettings) -> Outcome:
@@ -65,28 +65,31 @@ def simulated(long: int, short: int, settings: PlanSettings) -> Outcome:
     return Outcome(took[LONG], sum(took.values()) / len(took))
 
 
-def least_mean(found: Sequence[Outcome], long: float) -> float:
+def least_mean(outcomes: Sequence[Outcome], long: float) -> float:
     """The least mean of the schedules that end the long job no later."""
-    return min(outcome.mean for outcome in found if outcome.long <= long + 1e-6)
+    return min(outcome.mean for outcome in outcomes if outcome.long <= long + 1e-6)
 
 
 def main() -> None:
     options = _options()
     long, short = options.long, options.short
-    found = list(schedules(long, short))
-    print(f"{len(found)} schedules; the least mean of all: {least_mean(found, long + short):.2f}")
+    outcomes = list(schedules(long, short))
+    print(
+        f"{len(outcomes)} schedules;"
+        f" the least mean of all: {least_mean(outcomes, long + short):.2f}"
+    )
     print("| policy | long job ends after | latency ratio | mean | over the least mean for that |")
     print("|---|---:|---:|---:|---:|")
     base = SimulationSettings().plan
-    played = {
+    simulated_outcomes = {
         f"`hops+`, `tail_weight` {weight:g}": replace(base, policy="hops+", tail_weight=weight)
         for weight in WEIGHTS
     } | {f"`{policy}`": replace(base, policy=policy) for policy in POLICIES}
-    for name, settings in played.items():
-        came = simulated(long, short, settings)
-        over = came.mean / least_mean(found, came.long)
-        ratio = (came.long - long) / long
-        print(f"| {name} | {came.long:.0f} | {ratio:.1f} | {came.mean:.2f} | {over:.2f} |")
+    for name, settings in simulated_outcomes.items():
+        outcome = simulated(long, short, settings)
+        over = outcome.mean / least_mean(outcomes, outcome.long)
+        ratio = (outcome.long - long) / long
+        print(f"| {name} | {outcome.long:.0f} | {ratio:.1f} | {outcome.mean:.2f} | {over:.2f} |")
 
 
 def _options() -> argparse.Namespace:

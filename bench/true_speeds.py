@@ -66,18 +66,18 @@ def known_at_first(scenario: Preset, times: Times, *, calibrated: bool) -> Knowl
 
 
 def _theories(times: Times) -> Iterator[Theory]:
-    for (name, gpu_type), known in times.items():
-        data = known.t_d
+    for (name, gpu_type), theory_times in times.items():
+        data = theory_times.t_d
         yield Theory(
             name,
             gpu_type,
             inference=False,
-            pattern=int(known.pattern),
-            batch_size=float(known.batch_size),
-            params=known.params,
-            t_f=known.t_f,
-            t_b=known.t_b,
-            t_u=known.t_u,
+            pattern=int(theory_times.pattern),
+            batch_size=float(theory_times.batch_size),
+            params=theory_times.params,
+            t_f=theory_times.t_f,
+            t_b=theory_times.t_b,
+            t_u=theory_times.t_u,
             p_cache=data.p_cache,
             mu_cache=data.mu_cache,
             sigma_cache=data.sigma_cache,

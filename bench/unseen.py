@@ -139,8 +139,8 @@ def choice(folder: Path | None) -> list[Work]:
 
 
 def _paper() -> tuple[Cluster, Workload]:
-    made = preset("paper-64")
-    return made.cluster(), made.workload(20)
+    scenario = preset("paper-64")
+    return scenario.cluster(), scenario.workload(20)
 
 
 def _drawn(name: str, conditions: Conditions, seed: int) -> tuple[Cluster, Workload]:
@@ -188,14 +188,14 @@ def run(policy: str, work: Work, tail_weight: float | None = None) -> dict[str, 
 
 def page(kept: Path) -> str:
     """All works together, then each family: ratios of every policy to the reference."""
-    found = {
+    ratios = {
         folder.name: {
             (path.parent.name, path.stem): keeper.read(path) or {}
             for path in sorted(folder.glob("*/*.json"))
         }
         for folder in sorted(kept.iterdir())
     }
-    reference = found[REFERENCE]
+    reference = ratios[REFERENCE]
     head = (
         f"Geometric means of the ratio to `{REFERENCE}`'s figure on the same work, with 95 %"
         f" intervals;\nabove 1, `{REFERENCE}` is better. Latency ratios below {LEAST} count as"
@@ -206,12 +206,12 @@ def page(kept: Path) -> str:
     for family in families:
         keys = [key for key in reference if family in ("all", key[0])]
         rows = []
-        for policy, runs in found.items():
-            both = [key for key in keys if key in runs]
-            if policy != REFERENCE and len(both) > 1:
-                cells = [_cell([runs[k] for k in both], [reference[k] for k in both], figure)
+        for policy, runs in ratios.items():
+            common = [key for key in keys if key in runs]
+            if policy != REFERENCE and len(common) > 1:
+                cells = [_cell([runs[k] for k in common], [reference[k] for k in common], figure)
                          for figure in FIGURES.values()]  # fmt: skip
-                rows.append(f"| `{policy}` | {len(both)} | {' | '.join(cells)} |\n")
+                rows.append(f"| `{policy}` | {len(common)} | {' | '.join(cells)} |\n")
         if rows:
             lines += [f"## {family}\n\n", f"| policy | works | {' | '.join(FIGURES)} |\n",
                       "|---|---:" + "|---:" * len(FIGURES) + "|\n", *rows, "\n"]  # fmt: skip
@@ -222,11 +222,11 @@ def _cell(
     values: Sequence[dict[str, float]], reference: Sequence[dict[str, float]], figure: str
 ) -> str:
     least = LEAST if figure == "max_latency_ratio" else 0.0
-    of = interval(
-        [max(least, each[figure]) for each in values],
-        [max(least, each[figure]) for each in reference],
+    baseline = interval(
+        [max(least, figures_of_run[figure]) for figures_of_run in values],
+        [max(least, figures_of_run[figure]) for figures_of_run in reference],
     )
-    return f"{of.mean:.2f} ({of})"
+    return f"{baseline.mean:.2f} ({baseline})"
 
 
 if __name__ == "__main__":

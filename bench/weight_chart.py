@@ -24,30 +24,30 @@ def weight(hours: float, waited: float) -> float:
     """Of a job of so many hours among one of each length, the others of which have just come."""
     jobs = [
         Job(
-            JobId(f"{each:g}"), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
-            throughput={NODE.gpu_type: ThroughputTable({1: 1.0})}, samples=3600.0 * each,
+            JobId(f"{hour:g}"), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
+            throughput={NODE.gpu_type: ThroughputTable({1: 1.0})}, samples=3600.0 * hour,
         )
-        for each in HOURS
+        for hour in HOURS
     ]  # fmt: skip
-    asked = [
+    request = [
         replace(job, wait_seconds=3600.0 * waited) if job.id == f"{hours:g}" else job
         for job in jobs
     ]
-    snapshot = Snapshot(0.0, RoundInfo(True, 360.0), (NODE,), tuple(asked))
+    snapshot = Snapshot(0.0, RoundInfo(True, 360.0), (NODE,), tuple(request))
     return get("hops+")(snapshot, PlanSettings()).jobs[JobId(f"{hours:g}")].priority
 
 
 def main() -> None:
     hours = [WAITED_MAX * step / 96 for step in range(97)]
     lines = {
-        f"job of {each:g} h": [
-            (at, height) for at in hours if (height := weight(each, at)) <= WEIGHT_MAX
+        f"job of {hour:g} h": [
+            (at, height) for at in hours if (height := weight(hour, at)) <= WEIGHT_MAX
         ]
-        for each in HOURS[1:]
+        for hour in HOURS[1:]
     }
     lines["1 h, just come"] = [(0.0, weight(1.0, 0.0)), (WAITED_MAX, weight(1.0, 0.0))]
     title = "weight of a job among five"
-    drawn = chart(
+    svg = chart(
         title,
         Axis("hours waited", 0.0, WAITED_MAX),
         Axis("weight", 0.0, WEIGHT_MAX),
@@ -55,7 +55,7 @@ def main() -> None:
         steps=False,
     )
     alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
-    PICTURE.write_text(drawn.replace("<svg ", alone, 1))
+    PICTURE.write_text(svg.replace("<svg ", alone, 1))
 
 
 if __name__ == "__main__":

@@ -25,20 +25,22 @@ YEAR_HOURS = 365 * 24.0
 
 def year(jobs: int, load: float, seed: int) -> tuple[Cluster, Workload]:
     """The cluster, and so many jobs at the rate of 100,000 a year."""
-    made = preset("paper-512")
-    groups = tuple((hardware, TIMES * count, gpus) for hardware, count, gpus in made.groups)
-    large = replace(made, groups=groups, jobs=100_000, hours=YEAR_HOURS)
-    cluster, drawn = large.cluster(), large.workload(seed, jobs=jobs)
-    mean = sum(facts.gpu_seconds for facts in facts_of(cluster, drawn)) / jobs
+    scenario = preset("paper-512")
+    groups = tuple((hardware, TIMES * count, gpus) for hardware, count, gpus in scenario.groups)
+    large = replace(scenario, groups=groups, jobs=100_000, hours=YEAR_HOURS)
+    cluster, base_workload = large.cluster(), large.workload(seed, jobs=jobs)
+    mean = sum(facts.gpu_seconds for facts in facts_of(cluster, base_workload)) / jobs
     longer = load * cluster.gpus * 3600.0 * YEAR_HOURS / large.jobs / mean
-    own = tuple(replace(job, samples=round(longer * job.samples)) for job in drawn.jobs)
-    return cluster, replace(drawn, jobs=own)
+    scaled_jobs = tuple(
+        replace(job, samples=round(longer * job.samples)) for job in base_workload.jobs
+    )
+    return cluster, replace(base_workload, jobs=scaled_jobs)
 
 
 def cluster_document(cluster: Cluster) -> dict[str, object]:
     """A cluster file (docs/formats.md)."""
     nodes = [{"name": s.name, "gpu_type": s.gpu_type, "gpus": s.gpus} for s in cluster.servers]
-    links = {t: {"b_link": own.b_link, "b_net": own.b_net} for t, own in cluster.links.items()}
+    links = {t: {"b_link": link.b_link, "b_net": link.b_net} for t, link in cluster.links.items()}
     return {"nodes": nodes, "gpu_types": links}
 
 

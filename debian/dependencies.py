@@ -2,9 +2,12 @@
 """Splits hops' requirements: what this Debian release has is depended on, pip installs the rest.
 
 dependencies missing           requirements of setup.cfg that Debian's packages do not meet
+dependencies pinned REPORT     what pip says it would install for them, as requirements with hashes
 dependencies packages FOLDER   the Debian packages that the distributions in FOLDER need
 """
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,6 +40,18 @@ def missing() -> Iterator[str]:
             yield line
 
 
+def pinned(report: str) -> Iterator[str]:
+    """Lines of requirements.lock; one that is missing there stops the build."""
+    parts = re.split(r"^(?=[\w.-]+==)", Path("requirements.lock").read_text(), flags=re.MULTILINE)
+    locked = {part.split()[0]: part for part in parts[1:]}
+    for item in json.loads(Path(report).read_text())["install"]:
+        name = canonicalize_name(item["metadata"]["name"])
+        release = f"{name}=={item['metadata']['version']}"
+        if release not in locked:
+            sys.exit(f"requirements.lock has no {release}: make lock")
+        yield locked[release]
+
+
 def packages(folder: str) -> set[str]:
     """Of Debian, beside those that they depend on themselves."""
     private, there = found(folder), found(DEBIAN)
@@ -61,6 +76,8 @@ def package_of(path: Path) -> str:
 match sys.argv[1:]:
     case ["missing"]:
         print("\n".join(missing()))
+    case ["pinned", report]:
+        print("".join(pinned(report)))
     case ["packages", folder]:
         print(", ".join(sorted(packages(folder))))
     case _:

@@ -901,15 +901,52 @@ local function resubmits(text)
   return false
 end
 
+-- What starts a program: what comes after it, the first start has not done when the job is moved.
+local PROGRAMS = { "srun", "python[%d.]*", "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "hops%-run" }
+
+local function starts_program(line)
+  for _, name in ipairs(PROGRAMS) do
+    if (" " .. line .. " "):find("[^%w_]" .. name .. "%s") then return true end
+  end
+  return false
+end
+
+local THERE, NOT_THERE = "%[+%s+%-[def]%s[^%]]*%]+", "%[+%s+!%s+%-[def]%s[^%]]*%]+"
+local FAILS = "[^%w_]exit%s+[$1-9]"
+
+-- Whether the script fails at once where it finds what an earlier start has made: a guard against an output
+-- folder that is there, or a mkdir or mv that cannot succeed twice.
+local function refuses_again(text)
+  local inside, strict, lines = false, false, 0
+  for raw in text:gmatch("[^\n]+") do
+    -- The patterns look on to the end from each bracket: what people write is shorter.
+    lines = lines + 1
+    if lines > 200 then return false end
+    local line = (" " .. raw:sub(1, 512)):gsub("[^%w_]test%s+(%!?%s*%-[def]%s+%S+)", " [ %1 ]")
+    strict = strict or (" " .. line):find("%sset%s+%-%a*e") ~= nil
+    if line:find("^%s*if%s+" .. THERE) then inside = true end
+    if inside and (line:find("^%s*el") or line:find("[;%s]else%s")) then inside = false end
+    if inside and (" " .. line):find(FAILS) then return true end
+    if (" " .. line .. " "):find("[^%w_]fi[^%w_]") then inside = false end
+    if line:find(THERE .. "%s*&&.*" .. FAILS) or line:find(NOT_THERE .. "%s*||.*" .. FAILS) then return true end
+    local once = line:find("^%s*mkdir%s+[^-%s]") or line:find("^%s*mv%s+[^-%s]")
+    if once and (strict or line:find("||.*" .. FAILS)) and not line:find("$(", 1, true) then return true end
+    if starts_program(line) then return false end
+  end
+  return false
+end
+
 -- What a second start of the script would do once more, or what it does when it is stopped: hops starts none
--- for the sake of measuring, and moves none of the latter.
+-- for the sake of measuring, and moves none that submits a job when it is stopped, or refuses a second start.
 local function repeats_of(script)
   local text = "\n" .. commands_of(script)
   local words = {}
   if text:find("[%s;&|({\"'`]sbatch[%s\"']") then words[#words + 1] = "submits" end
   local joined_lines = text:gsub("\\\n", " ")
   if resubmits(joined_lines .. "\n") then words[#words + 1] = "resubmits" end
-  if text:find("scontrol[ \t\"',]+requeue") then words[#words + 1] = "requeues" end
+  if refuses_again(joined_lines) then words[#words + 1] = "refuses" end
+  -- submitit's checkpoint has Slurm requeue the job.
+  if text:find("scontrol[ \t\"',]+requeue") or text:find("submitit.core._submit", 1, true) then words[#words + 1] = "requeues" end
   if text:find("SLURM_RESTART_COUNT", 1, true) then words[#words + 1] = "counts" end
   return joined(words)
 end
@@ -1171,15 +1208,37 @@ end
 -- submission. It is not refused, since slurm.conf may be about to change.
 
 local CLUSTER_SECONDS = 60 -- slurm.conf may change; a large one takes some milliseconds
+local KNOWN_NODES = 65536 -- the names of more are not looked at
+
+-- The names of a valid list such as n[08-10,12],login.
+local function names_in(text)
+  local flat, names = text:gsub("%b[]", function(inside) return (inside:gsub(",", ";")) end), {}
+  local function add(item)
+    local before, inside, after = item:match("^(.-)%[(.-)%](.*)$")
+    if not before then
+      names[#names + 1] = item
+      return
+    end
+    for _, part in ipairs(split(inside, ";")) do
+      local low, high = part:match("^(%d+)%-(%d+)$")
+      for number = tonumber(low or part), tonumber(high or part) do
+        add(before .. string.format("%0" .. #(low or part) .. "d", number) .. after)
+      end
+    end
+  end
+  for _, item in ipairs(split(flat, ",")) do add(item) end
+  return names
+end
 
 -- The nodes of slurm.conf as { count, memory in MB, GPUs by type }, "" for GPUs whose type it does not tell.
--- `complete`: there can be no others.
+-- `names`: of all nodes and sets of nodes, as keys, nil of too many. `complete`: there can be no others.
 local function read_cluster()
-  local lines, default, cluster = {}, {}, { nodes = {}, at = os.time() }
+  local lines, default, cluster, total = {}, {}, { nodes = {}, names = {}, at = os.time() }, 0
   cluster.complete = read_conf("slurm.conf", lines, 0)
   for _, line in ipairs(lines) do
     if line:find("^%s*maxnodecount%s*=") then cluster.complete = false end -- nodes may join at any time
-    local names = line:match("^%s*nodename%s*=%s*(%S+)")
+    local names, set = line:match("^%s*nodename%s*=%s*(%S+)"), line:match("^%s*nodeset%s*=%s*(%S+)")
+    if set and cluster.names then cluster.names[set] = true end
     local node = {
       gres = line:match("%sgres%s*=%s*(%S+)") or default.gres,
       memory = tonumber(line:match("%srealmemory%s*=%s*(%d+)")) or default.memory,
@@ -1193,6 +1252,9 @@ local function read_cluster()
         if item.name == "gpu" then node.gpus[kind] = (node.gpus[kind] or 0) + (tonumber(item.count) or 1) end
       end
       if node.count then cluster.nodes[#cluster.nodes + 1] = node else cluster.complete = false end
+      total = total + (node.count or math.huge)
+      if total > KNOWN_NODES then cluster.names = nil end
+      for _, name in ipairs(cluster.names and names_in(names) or {}) do cluster.names[name] = true end
     end
   end
   return cluster
@@ -1241,9 +1303,28 @@ local function why_no_room(cluster, job, o, count)
   return string.format("%d GPUs%s: " .. most, count, o.kind and " of the type " .. o.kind or "", o.each and o.shape ~= "node" and o.each or room, room)
 end
 
+-- Why Slurm would refuse a plain job with this valid --nodelist, and whether that is sure; nil: it would not.
+local function unknown_nodes(text)
+  local function missing(cluster)
+    local words = {}
+    if #cluster.nodes == 0 or not cluster.names then return nil end
+    for _, name in ipairs(names_in(text)) do
+      if not cluster.names[name:lower()] then words[#words + 1] = name end
+    end
+    return joined(words)
+  end
+  local names = missing(cluster_now())
+  if names and known_cluster.at ~= os.time() then -- a node may be new
+    known_cluster = read_cluster()
+    names = missing(known_cluster)
+  end
+  return names and "Invalid node name specified: slurm.conf has no " .. shown(names) .. " (--nodelist)", known_cluster.complete
+end
+
 -- What no node of the cluster could give the job, for its user; nil: it has all.
 local function warn_of_room(_, o, values, job)
   local cluster = cluster_now()
+  if o.unknown_nodes then return o.unknown_nodes .. ". hops cannot start the job until nodes join that have these names" end
   if values.cpu == "yes" or #cluster.nodes == 0 then return nil end
   local why = why_no_room(cluster, job, o, smallest_count(values.reqs, o.each))
   local until_then = cluster.complete and "" or ", until nodes join that have them"
@@ -1269,6 +1350,11 @@ local function read_request(job, values)
   local nodes = given(job.req_nodes) and job.req_nodes or nil
   problem = plain("--gres", o.kind) or plain("--gres", o.gres) or plain("--nodelist", nodes) or too_many_nodes(nodes)
   if problem then return nil, problem end
+  if nodes then
+    local unknown, is_sure = unknown_nodes(nodes)
+    if is_sure and unknown then return nil, unknown end
+    o.unknown_nodes = unknown
+  end
   if given(job.features) and job.features:find("*", 1, true) then
     return nil, "the number of nodes is hops' choice: leave '*N' out of --constraint"
   end
@@ -1420,6 +1506,9 @@ local function warn_of_moves(script, o, values, job)
   if has(o.repeats, "resubmits") then
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
+  elseif has(o.repeats, "refuses") then
+    return "the script fails where a file or folder of an earlier start is there, so hops does not move it: have it go on "
+      .. "there, and hops may"
   elseif o.signal and o.signal:find("^batch:") and not has(o.traps, o.signal:match(":(%w+):")) then
     text = text .. string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops "
       .. "does not send it and will not move the job until it has called torch.save once. ", o.signal:match(":(%w+):"))
@@ -1429,8 +1518,12 @@ local function warn_of_moves(script, o, values, job)
       .. "job until it has called torch.save once: have the trap run scontrol requeue $SLURM_JOB_ID, and hops sends it. ",
       o.signal and o.signal:match(":(%w+):") or o.ends)
   elseif o.signal then
-    local name, seconds = o.signal:match(":(%w+):(%d+)$")
-    text = text .. string.format("hops sends it %s %d s ahead, and the script then starts from its first line. ", name, seconds)
+    local target, name, seconds = o.signal:match("^(%w+):(%w+):(%d+)$")
+    text = text .. string.format("hops sends %s %s %d s ahead, and the script then starts from its first line. ",
+      target == "steps" and "the steps that srun starts" or "it", name, seconds)
+    if target == "steps" and not has(o.repeats, "requeues") then
+      text = text .. "It is not moved before hops has seen that they handle the signal, or has seen torch.save once. "
+    end
   elseif o.traps ~= "none" then
     text = text .. "hops signals the script before (trap), which then starts from its first line. "
   else
@@ -1465,7 +1558,7 @@ local function warn_of_profile(_, o, values)
   local why = values.preempt == "no" and "preempt=no forbids stopping the job"
     or smallest_count(values.reqs, o.each) > 1 and "the job needs more GPUs than the one of such a run"
     or o.fixed and o.fixed.count > 1 and "the script fixes more GPUs (" .. o.fixed.name .. ") than the one of such a run"
-    or o.repeats and "the script submits jobs, requeues itself or reads SLURM_RESTART_COUNT, and would do so once more"
+    or o.repeats and "the script submits jobs, requeues itself, reads SLURM_RESTART_COUNT or fails at a second start"
   if why then return "profile=yes has no effect: " .. why end
   return "to measure it (profile=yes), hops first runs the script on one GPU of each type, stops it midway and starts it again"
 end
@@ -1551,6 +1644,8 @@ local IGNORED_FLAGS = {
   { "--gres-flags=enforce-binding", slurm.GRES_ENFORCE_BIND },
   { "--spread-job", slurm.SPREAD_JOB },
   { "--use-min-nodes", slurm.USE_MIN_NODES },
+  -- Slurm would start the job again on the nodes it had, before hops sees it (25.11 and later).
+  { "--requeue=expedite", slurm.EXPEDITED_REQUEUE },
 }
 
 local function clear_flag(job, flag)
@@ -1628,6 +1723,14 @@ local function accept(job, partitions, values, asked, word)
   end
   local rest = remark(job.comment)
   if rest then tell(rest) end
+  if job.requeue == 0 and not values.preempt then
+    values.preempt = "no"
+    tell("--no-requeue: hops does not stop or move the job, as with preempt=no, and Slurm does not requeue it where a node "
+      .. "fails. Write preempt=yes in the comment to let hops do so")
+  elseif job.requeue == 0 and values.preempt == "yes" then
+    job.requeue = 1
+    tell("--no-requeue is ignored, since preempt=yes in the comment lets hops move the job")
+  end
   for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_moves,
     warn_of_room }) do
     local text = warn(job.script, asked, values, job)
@@ -1645,10 +1748,7 @@ local function accept(job, partitions, values, asked, word)
   end
   clear_shape(job)
   keep_smallest(job, asked, smallest_count(values.reqs, asked.each))
-  if job.requeue == 0 and values.preempt ~= "no" then
-    tell("--no-requeue is ignored, since hops may move the job; write preempt=no in the comment to keep it")
-  end
-  if job.requeue ~= 0 or values.preempt ~= "no" then job.requeue = 1 end
+  if job.requeue ~= 0 then job.requeue = 1 end
   local held_by_user = job.priority == 0
   if held_by_user then job.begin_time = USER_HOLD_BEGIN end
   job.priority = 0

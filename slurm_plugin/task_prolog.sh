@@ -144,6 +144,12 @@ case ${HOPS_JOB_ID:-${SLURM_JOB_ID-}} in
             STATE_DIR REPORT_DIR REQUEUE_EXIT_CODE RUN_KEY TRAINS TRIAL; do
             echo "unset HOPS_$name"
         done
+        # job_submit.lua sets these two for a hops job itself.
+        [ "$HOPS_JOB_ID" = new ] || {
+            echo "unset HOPS_ASKS"
+            echo "unset HOPS_CPUS_PER_TASK"
+            HOPS_ASKS='' HOPS_CPUS_PER_TASK=''
+        }
         ;;
 esac
 

@@ -28,7 +28,7 @@ def run_seconds(first: Sample, second: Sample, iterations: float) -> float:
     if short.iterations == long.iterations or short.iterations <= 0:
         raise InputError(
             f"samples of {short.iterations:g} and {long.iterations:g} iterations;"
-            " accepted are two lengths above 0"
+            " give two lengths above 0"
         )
     pace = (long.seconds - short.seconds) / (long.iterations - short.iterations)
     if pace <= 0:

@@ -57,45 +57,45 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="these kinds alone")
     parser.add_argument("--refresh", type=float, default=1.0, help="hopsd's refresh_seconds")
     parser.add_argument("--keep", type=Path, help="logs and records are copied there")
-    given = parser.parse_args()
-    with world(given.refresh) as made:
-        seen = torment(made, given.faults, Random(given.seed), given.only)
-        findings = seen.findings + judge(made)
-        tell(made, seen, findings, given.seed)
-        if given.keep is not None:
-            made.keep(given.keep)
+    options = parser.parse_args()
+    with world(options.refresh) as new_world:
+        summary = torment(new_world, options.faults, Random(options.seed), options.only)
+        findings = summary.findings + judge(new_world)
+        tell(new_world, summary, findings, options.seed)
+        if options.keep is not None:
+            new_world.keep(options.keep)
     return int(any(not finding.explained for finding in findings))
 
 
-def torment(made: World, faults: int, rng: Random, only: list[str] | None = None) -> Seen:
+def torment(world: World, faults: int, rng: Random, only: list[str] | None = None) -> Seen:
     """Let so many faults happen, then leave all in peace until every job has ended."""
-    seen = Seen()
+    summary = Seen()
     jobs = Random(rng.random())  # how many jobs there are changes nothing of what happens to them
-    for daemon in made.hopsd:
+    for daemon in world.hopsd:
         daemon.start()
-    wait_until(made.well, RECOVERY_SECONDS)
+    wait_until(world.well, RECOVERY_SECONDS)
     lasting: list[Lasting] = []
-    drawn = _drawn(Random(rng.random()), only)
-    for number, kind in zip(range(faults), drawn, strict=False):
-        _top_up(made, jobs)
-        if any(kind.touches & one.kind.touches for one in lasting):
+    kinds = _drawn(Random(rng.random()), only)
+    for number, kind in zip(range(faults), kinds, strict=False):
+        _top_up(world, jobs)
+        if any(kind.touches & fault.kind.touches for fault in lasting):
             _take_back(lasting, everything=True)
-        harm = kind.harm(made, rng)
-        begun = time.time()
+        harm = kind.harm(world, rng)
+        began = time.time()
         seconds = next(harm, None)
-        print(f"{begun:.1f} {number} {kind.name}", file=sys.stderr, flush=True)
+        print(f"{began:.1f} {number} {kind.name}", file=sys.stderr, flush=True)
         if seconds is not None:
-            seen.happened[kind.name] += 1
+            summary.happened[kind.name] += 1
             lasting.append(Lasting(kind, harm, time.monotonic() + seconds))
         time.sleep(rng.uniform(0.2, 4.0))
         _take_back(lasting)
         if len(lasting) > AT_A_TIME or number % 10 == 9:
             _take_back(lasting, everything=True)
-            _look(made, seen)
+            _look(world, summary)
     _take_back(lasting, everything=True)
-    _look(made, seen)
-    _drain(made, seen)
-    return seen
+    _look(world, summary)
+    _drain(world, summary)
+    return summary
 
 
 def _drawn(rng: Random, only: list[str] | None) -> Iterator[Kind]:
@@ -161,7 +161,7 @@ def _drain(made: World, seen: Seen) -> None:
         # has not, and refuses any signal. Both know one that is suspended once more.
         if made.run("scontrol", "suspend", job.id) is not None:
             made.insist(job, "scontrol", "resume")
-    begun = time.time()
+    began = time.time()
 
     def over() -> bool:
         made.in_order()
@@ -172,11 +172,11 @@ def _drain(made: World, seen: Seen) -> None:
         )
 
     if wait_until(over, _patience(DRAIN_SECONDS)) is None:
-        left = {t: s for t, s in (made.queue() or {}).items() if s[1] not in ENDED}
+        remaining = {t: s for t, s in (made.queue() or {}).items() if s[1] not in ENDED}
         leader = made.leader()
         status = (leader.ask("status") if leader else None) or {"waiting": []}
-        why = [(row["id"], row["reason"]) for row in status["waiting"]][:5]
-        text = f"{DRAIN_SECONDS:g} s after the last fault there are {left}: {why}"
+        reasons = [(row["id"], row["reason"]) for row in status["waiting"]][:5]
+        text = f"{DRAIN_SECONDS:g} s after the last fault there are {remaining}: {reasons}"
         seen.findings.append(Finding("waits beside idle GPUs", "", text))
     time.sleep(3.0)  # hops' own last look
     for (name, _), usages in seen.usages.items():
@@ -184,10 +184,10 @@ def _drain(made: World, seen: Seen) -> None:
         if last_fds > fds + DESCRIPTORS_MORE or last_memory > memory * MEMORY_TIMES:
             text = f"{name}: {fds} to {last_fds} descriptors, {memory} to {last_memory} bytes"
             seen.findings.append(Finding("grows", "", text))
-    lasted = time.time() - min((job.at for job in made.jobs.values()), default=begun)
+    seconds = time.time() - min((job.at for job in made.jobs.values()), default=began)
     for daemon in made.hopsd:
         lines = len(daemon.log.read_bytes().splitlines()) if daemon.log.exists() else 0
-        if lines > LOG_LINES_A_SECOND * max(lasted, 1.0):
+        if lines > LOG_LINES_A_SECOND * max(seconds, 1.0):
             seen.findings.append(Finding("floods its log", "", f"{daemon.name}: {lines} lines"))
 
 
@@ -213,8 +213,8 @@ def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[fl
 
 
 def _longest_gap(times: Iterable[float], since: float, until: float) -> float:
-    between = sorted(at for at in times if since < at < until)
-    return max(after - before for before, after in pairwise([since, *between, until]))
+    times_between = sorted(at for at in times if since < at < until)
+    return max(after - before for before, after in pairwise([since, *times_between, until]))
 
 
 def tell(made: World, seen: Seen, findings: list[Finding], seed: int) -> None:
@@ -232,11 +232,11 @@ def tell(made: World, seen: Seen, findings: list[Finding], seed: int) -> None:
             f" two ticks {peace:.1f} s"
         )
     print("  ".join(f"{name} {count}" for name, count in sorted(seen.happened.items())))
-    blamed = [finding for finding in findings if not finding.explained]
-    print(f"{len(blamed)} violations, {len(findings) - len(blamed)} explained")
+    unexplained = [finding for finding in findings if not finding.explained]
+    print(f"{len(unexplained)} violations, {len(findings) - len(unexplained)} explained")
     for finding in sorted(findings, key=lambda f: (bool(f.explained), f.kind)):
-        why = f" [{finding.explained}]" if finding.explained else ""
-        print(f"- {finding.kind} {finding.token}: {finding.text}{why}")
+        explanation = f" [{finding.explained}]" if finding.explained else ""
+        print(f"- {finding.kind} {finding.token}: {finding.text}{explanation}")
 
 
 if __name__ == "__main__":

@@ -230,11 +230,11 @@ def slurmctld_frozen(world: World, rng: Random) -> Iterator[float]:
 @fault("slurmctld")
 def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
     """It comes back with the state of some seconds ago."""
-    state, saved = world.folder / "state", world.folder / "state.saved"
-    shutil.rmtree(saved, ignore_errors=True)
+    state, saved_state = world.folder / "state", world.folder / "state.saved"
+    shutil.rmtree(saved_state, ignore_errors=True)
     at = world.saved_at()
     try:
-        shutil.copytree(state, saved, ignore=shutil.ignore_patterns("junk"))
+        shutil.copytree(state, saved_state, ignore=shutil.ignore_patterns("junk"))
     except (OSError, shutil.Error):  # it writes meanwhile
         return
     yield rng.uniform(2.0, 8.0)
@@ -244,7 +244,7 @@ def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
         for path in state.iterdir():
             if path.name != "junk":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        shutil.copytree(saved, state, dirs_exist_ok=True)
+        shutil.copytree(saved_state, state, dirs_exist_ok=True)
     world.start_slurmctld()
 
 
@@ -368,8 +368,8 @@ def _held_by_owner(world: World, job: Submitted, seconds: float) -> Iterator[flo
 
 def _some_job(world: World, rng: Random, state: str) -> Submitted | None:
     queue = world.queue() or {}
-    found = sorted(t for t, (_, now) in queue.items() if now == state and t in world.jobs)
-    return world.jobs[rng.choice(found)] if found else None
+    tokens = sorted(t for t, (_, now) in queue.items() if now == state and t in world.jobs)
+    return world.jobs[rng.choice(tokens)] if tokens else None
 
 
 @fault()
@@ -385,10 +385,10 @@ def _held(world: World, job: Submitted, *, owner: bool) -> bool:
     """Whether Slurm says that it holds the job. With an inactive partition it says no, and does it
     all the same (22.05, any job): who asked takes it back.
     """
-    held = world.run("scontrol", "hold", job.id, owner=owner) is not None
-    if not held:
+    was_held = world.run("scontrol", "hold", job.id, owner=owner) is not None
+    if not was_held:
         world.insist(job, "scontrol", "release", owner=owner)
-    return held
+    return was_held
 
 
 @fault()
@@ -499,7 +499,7 @@ def every_wait_at_once(world: World, rng: Random) -> Iterator[float]:
     """
     peace = time.time()
     time.sleep(20.0)
-    begun = time.time()
+    began = time.time()
     harms = [w(world, rng) for w in (long_grace, epilog_long, slurmdbd_frozen, reports_hang)]
     for harm in harms:
         next(harm, None)
@@ -507,6 +507,6 @@ def every_wait_at_once(world: World, rng: Random) -> Iterator[float]:
     yield 30.0
     planned_until = time.time()
     _database_silent(world, 13.0)
-    world.waits.append(Wait(peace, begun, planned_until, time.time()))
+    world.waits.append(Wait(peace, began, planned_until, time.time()))
     for harm in harms:
         next(harm, None)

@@ -108,26 +108,26 @@ def judge_records(world: World, recorded: Iterable[Placement]) -> list[Finding]:
     placements: dict[str, list[Placement]] = defaultdict(list)
     for placement in recorded:
         placements[placement.job].append(placement)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for token, job in world.jobs.items():
-        mine = runs.get(token, [])
-        found += never_ended(world, job, mine, log, slurm)
-        found += _twice(world, job, mine)
-        found += ran_again(world, job, mine, slurm)
-        found += counts(world, job, mine, placements, slurm)
-        found += _held(world, job, mine)
-    found += _shared(world, [run for mine in runs.values() for run in mine])
-    return found + _wasted(*redone(world))
+        job_runs = runs.get(token, [])
+        findings += never_ended(world, job, job_runs, log, slurm)
+        findings += _twice(world, job, job_runs)
+        findings += ran_again(world, job, job_runs, slurm)
+        findings += counts(world, job, job_runs, placements, slurm)
+        findings += _held(world, job, job_runs)
+    findings += _shared(world, [run for job_runs in runs.values() for run in job_runs])
+    return findings + _wasted(*redone(world))
 
 
 def redone(world: World) -> tuple[float, float]:
     """Seconds that jobs worked for nothing, and in all."""
-    lost = total = 0.0
+    lost_seconds = total = 0.0
     for runs in read_runs(world.records).values():
         for run in runs:
             total += run.last - run.start
-            lost += 0.0 if run.end or run.saved else run.last - run.start
-    return lost, total
+            lost_seconds += 0.0 if run.end or run.saved else run.last - run.start
+    return lost_seconds, total
 
 
 def _wasted(lost: float, total: float) -> list[Finding]:
@@ -138,14 +138,14 @@ def _wasted(lost: float, total: float) -> list[Finding]:
 
 
 def _completed(path: Path) -> Log:
-    found: Log = defaultdict(list)
+    completions: Log = defaultdict(list)
     if path.exists():
         for line in path.read_text(errors="replace").splitlines():
             words = dict(re.findall(r"(\w+)=(\S*)", line))
             with suppress(KeyError, ValueError):
-                ended = datetime.fromisoformat(words["EndTime"]).astimezone().timestamp()
-                found[words["Name"]].append((words["JobState"], ended))
-    return found
+                end_time = datetime.fromisoformat(words["EndTime"]).astimezone().timestamp()
+                completions[words["Name"]].append((words["JobState"], end_time))
+    return completions
 
 
 def _forgotten(world: World, *times: float) -> str:
@@ -160,18 +160,18 @@ def never_ended(
     world: World, job: Submitted, runs: Sequence[Run], log: Log, slurm: SlurmLog
 ) -> list[Finding]:
     """Every job came to its end."""
-    ended = any(run.end for run in runs) or job.cancelled
-    noted = log.get(job.token, [])
-    states = [state for state, _ in noted]
-    if ended or "COMPLETED" in states or "CANCELLED" in states:
+    has_ended = any(run.end for run in runs) or job.cancelled
+    completions = log.get(job.token, [])
+    states = [state for state, _ in completions]
+    if has_ended or "COMPLETED" in states or "CANCELLED" in states:
         return []
     times = [run.last for run in runs]
-    times += [at for state, at in noted[-1:] if state == "PENDING"]  # its last requeue
+    times += [at for state, at in completions[-1:] if state == "PENDING"]  # its last requeue
     if slurm.lost(job.id, job.at):
         times.append(job.at)
-    why = _forgotten(world, *times)
+    explanation = _forgotten(world, *times)
     text = f"job {job.id} ({job.kind}) has {len(runs)} runs, none to its end; Slurm's log: {states}"
-    return [Finding("lost", job.token, text, why)]
+    return [Finding("lost", job.token, text, explanation)]
 
 
 def _twice(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
@@ -179,11 +179,12 @@ def _twice(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
         Finding(
             "two runs at once",
             job.token,
-            f"job {job.id}: {one.nodes} until {one.last:.1f}, {other.nodes} from {other.start:.1f}",
-            _forgotten(world, one.start, one.last, other.start),
+            f"job {job.id}: {earlier.nodes} until {earlier.last:.1f},"
+            f" {later.nodes} from {later.start:.1f}",
+            _forgotten(world, earlier.start, earlier.last, later.start),
         )
-        for one, other in pairwise(runs)
-        if other.start < one.last - BEAT_SECONDS
+        for earlier, later in pairwise(runs)
+        if later.start < earlier.last - BEAT_SECONDS
     ]
 
 
@@ -191,21 +192,21 @@ def ran_again(world: World, job: Submitted, runs: Sequence[Run], slurm: SlurmLog
     """No finished job ran once more. It is slurmctld's doing if it never took note of the end, or
     did and was started again since, with an older state.
     """
-    found = []
-    for one, other in pairwise(runs):
-        if one.end is None:
+    findings = []
+    for earlier, later in pairwise(runs):
+        if earlier.end is None:
             continue
-        noted = slurm.ended_well(job.id, one.end - BEAT_SECONDS, other.start)
-        why = ""
-        if any(t == job.token and one.start <= at <= other.start for t, at in world.requeued):
-            why = "its owner requeued it"
-        elif noted is None:
-            why = "slurmctld never learnt of that end"
-        elif slurm.restarted(noted, other.start):
-            why = _forgotten(world, noted)
-        text = f"job {job.id} ended at {one.end:.1f} and ran again at {other.start:.1f}"
-        found.append(Finding("finished job again", job.token, text, why))
-    return found
+        was_completed = slurm.ended_well(job.id, earlier.end - BEAT_SECONDS, later.start)
+        explanation = ""
+        if any(t == job.token and earlier.start <= at <= later.start for t, at in world.requeued):
+            explanation = "its owner requeued it"
+        elif was_completed is None:
+            explanation = "slurmctld never learnt of that end"
+        elif slurm.restarted(was_completed, later.start):
+            explanation = _forgotten(world, was_completed)
+        text = f"job {job.id} ended at {earlier.end:.1f} and ran again at {later.start:.1f}"
+        findings.append(Finding("finished job again", job.token, text, explanation))
+    return findings
 
 
 def counts(
@@ -218,30 +219,34 @@ def counts(
     """Counts that the job accepts, and just what the store says: it need not say anything of a run
     that plain Slurm started, once the job was given back to it.
     """
-    accepted = parse(f"hops:reqs={job.reqs}", range_values=8).reqs
-    found = []
+    accepted_counts = parse(f"hops:reqs={job.reqs}", range_values=8).reqs
+    findings = []
     for run in runs:
         gpus = {node: len(ids) for node, ids in run.gpus.items()}
         whole = set(gpus) == set(run.nodes)
-        if whole and sum(gpus.values()) not in accepted:
+        if whole and sum(gpus.values()) not in accepted_counts:
             text = f"job {job.id} got {gpus}, asked for {job.reqs}"
-            found.append(Finding("wrong count", job.token, text, _forgotten(world, run.start)))
-        near = [p for p in placements.get(run.job, ()) if set(p.allocation.nodes) == set(run.nodes)]
-        told = [
+            findings.append(Finding("wrong count", job.token, text, _forgotten(world, run.start)))
+        placements_there = [
+            p for p in placements.get(run.job, ()) if set(p.allocation.nodes) == set(run.nodes)
+        ]
+        recorded_counts = [
             p
-            for p in near
+            for p in placements_there
             if all(p.allocation.on(NodeName(n)) == count for n, count in gpus.items())
         ]
-        if not told:
-            lasted = run.last - run.start
-            text = f"job {job.id} ran {lasted:.1f} s at {run.start:.1f} on {gpus or run.nodes}"
+        if not recorded_counts:
+            seconds = run.last - run.start
+            text = f"job {job.id} ran {seconds:.1f} s at {run.start:.1f} on {gpus or run.nodes}"
             says = [(round(p.start), p.allocation.as_dict()) for p in placements.get(run.job, ())]
-            held = slurm.held_at(run.job, run.start)  # slurmctld may have forgotten that, too
-            why = _forgotten(world, run.start, *([] if held is None else [held]))
+            held_at = slurm.held_at(run.job, run.start)  # slurmctld may have forgotten that, too
+            explanation = _forgotten(world, run.start, *([] if held_at is None else [held_at]))
             if slurm.given_back(run.job, run.start):
-                why = "plain Slurm started it: it had been given back"
-            found.append(Finding("not in the store", job.token, f"{text}; it says {says}", why))
-    return found
+                explanation = "plain Slurm started it: it had been given back"
+            findings.append(
+                Finding("not in the store", job.token, f"{text}; it says {says}", explanation)
+            )
+    return findings
 
 
 def _held(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
@@ -266,15 +271,17 @@ def _shared(world: World, runs: Iterable[Run]) -> list[Finding]:
         for node, ids in run.gpus.items():
             for at in ids:
                 by_gpu[node, at].append(run)
-    found = {}
+    findings = {}
     for (node, at), users in by_gpu.items():
         users.sort(key=lambda run: run.start)
-        for one, other in pairwise(users):
-            if one.token != other.token and other.start < one.last - BEAT_SECONDS:
+        for earlier, later in pairwise(users):
+            if earlier.token != later.token and later.start < earlier.last - BEAT_SECONDS:
                 text = (
-                    f"{node} GPU {at}: job {one.job} until {one.last:.1f},"
-                    f" job {other.job} from {other.start:.1f}"
+                    f"{node} GPU {at}: job {earlier.job} until {earlier.last:.1f},"
+                    f" job {later.job} from {later.start:.1f}"
                 )
-                why = _forgotten(world, one.start, one.last, other.start)
-                found[one.token, other.token] = Finding("GPU given twice", one.token, text, why)
-    return list(found.values())
+                explanation = _forgotten(world, earlier.start, earlier.last, later.start)
+                findings[earlier.token, later.token] = Finding(
+                    "GPU given twice", earlier.token, text, explanation
+                )
+    return list(findings.values())

@@ -27,9 +27,9 @@ class SlurmLog:
         """A log that is not there says nothing."""
         log = cls()
         for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
-            if (said := _LINE.match(line)) is None:
+            if (match := _LINE.match(line)) is None:
                 continue
-            at, text = datetime.fromisoformat(said[1]).astimezone().timestamp(), said[2]
+            at, text = datetime.fromisoformat(match[1]).astimezone().timestamp(), match[2]
             if text.startswith("slurmctld version"):
                 log.starts.append(at)
             elif (job := _JOB.search(text)) is not None:
@@ -45,19 +45,19 @@ class SlurmLog:
         """
         ends = [
             at
-            for (at, text), (_, then) in pairwise(self.jobs[job])
+            for (at, text), (_, next_text) in pairwise(self.jobs[job])
             if since < at < until
             and text.startswith("_job_complete:")
             and "WEXITSTATUS" in text
-            and then.endswith(" done")
+            and next_text.endswith(" done")
         ]
         return max(ends, default=None)
 
     def lost(self, job: str, submitted: float) -> bool:
         """Whether a later slurmctld did not know the job: its restart leaves it out."""
         for start in self.starts[bisect_right(self.starts, submitted) :]:
-            said = [text for at, text in self.jobs[job] if start <= at]
-            if not said or not said[0].startswith("Recovered "):
+            texts = [text for at, text in self.jobs[job] if start <= at]
+            if not texts or not texts[0].startswith("Recovered "):
                 return True
         return False
 

@@ -139,10 +139,10 @@ class Daemon:
         if not self.alive:
             return None
         assert self.process is not None
-        here = Path(f"/proc/{self.process.pid}")
+        process_folder = Path(f"/proc/{self.process.pid}")
         with contextlib.suppress(OSError, ValueError):
-            pages = int((here / "statm").read_text().split()[1])
-            return len(list((here / "fd").iterdir())), pages * os.sysconf("SC_PAGE_SIZE")
+            pages = int((process_folder / "statm").read_text().split()[1])
+            return len(list((process_folder / "fd").iterdir())), pages * os.sysconf("SC_PAGE_SIZE")
         return None
 
 
@@ -194,7 +194,7 @@ class World:
         if owner and os.geteuid() == 0:
             account = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [*account, *words],
                 env={**os.environ, **self.cluster.env, **(env or {})},
                 stdin=subprocess.DEVNULL,
@@ -205,7 +205,7 @@ class World:
             )
         except subprocess.TimeoutExpired:
             return None
-        return done.stdout if done.returncode == 0 else None
+        return process.stdout if process.returncode == 0 else None
 
     def saved_at(self) -> float:
         """When slurmctld last saved its jobs."""
@@ -216,11 +216,11 @@ class World:
 
     def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
         """SIGTERM lets it save its state."""
-        begun = time.time()
+        began = time.time()
         self.cluster.stop_slurmctld(how)
         self._slurmctld_stopped = True
-        if (saved := self.saved_at()) < begun:
-            self.forgot.append((saved, time.time()))
+        if (save_time := self.saved_at()) < began:
+            self.forgot.append((save_time, time.time()))
 
     def start_slurmctld(self) -> None:
         """It refuses where it cannot write its state."""
@@ -260,8 +260,8 @@ class World:
         """
         for daemon in self.hopsd:
             daemon.start()
-        found = [s for d in self.hopsd if (s := d.ask("status"))]
-        return self.pay() and any(s["mode"] == "active" and s["error"] is None for s in found)
+        statuses = [s for d in self.hopsd if (s := d.ask("status"))]
+        return self.pay() and any(s["mode"] == "active" and s["error"] is None for s in statuses)
 
     def told(self) -> list[str]:
         """What each hopsd says of itself, and what people still wait for."""
@@ -304,11 +304,11 @@ class World:
 
     def pay(self, *only: str) -> bool:
         """Try what is owed; whether nothing is left."""
-        for what in only or tuple(self.owed):
-            owed = self.owed[what]
-            owed.tries -= 1
-            if owed.done() or owed.tries == 0:
-                del self.owed[what]
+        for repair in only or tuple(self.owed):
+            debt = self.owed[repair]
+            debt.tries -= 1
+            if debt.done() or debt.tries == 0:
+                del self.owed[repair]
         return not self.owed
 
     def cut(self, node: str) -> None:
@@ -318,8 +318,8 @@ class World:
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if words <= set((path / "environ").read_bytes().split(b"\0")):
-                    above = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                    for pid in (above, int(path.name)):
+                    parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                    for pid in (parent, int(path.name)):
                         if (
                             pid == int(path.name)
                             or b"slurmstepd" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -333,7 +333,7 @@ class World:
         if stubborn:
             kind, total = STUBBORN
         env = {"TOKEN": token, "KIND": kind, "TOTAL": str(total), "RECORDS": str(self.records)}
-        said = self.run(
+        output = self.run(
             *("sbatch", "--parsable", f"--comment=hops:reqs={reqs}", "--output=/dev/null"),
             *("--chdir=/", "--mem=100", f"--job-name={token}"),
             *(("--signal=B:USR1@300", "--time=60") if stubborn else ()),
@@ -341,15 +341,15 @@ class World:
             owner=True,
             env=env,
         )
-        if said and said.strip().isdigit():
-            self.jobs[token] = Submitted(token, said.strip(), time.time(), reqs, kind, total)
+        if output and output.strip().isdigit():
+            self.jobs[token] = Submitted(token, output.strip(), time.time(), reqs, kind, total)
 
     def queue(self) -> dict[str, tuple[str, str]] | None:
         """What Slurm says of our jobs: id and state by token; None where it does not answer."""
-        said = self.run("squeue", "--all", "--noheader", "--states=all", "--format=%j %A %T")
-        if said is None:
+        output = self.run("squeue", "--all", "--noheader", "--states=all", "--format=%j %A %T")
+        if output is None:
             return None
-        return {t: (i, s) for t, i, s in (line.split() for line in said.splitlines())}
+        return {t: (i, s) for t, i, s in (line.split() for line in output.splitlines())}
 
     def keep(self, folder: Path) -> None:
         """What somebody needs to look into it."""
@@ -370,12 +370,12 @@ class World:
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> float | None:
     """Seconds until it was so; None: not in time."""
-    begun = time.monotonic()
+    began = time.monotonic()
     while not holds():
-        if time.monotonic() - begun > seconds:
+        if time.monotonic() - began > seconds:
             return None
         time.sleep(0.25)
-    return time.monotonic() - begun
+    return time.monotonic() - began
 
 
 class _ChaosCluster(SlurmdbdCluster):
@@ -419,9 +419,9 @@ def world(refresh: float = 1.0) -> Iterator[World]:
         cluster = stack.enter_context(kind(folder, nodes=NODES, extra_conf=conf))
         with _temporary(folder / "database"):
             server = stack.enter_context(EmbeddedPostgres())
-        made = World(folder, cluster, server, disks, refresh)
-        stack.callback(_end, made)
-        yield made
+        new_world = World(folder, cluster, server, disks, refresh)
+        stack.callback(_end, new_world)
+        yield new_world
 
 
 def _end(made: World) -> None:
@@ -443,11 +443,11 @@ def _temporary(folder: Path) -> Iterator[None]:
 def _mounted(folder: Path, mebibytes: int) -> Iterator[bool]:
     options = f"size={mebibytes}m,mode=755"
     words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    done = subprocess.run(words, capture_output=True, check=False)
+    process = subprocess.run(words, capture_output=True, check=False)
     try:
-        yield done.returncode == 0
+        yield process.returncode == 0
     finally:
-        if done.returncode == 0:
+        if process.returncode == 0:
             subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, check=False)
 
 

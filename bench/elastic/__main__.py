@@ -39,15 +39,17 @@ def main() -> None:
             moved.run(ranks, _leave)
         moved.run(RUNS[-1])
         difference = compare(alone, moved)
-        (wanted,) = [[step.loss for _, step in sorted(steps.items())] for steps in alone.steps()]
+        (expected_losses,) = [
+            [step.loss for _, step in sorted(steps.items())] for steps in alone.steps()
+        ]
         runs = [
             (ranks, {number: step.loss for (_, number), step in steps.items()})
             for ranks, steps in zip(moved.runs, moved.steps(), strict=True)
         ]
     changes = [min(losses) for _, losses in runs]
-    scaled = scaled_losses(list(zip(changes, moved.runs, strict=True)), len(wanted))
-    draw(options.plot, wanted, runs, scaled)
-    print(f"moves                      {len(runs) - 1}, over {len(wanted)} steps")
+    scaled_curve = scaled_losses(list(zip(changes, moved.runs, strict=True)), len(expected_losses))
+    draw(options.plot, expected_losses, runs, scaled_curve)
+    print(f"moves                      {len(runs) - 1}, over {len(expected_losses)} steps")
     print(f"steps of other samples     {difference.steps_wrong}")
     print(f"largest loss difference    {difference.loss:.1e}")
     print(f"largest weight difference  {difference.weight:.1e}")

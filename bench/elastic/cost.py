@@ -41,12 +41,14 @@ class Cost:
 
 
 def measure(steps: int = 400, rounds: int = 5, samples: int = 10**9) -> Cost:
-    plain, added = [], []
+    plain, elastic_seconds = [], []
     for _ in range(rounds):  # in turns: the machine's speed changes
         plain.append(_seconds(_plain(), steps))
-        added.append(_seconds(_elastic(samples), steps) - plain[-1])
+        elastic_seconds.append(_seconds(_elastic(samples), steps) - plain[-1])
     last = samples // GLOBAL_BATCH - 1
-    return Cost(median(plain), median(added), *(_resume(samples, step) for step in (0, last)))
+    return Cost(
+        median(plain), median(elastic_seconds), *(_resume(samples, step) for step in (0, last))
+    )
 
 
 def cost_rows() -> list[str]:

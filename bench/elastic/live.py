@@ -51,11 +51,11 @@ class Cluster(Site):
         )
         sbatch = ["sbatch", "--parsable", f"--comment={comment}", f"--job-name={name}"]
         sbatch += [f"--output={self.out}/{name}-%j.log", str(script)]
-        done = subprocess.run(
+        process = subprocess.run(
             sbatch, env=self.env, cwd=self.work, check=True, capture_output=True, text=True
         )
         say(f"{name}: reqs={reqs}")
-        return done.stdout.strip().split(";")[0], record
+        return process.stdout.strip().split(";")[0], record
 
 
 def runs(record: Path) -> list[tuple[int, dict[int, float]]]:
@@ -66,23 +66,25 @@ def runs(record: Path) -> list[tuple[int, dict[int, float]]]:
         for line in path.read_text().splitlines():
             entry = json.loads(line)
             parts[entry["step"], ranks].append((len(entry["ids"]), entry["loss_sum"]))
-    found: list[tuple[int, dict[int, float]]] = []
-    for (step, ranks), noted in sorted(parts.items()):
-        if not found or found[-1][0] != ranks:
-            found.append((ranks, {}))
-        found[-1][1][step] = sum(loss for _, loss in noted) / sum(count for count, _ in noted)
-    return found
+    losses_by_run: list[tuple[int, dict[int, float]]] = []
+    for (step, ranks), entries in sorted(parts.items()):
+        if not losses_by_run or losses_by_run[-1][0] != ranks:
+            losses_by_run.append((ranks, {}))
+        losses_by_run[-1][1][step] = sum(loss for _, loss in entries) / sum(
+            count for count, _ in entries
+        )
+    return losses_by_run
 
 
 def watch(site: Cluster) -> list[tuple[int, dict[int, float]]]:
     """Have it moved, and wait for its end."""
     job, record = site.submit("elastic", "1,2,4", (*OPTIONS, "--every", "5"))
-    began, neighbours, seen = time.monotonic(), 0, 0
+    began, neighbours, moves = time.monotonic(), 0, 0
     while time.monotonic() - began < LIMIT_SECONDS:
         time.sleep(1.0)
         now = runs(record)
-        if len(now) != seen:
-            seen = len(now)
+        if len(now) != moves:
+            moves = len(now)
             say(f"on {now[-1][0]} GPUs from step {min(now[-1][1])} on")
         states = {one.id: one.state_text for one in site.cluster.read_jobs()}
         alone = all(state == "COMPLETED" for number, state in states.items() if number != job)
@@ -102,17 +104,17 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         site = Cluster(stack, ROOT / "build" / "elastic")
         site.start([NodeSpec("rtx3090", gpus=4, cpus=8)], round_seconds=15, refresh_seconds=2)
-        moved = watch(site)
+        moves = watch(site)
     with tempfile.TemporaryDirectory() as folder:
         alone = Training(Path(folder), "example")
         alone.run(1)
         (steps,) = alone.steps()
-    wanted = [step.loss for _, step in sorted(steps.items())]
-    losses = {number: loss for _, run in moved for number, loss in run.items()}
-    draw_moves(options.plot, wanted, moved)
-    missing = len(set(range(len(wanted))) - losses.keys())
-    difference = max(abs(loss - wanted[number]) for number, loss in losses.items())
-    print(f"moves                    {len(moved) - 1}: {[ranks for ranks, _ in moved]} GPUs")
+    expected_losses = [step.loss for _, step in sorted(steps.items())]
+    losses = {number: loss for _, run in moves for number, loss in run.items()}
+    draw_moves(options.plot, expected_losses, moves)
+    missing = len(set(range(len(expected_losses))) - losses.keys())
+    difference = max(abs(loss - expected_losses[number]) for number, loss in losses.items())
+    print(f"moves                    {len(moves) - 1}: {[ranks for ranks, _ in moves]} GPUs")
     print(f"steps                    {len(losses)}, missing {missing}")
     print(f"largest loss difference  {difference:.1e}")
     return 0 if not missing and difference <= LOSS else 1

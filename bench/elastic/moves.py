@@ -69,23 +69,27 @@ def play(training: Training, source: random.Random, steps: int) -> Training:
 
 
 def compare(alone: Training, moved: Training) -> Difference:
-    (wanted,) = alone.steps()
-    wrong, loss, resumed = 0, 0.0, 0
-    done: set[tuple[int, int]] = set()
+    (expected_steps,) = alone.steps()
+    wrong, loss, resumed_runs = 0, 0.0, 0
+    noted_steps: set[tuple[int, int]] = set()
     for steps in moved.steps():
-        resumed += bool(steps) and min(number for _, number in steps) > 0
+        resumed_runs += bool(steps) and min(number for _, number in steps) > 0
         for key, step in steps.items():
-            done.add(key)
-            wrong += key not in wanted or not _same(step, wanted[key])
-            loss = max(loss, abs(step.loss - wanted[key].loss) if key in wanted else 0.0)
-    wrong += len(set(wanted) - done)
-    ours, theirs = moved.weights(), alone.weights()
-    weight = max(float((ours[name] - theirs[name]).abs().max()) for name in theirs)
-    return Difference(len(moved.runs) - 1, resumed, wrong, loss, weight)
+            noted_steps.add(key)
+            wrong += key not in expected_steps or not _same(step, expected_steps[key])
+            loss = max(
+                loss, abs(step.loss - expected_steps[key].loss) if key in expected_steps else 0.0
+            )
+    wrong += len(set(expected_steps) - noted_steps)
+    weights, expected_weights = moved.weights(), alone.weights()
+    weight = max(
+        float((weights[name] - expected_weights[name]).abs().max()) for name in expected_weights
+    )
+    return Difference(len(moved.runs) - 1, resumed_runs, wrong, loss, weight)
 
 
-def _same(step: Step, wanted: Step) -> bool:
-    return step.ids == wanted.ids
+def _same(step: Step, expected: Step) -> bool:
+    return step.ids == expected.ids
 
 
 @dataclass
@@ -121,19 +125,19 @@ class Way:
 
     @property
     def equal(self) -> int:
-        return sum(one.is_the_same for one in self.differences)
+        return sum(difference.is_the_same for difference in self.differences)
 
     @property
     def played(self) -> int:
         return len(self.differences) + self.failures
 
     def row(self) -> str:
-        all_ = self.differences
+        differences = self.differences
         return (
-            f"{self.name:<11}{self.played:>10}{sum(one.stops for one in all_):>7}"
-            f"{sum(one.resumed for one in all_):>9}{self.equal:>7}"
-            f"{max((one.loss for one in all_), default=0.0):>10.1e}"
-            f"{max((one.weight for one in all_), default=0.0):>10.1e}"
+            f"{self.name:<11}{self.played:>10}{sum(d.stops for d in differences):>7}"
+            f"{sum(difference.resumed for difference in differences):>9}{self.equal:>7}"
+            f"{max((difference.loss for difference in differences), default=0.0):>10.1e}"
+            f"{max((difference.weight for difference in differences), default=0.0):>10.1e}"
         )
 
 

@@ -26,17 +26,19 @@ def draw(path: Path, alone: Sequence[float], runs: Runs, scaled: Any) -> None:
     """Each step's loss: unbroken, in the runs of a moved training, and with a scaled batch.
     ``scaled``: pairs of how many global batches were read, and the loss.
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
-    _moves(left, alone, runs)
-    left.set(title="ElasticLoader: the same global batch", xlabel="samples read / 32")
+    figure, (loss_axes, rate_axes) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
+    _moves(loss_axes, alone, runs)
+    loss_axes.set(title="ElasticLoader: the same global batch", xlabel="samples read / 32")
     steps = np.arange(len(alone))
     for _, losses in runs:
-        right.axvline(min(losses), color="0.6", linewidth=0.5, linestyle=":")
-    right.plot(*_smoothed(steps, alone), color="0.6", linewidth=2, label="the same global batch")
-    right.plot(*_smoothed(*zip(*scaled, strict=True)), color="tab:purple", linewidth=1,
+        rate_axes.axvline(min(losses), color="0.6", linewidth=0.5, linestyle=":")
+    rate_axes.plot(
+        *_smoothed(steps, alone), color="0.6", linewidth=2, label="the same global batch"
+    )
+    rate_axes.plot(*_smoothed(*zip(*scaled, strict=True)), color="tab:purple", linewidth=1,
                label="32 samples per GPU, lr_rule=linear")  # fmt: skip
-    right.set(title=f"batch follows the GPUs (mean of {SMOOTHED} steps)")
-    _finish(right, "samples read / 32")
+    rate_axes.set(title=f"batch follows the GPUs (mean of {SMOOTHED} steps)")
+    _finish(rate_axes, "samples read / 32")
     _save(figure, path)
 
 

@@ -134,8 +134,8 @@ class Ranks:
         while len(codes) < len(self._pids):
             time.sleep(0.002)
             for pid in self._pids:
-                if pid not in codes and (done := os.waitpid(pid, os.WNOHANG))[0]:
-                    codes[pid] = os.waitstatus_to_exitcode(done[1])
+                if pid not in codes and (waited := os.waitpid(pid, os.WNOHANG))[0]:
+                    codes[pid] = os.waitstatus_to_exitcode(waited[1])
             late = time.monotonic() - began > _PATIENCE
             if late or any(codes.values()):
                 for pid in self._pids:
@@ -205,11 +205,11 @@ def _steps(record: Path, ranks: int) -> dict[tuple[int, int], Step]:
         for line in path.read_text().split("\n")[:-1]:
             entry = json.loads(line)
             parts[entry["epoch"], entry["step"]].append((entry["ids"], entry["loss_sum"]))
-    found = {}
+    steps = {}
     for key, of_ranks in parts.items():
         if len(of_ranks) == ranks:
             ids = [sample for part, _ in of_ranks for sample in part]
             if len(ids) != len(set(ids)):
                 raise ValueError(f"{record}: step {key} has samples twice")
-            found[key] = Step(frozenset(ids), sum(loss for _, loss in of_ranks) / len(ids))
-    return found
+            steps[key] = Step(frozenset(ids), sum(loss for _, loss in of_ranks) / len(ids))
+    return steps

@@ -25,9 +25,9 @@ def scaled_losses(changes: Sequence[tuple[int, int]], steps: int) -> list[tuple[
     loader = hops_profiler.ElasticLoader(range(len(labels)), PER_GPU, epochs=100, seed=5)
     batches = (batch for step in loader.steps() for batch, _ in step)
     losses = []
-    done = 0
-    while done < steps:
-        gpus = [count for start, count in changes if start <= done][-1]
+    samples_done = 0
+    while samples_done < steps:
+        gpus = [count for start, count in changes if start <= samples_done][-1]
         ids = torch.cat([next(batches) for _ in range(gpus)])
         for group in optimizer.param_groups:
             group["lr"] = hops_profiler.scaled(example.lr, gpus)
@@ -35,6 +35,6 @@ def scaled_losses(changes: Sequence[tuple[int, int]], steps: int) -> list[tuple[
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append((done, loss.item()))
-        done += gpus
+        losses.append((samples_done, loss.item()))
+        samples_done += gpus
     return losses

@@ -2,7 +2,8 @@
 
 Two ranks train; in each hour rank 0 pauses some times, as trainings do, while rank 1 waits for it.
 Every hundredth hour ends in a hang: rank 0 stops, or both wait for each other. The plugin's own
-judgement sees a look of each rank every two seconds, hopsd's one of both every 30 s.
+judgement sees a look of each rank every two seconds, hopsd's one of both every 30 s, and one once a
+rank is newly said to stand still, which it looks for every 5 s.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bench.result_file import write_result
 from hopsd.core.report.rank import Pause, Rank, RankState
 from hopsd.health.hung import find_hung
 from hopsd.model.ids import JobId, NodeName
+from hopsd.service.stalls import EVERY_SECONDS
 
 REFRESH_SECONDS = 30.0
 HOURS_OF_A_JOB = 20
@@ -73,12 +75,18 @@ class Training:
         wait for the other.
         """
         began, look = self.now, self.now + self.dice.uniform(0.0, REFRESH_SECONDS)
+        wake, stalled = self.now + self.dice.uniform(0.0, EVERY_SECONDS), 0
         while self.now < began + seconds:
             self.now += LOOK_SECONDS
             for rank, judgement in enumerate(self.judgements):
                 self._look(rank, judgement, kind, waits=waits[rank])
+            if self.now >= wake:
+                wake += EVERY_SECONDS
+                before = stalled
+                stalled = sum(judgement.stalled for judgement in self.judgements)
+                look = self.now if stalled > before else look
             if self.now >= look:
-                look += REFRESH_SECONDS
+                look = max(look, self.now) + REFRESH_SECONDS
                 if find_hung(self._words(), self.now):
                     return self.now - began
         return None
@@ -162,7 +170,8 @@ def main() -> None:
     text = (
         f"{arguments.hours:,} job-hours of {HOURS_OF_A_JOB} h each, two ranks.\n\n"
         f"| pause of rank 0 | times | false alarms |\n|---|---:|---:|\n{rows}\n\n"
-        f"Hangs, with {REFRESH_SECONDS:.0f} s between two readings:\n\n"
+        f"Hangs, with {REFRESH_SECONDS:.0f} s between two readings, and one within"
+        f" {EVERY_SECONDS:.0f} s of a rank's word that it stands still:\n\n"
         "| hang | times | told after, median | within 60 s | within an hour |\n"
         f"|---|---:|---:|---:|---:|\n{table}"
     )

@@ -28,16 +28,16 @@ TURN_SECONDS = 1800.0
 @click.option("--examples", default=25, show_default=True, help="Of each property and turn.")
 def main(minutes: float, seed: int, examples: int) -> None:
     """Draw hostile comments, reports, readings and clocks until the time is over."""
-    begun = time.monotonic()
+    began = time.monotonic()
     turns = 0
-    while turns == 0 or time.monotonic() - begun < 60.0 * minutes:
+    while turns == 0 or time.monotonic() - began < 60.0 * minutes:
         command = [
             sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=0",
             "--show-capture=no", f"--hypothesis-seed={seed + turns}", "-m", "not live", *TESTS,
         ]  # fmt: skip
         environment = os.environ | {"HOPS_HOSTILE_EXAMPLES": str(examples)}
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 cwd=ROOT,
                 env=environment,
@@ -50,11 +50,11 @@ def main(minutes: float, seed: int, examples: int) -> None:
             raise SystemExit(
                 f"seed {seed + turns} hangs: no end after {TURN_SECONDS:g} s"
             ) from None
-        if done.returncode:
-            print(done.stdout[-6000:])
+        if process.returncode:
+            print(process.stdout[-6000:])
             raise SystemExit(f"seed {seed + turns} shows a failure, after {turns} turns without")
         turns += 1
-        print(f"{turns} turns of {examples} examples, {time.monotonic() - begun:.0f} s", flush=True)
+        print(f"{turns} turns of {examples} examples, {time.monotonic() - began:.0f} s", flush=True)
     print(
         f"no tick failed and no honest job was placed otherwise in {2 * turns * examples} attacks"
     )

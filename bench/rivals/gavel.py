@@ -61,7 +61,7 @@ def work(folder: Path, seed: int, jobs: int = 500, gpus: int = 256) -> Work:
     """
     parts = GPUS_PER_SERVER * sum(TYPES.values())
     if gpus < parts or gpus % parts:
-        raise InputError(f"{gpus} GPUs: accepted are multiples of {parts}")
+        raise InputError(f"{gpus} GPUs: give a multiple of {parts}")
     cluster = Cluster(
         tuple(
             Server(NodeName(name), GpuType(name), gpus * part // sum(TYPES.values()))

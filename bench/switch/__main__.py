@@ -85,9 +85,11 @@ def _print_turns(options: argparse.Namespace, console: Console) -> None:
     """
     for size in options.megabytes:
         for way in options.ways:
-            found = turns.measure(way, size, options.switches, cuda=options.cuda)
-            times = f"{1e3 * found.layer:.1f} / {1e3 * found.iteration:.1f} ms"
-            console.print(f"{size} MB, {way}: {times} ({found.share:.0%}), {found.count} switches")
+            measured = turns.measure(way, size, options.switches, cuda=options.cuda)
+            times = f"{1e3 * measured.layer:.1f} / {1e3 * measured.iteration:.1f} ms"
+            console.print(
+                f"{size} MB, {way}: {times} ({measured.share:.0%}), {measured.count} switches"
+            )
 
 
 def _has_gpu() -> bool:

@@ -44,5 +44,7 @@ print(json.dumps(found))
 
 def measure() -> float:
     """Microseconds of processor time, with and without it in turns."""
-    done = subprocess.run([sys.executable, "-c", CODE], check=True, capture_output=True, text=True)
-    return 1e6 * statistics.median(json.loads(done.stdout))
+    process = subprocess.run(
+        [sys.executable, "-c", CODE], check=True, capture_output=True, text=True
+    )
+    return 1e6 * statistics.median(json.loads(process.stdout))

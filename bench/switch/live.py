@@ -56,12 +56,12 @@ def measure(ranks: int, pairs: int) -> list[str]:
                 launcher: _Moved(slurm, folder / launcher, module, ranks, at)
                 for at, (launcher, module) in enumerate(LAUNCHERS.items())
             }
-            found = [{n: jobs[n].restart() for n in _in_turns(pair)} for pair in range(pairs)]
+            restarts = [{n: jobs[n].restart() for n in _in_turns(pair)} for pair in range(pairs)]
             for job in jobs.values():
                 job.leave()
         equal = all(_as_uninterrupted(job.checkpoint, ranks, folder) for job in jobs.values())
-    ratios = sorted(pair["launcher"] / pair["torchrun"] for pair in found)
-    medians = [f"{statistics.median(pair[name] for pair in found):.2f}" for name in LAUNCHERS]
+    ratios = sorted(pair["launcher"] / pair["torchrun"] for pair in restarts)
+    medians = [f"{statistics.median(pair[name] for pair in restarts):.2f}" for name in LAUNCHERS]
     spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
     verdict = "equal" if equal else "DIFFERENT"
     return [str(ranks), *medians, f"{statistics.median(ratios):.2f}", spread, verdict]
@@ -85,7 +85,7 @@ class _Moved:
     def __post_init__(self) -> None:
         self.folder.mkdir(mode=0o755)
         self.port = SlurmPort(ScontrolAdapter(self.slurm.commands()), ApplySettings())
-        done = subprocess.run(
+        process = subprocess.run(
             ["sbatch", "--parsable", f"--comment=hops:reqs={self.ranks};batch={BATCH}",
              f"--output={self.folder}/log", f"--chdir={self.folder}",
              ROOT / "examples" / "train.sh", "--samples=100000000", f"--pace={PACE_SECONDS}",
@@ -94,7 +94,7 @@ class _Moved:
                  "CHECKPOINTS": str(self.folder), "LAUNCHER": self.module},
             cwd=self.folder, check=True, capture_output=True, text=True,
         )  # fmt: skip
-        self.id = JobId(done.stdout.strip())
+        self.id = JobId(process.stdout.strip())
         self._apply(Step(self.id, StepKind.START, target=self._place()))
         self._trains(0)
 
@@ -109,15 +109,15 @@ class _Moved:
         how long slurmctld lets each wait.
         """
         time.sleep(random.uniform(0.0, SLURMCTLD_SECONDS))
-        here, runs = self._place(), len(self._ends())
+        place, runs = self._place(), len(self._ends())
         self.at = 1 - self.at
-        step = Step(self.id, StepKind.MOVE, current=here, target=self._place())
+        step = Step(self.id, StepKind.MOVE, current=place, target=self._place())
         with ThreadPoolExecutor(1) as thread:
             began = time.monotonic()
-            moved = thread.submit(self._apply, step)
+            move = thread.submit(self._apply, step)
             self._trains(runs + 1)
             seconds = time.monotonic() - began
-            moved.result()
+            move.result()
         return seconds
 
     def leave(self) -> None:
@@ -141,8 +141,8 @@ class _Moved:
 
     def _has_trained(self, runs: int) -> bool:
         ends = self._ends()
-        seen = re.findall(r"^samples (\d+) ", self._log(), re.MULTILINE)
-        return len(ends) == runs and bool(seen) and int(seen[-1]) > (ends or [0])[-1]
+        samples = re.findall(r"^samples (\d+) ", self._log(), re.MULTILINE)
+        return len(ends) == runs and bool(samples) and int(samples[-1]) > (ends or [0])[-1]
 
     def _ends(self) -> list[int]:
         """The samples at which runs have ended."""
@@ -166,15 +166,17 @@ def _as_uninterrupted(checkpoint: Path, ranks: int, folder: Path) -> bool:
          "--checkpoints", alone, "--samples", str(got["samples"]), "--batch", str(BATCH)],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True,
     )  # fmt: skip
-    wanted = torch.load(alone / "checkpoint.pt")
-    same = got["samples"] == wanted["samples"]
-    weights = [state["model"] for state in (got, wanted)]
-    moments = [_flat(state["optimizer"]["state"]) for state in (got, wanted)]
-    return same and all(_equal(*pair) for pair in (weights, moments))
+    expected = torch.load(alone / "checkpoint.pt")
+    is_equal = got["samples"] == expected["samples"]
+    weights = [state["model"] for state in (got, expected)]
+    moments = [_flat(state["optimizer"]["state"]) for state in (got, expected)]
+    return is_equal and all(_equal(*pair) for pair in (weights, moments))
 
 
 def _flat(states: dict[int, dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    return {f"{at}.{name}": one for at, state in states.items() for name, one in state.items()}
+    return {
+        f"{at}.{name}": tensor for at, state in states.items() for name, tensor in state.items()
+    }
 
 
 def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

@@ -29,17 +29,17 @@ def measure(ranks: int, pairs: int) -> list[str]:
 
 
 def _in_turns(pair: int) -> list[tuple[str, str]]:
-    both = list(LAUNCHERS.items())
-    return both[::-1] if pair % 2 else both
+    launchers = list(LAUNCHERS.items())
+    return launchers[::-1] if pair % 2 else launchers
 
 
 def _first_iteration(module: str, ranks: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "first"
+        marker = Path(folder) / "first"
         began = time.monotonic()
         subprocess.run(
             [sys.executable, "-m", module, f"--nproc-per-node={ranks}", str(TRAIN)],
-            env={**os.environ, "BENCH_OUT": str(out), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "BENCH_OUT": str(marker), "OMP_NUM_THREADS": "1"},
             check=True, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        return float(out.read_text()) - began
+        return float(marker.read_text()) - began

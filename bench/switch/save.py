@@ -20,19 +20,19 @@ def main() -> None:
         return
     count = (int(sys.argv[2]) << 20) // (4 * WIDTH * WIDTH)
     state = {f"layer{number}": torch.randn(WIDTH, WIDTH) for number in range(count)}
-    kept = Checkpoint(sys.argv[1], lambda: state)
+    checkpoint = Checkpoint(sys.argv[1], lambda: state)
     for _ in range(20):  # time to reserve memory, as in any training
-        kept.step()
+        checkpoint.step()
         time.sleep(0.1)
     print(_sum(state), flush=True)
     while True:
-        kept.step()
+        checkpoint.step()
         time.sleep(0.001)
 
 
 def _sum(state: dict[str, torch.Tensor]) -> int:
     """Of all bits, as whole numbers: equal in any order."""
-    return sum(int(one.view(torch.int32).sum(dtype=torch.int64)) for one in state.values())
+    return sum(int(tensor.view(torch.int32).sum(dtype=torch.int64)) for tensor in state.values())
 
 
 main()

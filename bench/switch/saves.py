@@ -24,15 +24,17 @@ COLUMNS = ("MB", "to memory s", "plain s", "ratio, median of pairs", "range", "w
 
 def measure(megabytes: int, pairs: int, folder: Path) -> list[str]:
     """A row of the table; plain saves go to ``folder``."""
-    found = []
+    pairs_measured = []
     for number in range(pairs):
         ways = ("memory", "plain") if number % 2 else ("plain", "memory")
-        found.append({way: _leave(way, megabytes, folder) for way in ways})
-    ratios = sorted(pair["memory"][0] / pair["plain"][0] for pair in found)
-    medians = [f"{statistics.median(p[way][0] for p in found):.2f}" for way in ("memory", "plain")]
-    written = f"{statistics.median(pair['memory'][1] for pair in found):.2f}"
+        pairs_measured.append({way: _leave(way, megabytes, folder) for way in ways})
+    ratios = sorted(pair["memory"][0] / pair["plain"][0] for pair in pairs_measured)
+    medians = [
+        f"{statistics.median(p[way][0] for p in pairs_measured):.2f}" for way in ("memory", "plain")
+    ]
+    written_after = f"{statistics.median(pair['memory'][1] for pair in pairs_measured):.2f}"
     spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-    return [str(megabytes), *medians, f"{statistics.median(ratios):.2f}", spread, written]
+    return [str(megabytes), *medians, f"{statistics.median(ratios):.2f}", spread, written_after]
 
 
 def _leave(way: str, megabytes: int, folder: Path) -> tuple[float, float]:
@@ -46,9 +48,9 @@ def _leave(way: str, megabytes: int, folder: Path) -> tuple[float, float]:
         environ.pop("HOPS_REPORT_DIR", None)
         if way == "memory":
             environ["HOPS_STATE_DIR"] = memory
-        saved = Path(files) / "saved.pt"
+        checkpoint_path = Path(files) / "saved.pt"
         process = subprocess.Popen(
-            [sys.executable, TRAIN, str(saved), str(megabytes)],
+            [sys.executable, TRAIN, str(checkpoint_path), str(megabytes)],
             env=environ, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert process.stdout is not None
@@ -57,11 +59,14 @@ def _leave(way: str, megabytes: int, folder: Path) -> tuple[float, float]:
         began = time.monotonic()
         process.send_signal(signal.SIGUSR1)
         process.wait()
-        gone = time.monotonic()
+        gone_at = time.monotonic()
         subprocess.run(["/bin/sh", SAVE, memory], check=True)
-        written = time.monotonic()
+        written_at = time.monotonic()
         check = subprocess.run(
-            [sys.executable, TRAIN, str(saved)], check=True, capture_output=True, text=True
+            [sys.executable, TRAIN, str(checkpoint_path)],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         assert check.stdout == total, (check.stdout, total)
-        return gone - began, written - gone
+        return gone_at - began, written_at - gone_at

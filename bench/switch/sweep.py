@@ -81,11 +81,11 @@ def _submit(slurm: PrivateCluster, folder: Path, line: str, gpus: int) -> None:
 def _wait(folder: Path, trials: int) -> tuple[list[float], float]:
     """When each has ended, and the seconds of all their iterations."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(found := list(folder.glob("ended.*"))) < trials:
+    while len(files := list(folder.glob("ended.*"))) < trials:
         if time.monotonic() > deadline:
             raise TimeoutError(
-                f"{len(found)} of {trials} have ended: {(folder / 'log').read_text()}"
+                f"{len(files)} of {trials} have ended: {(folder / 'log').read_text()}"
             )
         time.sleep(0.05)
-    read = [json.loads(path.read_text()) for path in found]
-    return [ended for ended, _ in read], sum(seconds for _, seconds in read)
+    read = [json.loads(path.read_text()) for path in files]
+    return [end_time for end_time, _ in read], sum(seconds for _, seconds in read)

@@ -24,20 +24,20 @@ def main() -> None:
     folder = Path(os.environ["BENCH_OUT"])
     events = os.open(folder / "events", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(what: str) -> None:
+    def note(event: str) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        os.write(events, (json.dumps([time.monotonic(), name, what]) + "\n").encode())
+        os.write(events, (json.dumps([time.monotonic(), name, event]) + "\n").encode())
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     layers = [nn.Linear(WIDTH, WIDTH) for _ in range(max(1, (megabytes << 20) // MODEL))]
     model = nn.Sequential(*layers).to(device)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    saved = folder / "saved"
+    checkpoint_path = folder / "saved"
     if "resume" in sys.argv:
-        model.load_state_dict(torch.load(saved, map_location=device))
+        model.load_state_dict(torch.load(checkpoint_path, map_location=device))
     elif name == "first":
-        torch.save(model.state_dict(), saved)
+        torch.save(model.state_dict(), checkpoint_path)
     layers[0].register_forward_hook(lambda *_: note("layer"))
     # Runs before the lane's own, and so before the gate.
     optimizer.register_step_post_hook(lambda *_: note("end"))

@@ -106,14 +106,14 @@ def _environment(folder: Path, *, cuda: bool) -> dict[str, str]:
     return environ if cuda else {**environ, "CUDA_VISIBLE_DEVICES": ""}
 
 
-def note(folder: Path, trial: str, what: str) -> None:
+def note(folder: Path, trial: str, event: str) -> None:
     with (folder / "events").open("a") as file:
-        file.write(json.dumps([time.monotonic(), trial, what]) + "\n")
+        file.write(json.dumps([time.monotonic(), trial, event]) + "\n")
 
 
 def _events(folder: Path) -> list[Event]:
     lines = (folder / "events").read_text().splitlines()
-    return sorted((at, trial, what) for at, trial, what in map(json.loads, lines))
+    return sorted((at, trial, event) for at, trial, event in map(json.loads, lines))
 
 
 def _switches(events: list[Event]) -> Switches:
@@ -124,17 +124,17 @@ def _switches(events: list[Event]) -> Switches:
             turns.append([])
         turns[-1].append(event)
     layers, iterations, usual = [], [], []
-    seen: dict[str, int] = {}
+    order: dict[str, int] = {}
     for before, turn in itertools.pairwise(turns):
         trial = turn[0][1]
-        seen[trial] = seen.get(trial, 0) + 1
+        order[trial] = order.get(trial, 0) + 1
         alone = turn[0][2] == "began"
         moments = [at for at, _, what in turn if what != "began"]
-        if len(moments) != 4 or not (alone or seen[trial] > 2):
+        if len(moments) != 4 or not (alone or order[trial] > 2):
             continue
         begin = turn[0][0] if alone else before[-1][0]
         layers.append(moments[0] - begin)
         iterations.append(moments[1] - begin)
         usual.append(moments[3] - moments[1])
-    medians = [statistics.median(those) for those in (layers, iterations, usual)]
+    medians = [statistics.median(seconds) for seconds in (layers, iterations, usual)]
     return Switches(medians[0], medians[1], medians[2], len(layers))

@@ -52,6 +52,7 @@ def use(draw: random.Random, day: int, kind: str) -> dict[str, Any]:
     fragmented = 0.03 * draw.random() * weekend
     shares = {"hops": hops, "plain": plain, "fragmented": fragmented, "down": down}
     shares["idle"] = 1.0 - sum(shares.values())
+    shares["rack_fragmented"] = 0.0
     return {"hour": SINCE + day * DAY_SECONDS, "gpu_type": kind,
             **{name: share * total for name, share in shares.items()}}  # fmt: skip
 

@@ -83,7 +83,7 @@ class Size:
     seed: int = 1
 
 
-SMALL = Size(nodes=18, gpus=8, at_once=45, later=3, ticks=14)
+SMALL = Size(nodes=18, gpus=8, at_once=120, later=4, ticks=14)
 LARGE = Size(nodes=250, gpus=8, at_once=1040, later=0, ticks=2)
 
 

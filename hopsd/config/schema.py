@@ -352,7 +352,8 @@ class InteractiveConfig:
     idle_minutes: float = option(
         0.0,
         "A session that uses no processor time for so long is warned, and ended if that goes on."
-        " 0: never. Needs JobAcctGatherType in slurm.conf.",
+        " 0: never. Set JobAcctGatherType=jobacct_gather/cgroup in slurm.conf: /linux does not"
+        " count programs that begin and end between two looks, as a shell's do.",
         minimum=0,
     )
     hours: float = option(

@@ -57,7 +57,7 @@ def server(text: str, setting: str) -> Server:
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InputError(f"{setting}: {text[:80]!r}; accepted is HOST:PORT, as in ctl1:6822")
+        raise InputError(f"{setting}: {text[:80]!r}; give HOST:PORT, as in ctl1:6822")
     settings = client_settings()
     munge_socket = os.environ.get(MUNGE_VARIABLE) or settings.get("munge_socket", "")
     account = {"account": settings["account"]} if "account" in settings else {}
@@ -80,7 +80,7 @@ def client_settings() -> dict[str, str]:
         if key not in _KEYS:
             raise ConfigError(f"{CLIENT_FILE}: {key}: accepted keys are {', '.join(_KEYS)}")
         if not isinstance(value, str):
-            raise ConfigError(f"{CLIENT_FILE}: {key}: accepted is a string")
+            raise ConfigError(f"{CLIENT_FILE}: {key}: give a string")
     return settings
 
 

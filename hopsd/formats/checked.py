@@ -91,4 +91,4 @@ def _check_each(
 def _check(label: str, numbers: _Checks) -> None:
     for name, value, bound in numbers:
         if value is not None and not bound.holds(value):
-            raise InputError(f"{label}{name}: {value!r}; accepted is {bound}")
+            raise InputError(f"{label}{name}: {value!r}; give {bound}")

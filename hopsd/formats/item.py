@@ -81,7 +81,7 @@ class Item:
         for key in self.value:
             if key not in allowed_keys:
                 raise FormatError(
-                    f"{self._key(key)}: unknown key; accepted are {', '.join(allowed_keys)}"
+                    f"{self._key(key)}: unknown key; the keys are {', '.join(allowed_keys)}"
                 )
         for key in required_keys:
             if key not in self.value:

@@ -8,7 +8,7 @@ its ranks' computing time: the time they wait is another node's.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -92,31 +92,48 @@ class _Index(Generic[K]):
 
 
 @dataclass(slots=True)
-class _Columns:
+class Columns:
+    """One row for each record and target, in order of time; columns of length n.
+
+    ``value``: logarithm of seconds, of ranks less ``common``, the mean over the ``width`` nodes of
+    that type. ``run``: what deviates together; ``job_run``: the run itself. ``beside``: which runs
+    were beside it, 0: none; ``full``: these jobs hold all GPUs of the node, so that nobody else can
+    have come.
+    """
+
     at: Floats
     age: Floats
     value: Floats
+    common: Floats
     run: Ints
     cell: Ints
     workload: Ints
     kind: Ints
     target: Ints
+    job_run: Ints
+    beside: Ints
+    width: Ints
+    full: Ints
     targets: tuple[tuple[int, ...], ...]
     cells: int
 
     def keep(self, rows: np.ndarray) -> None:
-        for name in ("at", "age", "value", "run", "cell", "workload", "kind", "target"):
+        for name in (*_REALS, *_INTEGERS):
             setattr(self, name, getattr(self, name)[rows])
 
 
-def measure(records: HealthRecords) -> Units:
-    """All measurements up to ``records.now``."""
+_REALS = ("at", "age", "value", "common")
+_INTEGERS = ("run", "cell", "workload", "kind", "target", "job_run", "beside", "width", "full")
+
+
+def read_columns(records: HealthRecords) -> Columns:
+    """All records up to ``records.now``, without what runs of each age are slower by."""
     columns = _columns(records)
     _remove_warm_up(columns)
-    return _blocks(columns, records.now)
+    return columns
 
 
-def _columns(records: HealthRecords) -> _Columns:
+def _columns(records: HealthRecords) -> Columns:
     index = {node.name: i for i, node in enumerate(records.nodes)}
     past = sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
     runs, begins = _runs(past)
@@ -124,7 +141,8 @@ def _columns(records: HealthRecords) -> _Columns:
     number_cell: _Index[Hashable] = _Index()
     number_target: _Index[tuple[int, ...]] = _Index()
     number_workload: _Index[str] = _Index()
-    rows: list[tuple[float, float, float, int, int, int, int, int]] = []
+    gpus_held = _gpus_held(past, runs, neighbour_counts)
+    rows: list[tuple[float, ...]] = []
     number_run: _Index[tuple[str, int, int]] = _Index()
     for record, whole_run, neighbours in zip(past, runs, neighbour_counts, strict=True):
         shared = neighbours > 0
@@ -134,6 +152,10 @@ def _columns(records: HealthRecords) -> _Columns:
         nodes = [records.nodes[index[name]] for name in record.nodes]
         workload = number_workload(record.workload)
         head = (record.at, record.at - begins[whole_run])
+        full = all(
+            gpus_held[name, neighbours, 0 if shared else whole_run] == node.gpus
+            for name, node in zip(record.nodes, nodes, strict=True)
+        )
         if by_node := _computing(record):
             hour, run = record.at // RANKS_SECONDS, number_run(("run", whole_run, 0))
             for gpu_type, values in _by_type(records, index, by_node).items():
@@ -141,26 +163,37 @@ def _columns(records: HealthRecords) -> _Columns:
                 cell = number_cell(("ranks", whole_run, gpu_type, hour))
                 for node, value in values.items():
                     target = number_target((node,))
-                    rows.append((*head, value - mean, run, cell, workload, RANKS, target))
+                    key = (run, cell, workload, RANKS, target, whole_run, neighbours)
+                    rows.append((*head, value - mean, mean, *key, len(values), full))
         elif len({node.gpu_type for node in nodes}) == 1:
             cell = number_cell((workload, _shape(record), nodes[0].gpu_type, shared))
             value = float(np.log(record.seconds_per_iteration))
-            rows.append((*head, value, run, cell, workload, SHARED if shared else ALONE, target))
-    table = np.array(rows, np.float64).reshape(-1, 8)
-    integers = table[:, 3:].astype(np.int64)
-    run, cell, workload_of, kind, target_of = integers.T.copy()
-    return _Columns(
-        at=table[:, 0],
-        age=table[:, 1],
-        value=table[:, 2],
-        run=run,
-        cell=cell,
-        workload=workload_of,
-        kind=kind,
-        target=target_of,
+            kind = SHARED if shared else ALONE
+            key = (run, cell, workload, kind, target, whole_run, neighbours)
+            rows.append((*head, value, 0.0, *key, 1, full))
+    table = np.array(rows, np.float64).reshape(-1, len(_REALS) + len(_INTEGERS))
+    reals, integers = np.hsplit(table, [len(_REALS)])
+    return Columns(
+        **dict(zip(_REALS, reals.T.copy(), strict=True)),
+        **dict(zip(_INTEGERS, integers.T.astype(np.int64), strict=True)),
         targets=tuple(number_target.keys),
         cells=len(number_cell.keys),
     )
+
+
+def _gpus_held(
+    past: Sequence[SpeedRecord], runs: Sequence[int], neighbours: Sequence[int]
+) -> Counter[tuple[NodeName, int, int]]:
+    """GPUs held on each node by the runs that were beside each other there, or by a run alone."""
+    members = {
+        (name, beside, 0 if beside else run, run): gpus
+        for record, run, beside in zip(past, runs, neighbours, strict=True)
+        for name, gpus in record.nodes.items()
+    }
+    gpus_held: Counter[tuple[NodeName, int, int]] = Counter()
+    for (name, beside, alone, _), gpus in members.items():
+        gpus_held[name, beside, alone] += gpus
+    return gpus_held
 
 
 def _shape(record: SpeedRecord) -> tuple[int, ...]:
@@ -251,7 +284,7 @@ def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> dict[int, tuple[
     return spans
 
 
-def _remove_warm_up(columns: _Columns) -> None:
+def _remove_warm_up(columns: Columns) -> None:
     """Take out by how much runs of each age are typically slower than older ones.
 
     The step from one bin of ages to the next is the median over runs: of the workload, where five
@@ -314,7 +347,8 @@ class _Ages:
         return profile
 
 
-def _blocks(columns: _Columns, now: float) -> Units:
+def join_blocks(columns: Columns, now: float) -> Units:
+    """Each run's records on each target in each cell and block of time, joined."""
     ago = now - columns.at
     level = np.searchsorted([limit for limit, _ in LEVELS], ago, "right")
     width = np.array([seconds for _, seconds in LEVELS])[level]

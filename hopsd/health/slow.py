@@ -9,7 +9,7 @@ import numpy as np
 
 from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
-from hopsd.health.measurements import KINDS, Units, measure, node_types
+from hopsd.health.measurements import KINDS, Units, join_blocks, node_types, read_columns
 from hopsd.health.model import (
     MAX_SPREAD,
     USUAL_RUN_DEVIATION,
@@ -23,6 +23,8 @@ from hopsd.health.model import (
 )
 from hopsd.health.records import HealthRecords, SlowNode
 from hopsd.health.robust import Floats, Ints, group
+from hopsd.health.sudden import REACH_SECONDS, RunSeries, find_changes
+from hopsd.model.ids import NodeName
 
 MARGIN = 0.003
 """A node that loses no more than 0.3 % is never named."""
@@ -55,21 +57,29 @@ HOUR, DAY = 3600.0, 86_400.0
 
 def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
     """The nodes that are slow at ``records.now``, the slowest first."""
-    units = measure(records)
+    columns, types = read_columns(records), node_types(records.nodes)
+    units = join_blocks(columns, records.now)
     if not len(units):
         return ()
-    course = _fit_course(units, node_types(records.nodes), len(records.nodes))
+    course = _fit_course(units, types, len(records.nodes))
+    series = RunSeries(columns, types, records.now - REACH_SECONDS)
+    changes = find_changes(series, records.now)
     slow_nodes = []
     for node, details in enumerate(records.nodes):
         verdict = _judge(course, node)
         if verdict is not None:
             estimate, begin = verdict
-            low, middle, high = (
-                float(np.exp(-estimate.slowness + k * INTERVAL * estimate.error))
-                for k in (-1.96, 0, 1.96)
-            )
-            slow_nodes.append(SlowNode(details.name, middle, low, high, begin))
+            slow_nodes.append(_slow(details.name, estimate.slowness, estimate.error, begin))
+        elif (change := changes.get(node)) is not None:
+            slow_nodes.append(_slow(details.name, change.slowness, change.error, change.since))
     return tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
+
+
+def _slow(node: NodeName, slowness: float, error: float, since: float | None) -> SlowNode:
+    low, middle, high = (
+        float(np.exp(-slowness + k * INTERVAL * error)) for k in (-1.96, 0.0, 1.96)
+    )
+    return SlowNode(node, middle, low, high, since)
 
 
 @dataclass(slots=True)

@@ -96,6 +96,7 @@ class Learner:
                         job, record.communication_timed
                     ),
                     keeps_steps=collected.keeps_steps.get(job, record.keeps_steps),
+                    answers_signal=collected.answers_signal.get(job, record.answers_signal),
                 )
             )
         self._store.save_jobs(updated)

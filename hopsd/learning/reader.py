@@ -17,6 +17,7 @@ from hopsd.core.report.rates import Counters, Process, counters_of, process_of, 
 from hopsd.core.report.reports import MAX_BYTES, Report, parse_report
 from hopsd.core.report.training_state import (
     Run,
+    answers_signal,
     communication_timed,
     gpus_used,
     keeps_steps,
@@ -73,7 +74,8 @@ class Collected:
     folder could not be read, if so. ``ranks``: of running trainings of which a rank says that it
     stands still, the last words of all ranks. ``steps``: that the present runs have done.
     ``gpus_used``: by the trainings of a running job that have gone on for minutes. ``keeps_steps``:
-    whether a job's steps have the same samples on any number of GPUs.
+    whether a job's steps have the same samples on any number of GPUs. ``answers_signal``: whether
+    all of its ranks handle the signal of its script.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -91,6 +93,7 @@ class Collected:
     steps: Mapping[JobId, int] = field(default_factory=dict)
     gpus_used: Mapping[JobId, int] = field(default_factory=dict)
     keeps_steps: Mapping[JobId, bool] = field(default_factory=dict)
+    answers_signal: Mapping[JobId, bool] = field(default_factory=dict)
 
 
 class _Budget:
@@ -325,6 +328,7 @@ class ReportReader:
             steps={job.id: sum(r.iterations for r in reports.values() if r.run == job.restarts)},
             gpus_used=gpus_used(reports.values(), job),
             keeps_steps=keeps_steps(reports.values()),
+            answers_signal=answers_signal(reports.values(), job),
         )
 
     def _accepted_programs(self, programs: Mapping[Run, str]) -> dict[Run, str]:
@@ -404,7 +408,7 @@ class ReportReader:
             for node, per_gpu in run_speeds.by_node.items():
                 if not bounds.SPEED.holds(per_gpu):
                     raise FormatError(
-                        f"{per_gpu:g} samples/s per GPU on {node}: accepted is {bounds.SPEED}"
+                        f"{per_gpu:g} samples/s per GPU on {node}, not {bounds.SPEED}"
                     )
                 if node in types:
                     yield ThroughputRecord(
@@ -440,6 +444,7 @@ def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str
         {job: steps for part in parts for job, steps in part.steps.items()},
         {job: gpus for part in parts for job, gpus in part.gpus_used.items()},
         {job: kept for part in parts for job, kept in part.keeps_steps.items()},
+        {job: answers for part in parts for job, answers in part.answers_signal.items()},
     )
 
 

@@ -8,6 +8,9 @@ from fractions import Fraction
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.rules import ShapeRule
 
+SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
+"""Those of ``--signal`` that hops sends: nobody traps others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -31,7 +34,8 @@ class Asked:
     ``starts``: what the script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
     "submits" jobs, "requeues" the job, "counts" its restarts; "resubmits": submits a job when it is
-    stopped. ``time_min_seconds``: from ``--time-min``, None: the job starts with all of its time.
+    stopped; "refuses": fails at a second start. ``time_min_seconds``: from ``--time-min``, None:
+    the job starts with all of its time.
     """
 
     shape: ShapeRule | None = None

@@ -25,7 +25,8 @@ class JobRecord:
     ``samples_planned``: in all, as the training's own loops show it, None: they do not.
     ``account``: Slurm's, "" if it has none. ``communication_timed``: whether its ranks tell how
     long they communicate, None: unknown, or one rank. ``keeps_steps``: whether its steps have the
-    same samples on any number of GPUs, None: unknown.
+    same samples on any number of GPUs, None: unknown. ``answers_signal``: whether its ranks handle
+    the signal of the script's ``--signal``, None: it reported nothing.
     """
 
     id: JobId
@@ -57,6 +58,7 @@ class JobRecord:
     account: str = ""
     communication_timed: bool | None = None
     keeps_steps: bool | None = None
+    answers_signal: bool | None = None
 
     @property
     def latency_ratio(self) -> float | None:

@@ -125,9 +125,10 @@ class NodeReading:
     ``cores`` available to jobs are Slurm's CPUs: hardware threads, ``threads`` per core, if Slurm
     counts threads. ``foreign_gpus`` are held by jobs that hops does not manage. ``partitions`` that
     contain it; empty: open to every job. ``reserved_from``: when a reservation begins there, None:
-    never; ``reservation``: the name of the current one. ``idle_cores``, ``idle_memory_mb``: free
-    now, None: unknown. ``gres``: counts of other resources than GPUs. ``switches``: those
-    above it, top down; the last is its leaf switch or block. A node with several GPU types is one
+    never; ``reservation``: the name of the current one; ``reserved_until``: when the current one
+    ends, else the one that begins, None: unknown. ``idle_cores``, ``idle_memory_mb``: free now,
+    None: unknown. ``gres``: counts of other resources than GPUs. ``switches``: those above it, top
+    down; the last is its leaf switch or block. A node with several GPU types is one
     for each (:func:`hopsd.model.ids.part_of`); ``by_type``: Slurm gives its GPUs only to jobs that
     ask for the type. ``disk_mb``: TmpDisk.
     ``completing_seconds``: how long an ended job has been seen to clean up there.
@@ -153,6 +154,7 @@ class NodeReading:
     by_type: bool = False
     disk_mb: int = 0
     completing_seconds: float = 0.0
+    reserved_until: float | None = None
 
     @property
     def leaf(self) -> str:
@@ -208,6 +210,8 @@ class JobReading:
     stranded: bool = False
     begin: float = 0.0
     requeued_held: bool = False
+    launch_failed: bool = False
+    """Slurm could not launch its last run, as where a prolog fails, and holds it."""
     start: float = 0.0
     end: float = 0.0
     time_limit_seconds: float | None = None

@@ -1,9 +1,14 @@
-"""Jobs to come: their rate and likeness follow the submissions of the last hours."""
+"""Jobs to come: their rate follows the submissions of the last hours and, once some days were
+watched, those of the hour of the day; their likeness is that of the jobs present.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil, isfinite
+from typing import Any
 
 import numpy as np
 
@@ -21,31 +26,58 @@ SUBMISSIONS_MAX = 4096
 ARRIVALS_MAX = 512
 """Jobs to come per playout."""
 
+HOUR_SECONDS = 3600.0
+HOURS = 24
+
+HISTORY_SECONDS = 3 * 86400.0
+"""Hours of the day are told apart once the cluster was watched for so long."""
+
+FORGET_SECONDS = 28 * 86400.0
+"""What was watched before counts less and less, so that the last weeks count."""
+
+SHRINKAGE = 4.0
+"""What the mean counts in an hour's rate, and the usual in that of the last hours, in jobs."""
+
 
 @dataclass(slots=True)
 class Arrivals:
-    """Times of the last submissions, in any clock. ``since``: when watching them began."""
+    """Times of the last submissions, in any clock. ``since``: when watching them began.
+    ``counts`` and ``seconds``: submissions in each hour of the day (UTC), and how long each was
+    watched, (24,).
+    """
 
     since: float | None = None
+    counts: Floats = field(default_factory=lambda: np.zeros(HOURS))
+    seconds: Floats = field(default_factory=lambda: np.zeros(HOURS))
     _times: deque[float] = field(default_factory=lambda: deque(maxlen=SUBMISSIONS_MAX))
+    _watched_until: float = 0.0
 
     def note(self, time: float) -> None:
         """A job was submitted."""
-        if self.since is None:
-            self.since = time
+        self.watch(time)
         self._times.append(time)
+        self.counts[_hour(time)] += 1.0
 
     def watch(self, now: float) -> None:
-        """Start watching submissions, unless already started."""
+        """Start watching submissions, or go on with it until ``now``."""
         if self.since is None:
-            self.since = now
+            self.since = self._watched_until = now
+        while self._watched_until < now:
+            until = min(now, (self._watched_until // HOUR_SECONDS + 1.0) * HOUR_SECONDS)
+            self.seconds[_hour(self._watched_until)] += until - self._watched_until
+            self._watched_until = until
+        if (total := float(self.seconds.sum())) > FORGET_SECONDS:
+            self.counts *= FORGET_SECONDS / total
+            self.seconds *= FORGET_SECONDS / total
+
+    @property
+    def by_hour(self) -> bool:
+        """Whether hours of the day are told apart."""
+        return float(self.seconds.sum()) >= HISTORY_SECONDS
 
     def per_second(self, now: float) -> float:
-        """Submissions per second; 0 while the watch is too short."""
-        if self.since is None or now - self.since < MIN_WATCH_SECONDS:
-            return 0.0
-        span = min(WINDOW_SECONDS, now - self.since)
-        return sum(time > now - span for time in self._times) / span
+        """Submissions per second at ``now``; 0 while the watch is too short."""
+        return float(self._rates(now, 0.0)[1][0])
 
     def draw(
         self, now: float, horizon: float, jobs: int, samples: int, rng: np.random.Generator
@@ -53,11 +85,63 @@ class Arrivals:
         """Seconds from ``now`` of the jobs to come (samples, count), infinity: none; and which of
         the present ``jobs`` each resembles.
         """
-        rate = self.per_second(now)
-        # Arrivals continue for as long as they were watched: bursts end.
-        horizon = min(horizon, now - self.since) if self.since is not None else 0.0
-        count = min(ARRIVALS_MAX, int(np.ceil(rate * horizon * 1.5)) + 1) if rate and jobs else 0
-        gaps = rng.exponential(1.0 / rate if rate else np.inf, (samples, count))
-        times = np.cumsum(gaps, axis=1)
-        times[times > horizon] = np.inf
+        # Without a history arrivals continue for as long as they were watched: bursts end.
+        if not self.by_hour:
+            horizon = min(horizon, now - self.since) if self.since is not None else 0.0
+        begins, rates = self._rates(now, horizon)
+        ends = np.append(begins[1:], horizon)
+        expected = np.append(0.0, np.cumsum(rates * (ends - begins)))
+        total = float(expected[-1])
+        count = min(ARRIVALS_MAX, ceil(total * 1.5) + 1) if total > 0.0 and jobs else 0
+        turns = np.cumsum(rng.exponential(1.0, (samples, count)), axis=1)
+        times = np.interp(turns, expected, np.append(begins, horizon), right=np.inf)
         return times, rng.integers(0, max(1, jobs), (samples, count))
+
+    def _rates(self, now: float, horizon: float) -> tuple[Floats, Floats]:
+        """Seconds from ``now`` at which a rate begins, the first 0, and the rates per second."""
+        if self.since is None or now - self.since < MIN_WATCH_SECONDS:
+            return np.zeros(1), np.zeros(1)
+        span = min(WINDOW_SECONDS, now - self.since)
+        recent = sum(time > now - span for time in self._times)
+        if not self.by_hour:
+            return np.zeros(1), np.full(1, recent / span)
+        steps = now + np.arange(0.0, horizon, HOUR_SECONDS)
+        begins = np.append(now, (np.floor(steps / HOUR_SECONDS) + 1.0) * HOUR_SECONDS)
+        begins = begins[begins - now <= horizon]
+        usual = self._usual()
+        expected = float(usual[_hours(np.linspace(now - span, now, HOURS))].mean()) * span
+        level = (recent + SHRINKAGE) / (expected + SHRINKAGE)
+        return begins - now, level * usual[_hours(begins)]
+
+    def _usual(self) -> Floats:
+        """Submissions per second in each hour of the day, drawn to the mean."""
+        mean = float(self.counts.sum() / self.seconds.sum())
+        usual: Floats = (
+            mean * (self.counts + SHRINKAGE) / np.maximum(self.seconds * mean + SHRINKAGE, 1e-12)
+        )
+        return usual
+
+    def as_dict(self) -> dict[str, Any]:
+        """The history that survives a restart, as JSON."""
+        return {"counts": self.counts.round(3).tolist(), "seconds": self.seconds.round(1).tolist()}
+
+    def restore(self, state: object) -> None:
+        """Restore from :meth:`as_dict`; anything else is skipped."""
+        if not isinstance(state, Mapping):
+            return
+        lists = [state.get("counts"), state.get("seconds")]
+        if all(isinstance(row, list) and len(row) == HOURS and _are_counts(row) for row in lists):
+            self.counts, self.seconds = np.array(lists, dtype=np.float64)
+
+
+def _are_counts(row: list[object]) -> bool:
+    return all(isinstance(n, float | int) and isfinite(n) and n >= 0.0 for n in row)
+
+
+def _hour(time: float) -> int:
+    return int(time // HOUR_SECONDS) % HOURS
+
+
+def _hours(times: Floats) -> Ints:
+    hours: Ints = (times // HOUR_SECONDS).astype(np.int64) % HOURS
+    return hours

@@ -7,10 +7,9 @@ that, only early outcomes would be known, and every interval would be too short.
 
 Predictions err together: a job's from one round to the next, those of a queue at one moment. Each
 has a weight, so that a class counts as often as it was observed independently; without that a
-single busy day would replace the shipped residuals, and intervals be too short on the next. Both
-ends of the intervals are stretched by how often they proved wrong (conformal control, Gibbs and
-Candès, NeurIPS 2021; Angelopoulos, Candès and Tibshirani, NeurIPS 2023): a prediction that is
-overdue counts as wrong at once.
+single busy day would replace the shipped residuals, and intervals be too short on the next. Which
+quantiles are the ends of the intervals follows how often each end proved wrong (adaptive conformal
+inference, Gibbs and Candès, NeurIPS 2021): a prediction that is overdue counts as wrong at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
-from math import exp, expm1, inf, log1p, sqrt
+from math import expm1, inf, log1p, sqrt
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,20 @@ from hopsd.predict.situation import Source
 NOMINAL = 0.8
 """Share of outcomes that intervals should contain."""
 
-STRETCH = -1.0, 2.0
-"""Bounds of the logarithm by which an end of the intervals is stretched."""
+TAIL = (1.0 - NOMINAL) / 2.0
+"""Share of outcomes that should be beyond each end."""
 
-GAIN = 0.05
-"""How much an outcome of weight 1 changes the stretch."""
+TAILS = 0.02, 0.25
+"""Bounds of the share that is left beyond an end to have :data:`TAIL` come true there."""
+
+UNSURE = 0.15
+"""Of starts, the median is corrected only if more than this share of the outcomes above one half
+is to one side: most starts are exactly at the end of a round, and come to nothing by a correction
+that a few long waits ask for.
+"""
+
+GAIN = 0.01
+"""How much an outcome of weight 1 changes that share, in outcomes beyond the end."""
 
 UNIT_SECONDS = 30.0
 """Errors count in seconds below this distance and relatively above it."""
@@ -66,7 +74,9 @@ class Kind(StrEnum):
 _KINDS = frozenset(kind.value for kind in Kind)
 
 Class = tuple[str, ...]
-"""Kind, time ahead, spread of the playouts, knowledge: from the coarsest to the finest."""
+"""Kind, time ahead, spread of the playouts, knowledge, of starts the sort of job: from the coarsest
+to the finest.
+"""
 
 
 def scale(seconds: float) -> float:
@@ -86,14 +96,25 @@ def class_of(
     source: Source,
     round_left: float,
     round_seconds: float,
+    sort: str = "",
 ) -> Class:
     """``seconds_ahead``: until the predicted moment; ``width``: from the 10 % to the 90 % quantile
-    of the playouts, scaled.
+    of the playouts, scaled; ``sort``: of :func:`sort_of`, of starts.
     """
     bounds = (1.0, round_left, round_left + 3 * round_seconds, round_left + 15 * round_seconds)
     horizon = sum(seconds_ahead > bound for bound in bounds)
     spread = sum(width > bound for bound in (0.02, 0.4, 1.0))
-    return kind.value, str(horizon), str(spread), source.value
+    sorts = (sort,) if sort else ()
+    return kind.value, str(horizon), str(spread), source.value, *sorts
+
+
+def sort_of(*, wide: bool, waited: float, seconds_ahead: float) -> str:
+    """A waiting job's sort. ``wide``: it needs several servers, ``waited``: seconds so far.
+
+    Playouts know no servers, and so let wide jobs start too soon. A job that has waited for longer
+    than it is still expected to wait is likely one whose earlier predictions were wrong.
+    """
+    return ("wide" if wide else "narrow") + (" overdue" if waited > seconds_ahead else "")
 
 
 class History:
@@ -136,7 +157,7 @@ class History:
 @dataclass(slots=True, eq=False)
 class Forecast:
     """A prediction awaiting its outcome. ``centre`` and ``low`` to ``high`` are scaled; ``low`` and
-    ``high`` as published. ``weight``: how much it counts.
+    ``high`` as published. ``weight``: how much it counts, ``weight_max``: at most.
     """
 
     kind: Kind
@@ -145,6 +166,7 @@ class Forecast:
     low: float
     high: float
     weight: float = 0.0
+    weight_max: float = 1.0
     judged: bool = False
     _places: list[tuple[History, int]] = field(default_factory=list)
 
@@ -152,7 +174,7 @@ class Forecast:
         self._places.append((history, history.add(self.time, self.centre, np.nan, self.weight)))
 
     def weigh(self, weight: float) -> None:
-        self.weight = weight
+        self.weight = weight = min(weight, self.weight_max)
         for history, number in self._places:
             if (slot := history.slot(number)) is not None:
                 history.weight[slot] = weight
@@ -181,12 +203,12 @@ class _Batch:
 @dataclass(slots=True)
 class Calibration:
     """``prior``: residuals of classes as measured elsewhere, ascending and equally weighted.
-    ``stretch``: logarithms by which the low and the high ends are stretched.
+    ``tails``: shares of outcomes left beyond the low and the high ends.
     """
 
     prior: Mapping[Class, Sequence[float]] = field(default_factory=dict)
-    stretch: dict[Kind, tuple[float, float]] = field(
-        default_factory=lambda: dict.fromkeys(Kind, (0.0, 0.0))
+    tails: dict[Kind, tuple[float, float]] = field(
+        default_factory=lambda: dict.fromkeys(Kind, (TAIL, TAIL))
     )
     _histories: dict[Class, History] = field(default_factory=dict)
     _sorted: dict[Class, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
@@ -224,10 +246,13 @@ class Calibration:
             weight = min(PRIOR_WEIGHT, missing) / len(playout_residuals)
             weights = np.concatenate([weights, np.full(len(playout_residuals), weight)])
             true = np.concatenate([true, np.ones(len(playout_residuals))])
-        tail = (1.0 - NOMINAL) / 2.0
-        low, mid, high = kaplan_meier(values, weights, true, (tail, 0.5, 1.0 - tail))
-        first, last = map(exp, self.stretch[Kind(key[0])])
-        ends = mid + (low - mid) * first, mid, mid + (high - mid) * last
+        kind = Kind(key[0])
+        unsure = UNSURE if kind is Kind.START else 0.0
+        first, last = self.tails[kind]
+        low, least, most, high = kaplan_meier(
+            values, weights, true, (first, 0.5 - unsure, 0.5 + unsure, 1.0 - last)
+        )
+        ends = low, min(max(0.0, least), most), high
         if missing <= 1e-9:
             self._quantiles[key] = ends
         return ends
@@ -256,9 +281,9 @@ class Calibration:
                 total += share * len(prior)
         return np.concatenate(values), np.concatenate(weights), np.concatenate(true)
 
-    def record(self, finest: Class, forecast: Forecast, previous: float | None = None) -> bool:
+    def record(self, finest: Class, forecast: Forecast, earlier: Sequence[Forecast] = ()) -> bool:
         """Keep a forecast to learn from, in its class and the coarser ones; False if the class has
-        enough of this round. ``previous``: when the end of this job was last predicted.
+        enough of this round. ``earlier``: the kept ones of the same job and kind, oldest first.
         """
         if self._round_counts.get(finest, 0) >= PER_ROUND_MAX:
             return False
@@ -266,10 +291,11 @@ class Calibration:
         for depth in range(len(finest), 1, -1):
             forecast.keep(self._histories.setdefault(finest[:depth], History()))
         distance = max(MIN_DISTANCE_SECONDS, unscale(forecast.centre))
+        if earlier:  # of one job they count as often as what is ahead, or behind it, has doubled
+            long = max(distance, forecast.time - earlier[0].time)
+            forecast.weight_max = min(1.0, (forecast.time - earlier[-1].time) / long)
         if forecast.kind is Kind.END:
-            forecast.weigh(
-                1.0 if previous is None else min(1.0, (forecast.time - previous) / distance)
-            )
+            forecast.weigh(1.0)
         else:
             if finest not in self._batches:
                 seconds = forecast.time - self._latest.get(finest, -inf)
@@ -298,17 +324,16 @@ class Calibration:
         if forecast.judged:
             return
         forecast.judged = True
-        tail = (1.0 - NOMINAL) / 2.0
         low, high = (
-            min(max(old + GAIN * forecast.weight * (wrong - tail), STRETCH[0]), STRETCH[1])
-            for old, wrong in zip(self.stretch[forecast.kind], (early, late), strict=True)
+            min(max(old + GAIN * forecast.weight * (TAIL - wrong), TAILS[0]), TAILS[1])
+            for old, wrong in zip(self.tails[forecast.kind], (early, late), strict=True)
         )
-        self.stretch[forecast.kind] = low, high
+        self.tails[forecast.kind] = low, high
 
     def as_dict(self) -> dict[str, Any]:
         """The state that survives a restart, as JSON; pending forecasts are dropped."""
         return {
-            "stretch": {kind.value: list(ends) for kind, ends in self.stretch.items()},
+            "tails": {kind.value: list(ends) for kind, ends in self.tails.items()},
             "outcomes": {
                 "/".join(key): [[round(number, 4) for number in row] for row in rows]
                 for key, history in self._histories.items()
@@ -318,9 +343,9 @@ class Calibration:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore from :meth:`as_dict`; malformed entries are skipped."""
-        for kind, ends in dict(state.get("stretch", {})).items():
-            if kind in _KINDS and _are_within(ends, *STRETCH):
-                self.stretch[Kind(kind)] = ends[0], ends[1]
+        for kind, ends in dict(state.get("tails", {})).items():
+            if kind in _KINDS and _are_within(ends, *TAILS):
+                self.tails[Kind(kind)] = ends[0], ends[1]
         for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))
             if key[0] in _KINDS and isinstance(outcomes, list):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import Job, ThroughputTable
@@ -33,7 +33,8 @@ def with_job(
     """The snapshot with the job in its queue.
 
     It is as fast as jobs of the same user and workload that are there; where there are none, every
-    GPU type is taken for as fast as any other, and ``samples`` say nothing about its run time.
+    GPU type is taken for as fast as any other, and ``samples`` say nothing about its run time. The
+    limits of the user's other jobs hold for it, too.
     """
     throughput = next(
         (
@@ -56,9 +57,12 @@ def with_job(
         time_limit_seconds=request.time_limit_seconds,
         preemptible=request.preemptible,
     )
-    return Snapshot(
-        snapshot.now, snapshot.round, snapshot.nodes, (*snapshot.jobs, job), snapshot.limits
+    others = {other.id for other in snapshot.jobs if other.user == request.user}
+    limits = tuple(
+        limit if others.isdisjoint(limit.jobs) else replace(limit, jobs=limit.jobs | {ID})
+        for limit in snapshot.limits
     )
+    return replace(snapshot, jobs=(*snapshot.jobs, job), limits=limits)
 
 
 def _assumed(snapshot: Snapshot) -> dict[GpuType, ThroughputTable]:

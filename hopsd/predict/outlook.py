@@ -23,6 +23,7 @@ from hopsd.model.ids import JobId
 from hopsd.model.plan import PriorityName, Snapshot
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
 from hopsd.predict.calibration import Kind
+from hopsd.predict.capacity import NO_CHANGE, Capacity
 from hopsd.predict.hypothetical import ID, JobRequest, with_job
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation, situation_of
@@ -38,7 +39,7 @@ ERROR_SECONDS = (60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0, 43200.0)
 @dataclass(frozen=True, slots=True)
 class RoundReport:
     """A round's snapshot, its changes, expected run times, the records of all jobs it saw, when it
-    ends and how long rounds are.
+    ends, how long rounds are, and GPUs that come and go beside hops' jobs.
     """
 
     snapshot: Snapshot
@@ -47,6 +48,13 @@ class RoundReport:
     records: Mapping[JobId, JobRecord]
     round_end: float
     round_seconds: float
+    capacity: Capacity = NO_CHANGE
+
+    def situation_in(self, snapshot: Snapshot) -> Situation:
+        """Of this or a like ``snapshot``."""
+        return situation_of(
+            snapshot, self.expected, self.round_end, self.round_seconds, self.capacity
+        )
 
 
 @dataclass(slots=True)
@@ -108,7 +116,7 @@ class Outlook:
         self.policy = policy, priority
         self._predictor = Predictor.of_policy(policy, priority)
         self._restored = False
-        self._state: Document = self._predictor.calibration.as_dict()
+        self._state: Document = self._predictor.as_dict()
         self._latest: dict[JobId, Prediction] = {}
         self._first: dict[tuple[JobId, Kind], Prediction] = {}
         self._present: dict[JobId, bool] = {}
@@ -166,7 +174,7 @@ class Outlook:
         """Continue from an earlier :meth:`state`, once."""
         with self._lock:
             if state and not self._restored:
-                self._predictor.calibration.restore(state)
+                self._predictor.restore(state)
                 self._state = state
             self._restored = True
 
@@ -177,7 +185,7 @@ class Outlook:
         result, snapshot = self._snapshot
         workloads = {job: record.workload for job, record in result.records.items()}
         snapshot = with_job(snapshot, request, workloads)
-        situation = situation_of(snapshot, result.expected, result.round_end, result.round_seconds)
+        situation = result.situation_in(snapshot)
         with self._lock:
             prediction = self._predictor.start_of(situation, ID, keep=False)
         return None if prediction is None else _row(prediction)
@@ -200,11 +208,11 @@ class Outlook:
         """Learn from outcomes and make a new set."""
         began = time.perf_counter()
         snapshot = apply_outcomes(result.snapshot, result.outcomes)
-        situation = situation_of(snapshot, result.expected, result.round_end, result.round_seconds)
+        situation = result.situation_in(snapshot)
         with self._lock:
             self._learn(result, snapshot)
             predictions = self._predictor.all_of(situation)
-            self._state = self._predictor.calibration.as_dict()
+            self._state = self._predictor.as_dict()
         for prediction in predictions:
             self._first.setdefault((prediction.job, prediction.kind), prediction)
         self._latest = {prediction.job: prediction for prediction in predictions}
@@ -226,8 +234,11 @@ class Outlook:
                 self._predictor.forget(job)
                 self._first.pop((job, Kind.START), None)
                 self._first.pop((job, Kind.END), None)
-        for _ in present.keys() - self._present.keys():
-            self._predictor.arrivals.note(snapshot.now)
+        if self._situation is None:  # what is there at first did not come now
+            self._predictor.arrivals.watch(snapshot.now)
+        else:
+            for _ in present.keys() - self._present.keys():
+                self._predictor.arrivals.note(snapshot.now)
         self._present = present
 
     def _resolve(self, job: JobId, kind: Kind, time: float) -> None:

@@ -39,11 +39,15 @@ COMMON_ERROR = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Remaining work (playouts, jobs), and jobs to come: times, and likeness to present jobs."""
+    """Remaining work (playouts, jobs), and jobs to come: times, and likeness to present jobs.
+    ``change_times`` (playouts, changes) and ``change_gpus`` (changes,): GPUs that come and go.
+    """
 
     work: Floats
     arrivals: Floats
     likeness: Ints
+    change_times: Floats
+    change_gpus: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ def draw_sample(
         limit = (situation.work_cap + situation.ran)[by_limit]
         share = limits.draw((situation.ran[by_limit] / np.maximum(limit, 1e-6)), samples, rng)
         work[:, by_limit] = share * limit - situation.ran[by_limit]
-    return Draw(np.clip(work, 1e-6, np.maximum(situation.work_cap, 1e-6)), arrivals, likeness)
+    work = np.clip(work, 1e-6, np.maximum(situation.work_cap, 1e-6))
+    return Draw(work, arrivals, likeness, *situation.capacity.draw(samples, rng, limits))
 
 
 class Playout:
@@ -114,6 +119,8 @@ class Playout:
         self._pinned = situation.pinned[source] & ~new
         self._competes = situation.competes[source]
         self._overhead = np.zeros(source.shape)
+        self._change_times, self._change_gpus = draw.change_times, draw.change_gpus
+        self._limit = situation.work_cap[source]
         self._options()
         self._min_count = self._sizes[source, 0]
         self._fits_now = np.where(new, True, situation.fits_now[source])
@@ -141,6 +148,10 @@ class Playout:
         self._sizes, self._speeds = sizes, speeds
         increment = np.diff(sizes, axis=1, prepend=0.0)
         gain = np.diff(value, axis=1, prepend=0.0)
+        for bound in situation.bounds:  # no job has more than the whole limit
+            beyond = bound.members & ~bound.exempt
+            beyond = beyond[:, None] & (sizes * bound.per_gpu[:, None] > bound.gpus)
+            increment = np.where(beyond, 0.0, increment)
         density = np.where(increment > 0.0, gain / np.maximum(increment, 1e-12), -1.0)
         last = density[:, 0]
         for m in range(1, COUNTS_MAX):  # never more than the increment before: taken in order
@@ -175,12 +186,16 @@ class Playout:
             self._arrives > self._clock[:, None], self._arrives - self._clock[:, None], np.inf
         )
         waiting = self._present() & ~running
-        waits = waiting.any(axis=1) | running.any(axis=1)
+        waits: Bools = np.any(waiting | running, axis=1)
         boundary = np.where(
             waits & self._traits.preempts, np.maximum(self._boundary - self._clock, 1e-6), np.inf
         )
         event = np.minimum(ends.min(axis=1, initial=np.inf), arrive.min(axis=1, initial=np.inf))
         event = np.minimum(event, boundary)
+        if self._change_gpus.size:
+            to_come = self._change_times - self._clock[:, None]
+            to_come = np.where(waits[:, None] & (to_come > 0.0), to_come, np.inf)
+            event = np.minimum(event, to_come.min(axis=1))
         event = np.where(self._clock + event > HORIZON_SECONDS, np.inf, event)
         alive = np.isfinite(event)
         if not alive.any():
@@ -228,13 +243,20 @@ class Playout:
         competing = present & (~running | (first[:, None] & ~self._pinned))
         if not competing.any():
             return
-        free = self._situation.gpus - np.where(running & ~competing, self._gpus, 0.0).sum(axis=1)
+        total = self._total(self._clock)
+        free = np.maximum(0.0, total - np.where(running & ~competing, self._gpus, 0.0).sum(axis=1))
         if not self._planned_once:  # what is idle now is known, server by server
             competing &= self._fits_now
         elif self._stranded:
             replanning = first & self._traits.elastic  # who may move makes room
             free = np.where(replanning, free, np.maximum(0.0, free - self._stranded))
         self._planned_once = True
+        if (self._change_gpus < 0.0).any():
+            competing &= self._min_count <= free[:, None] - self._vanishing(total)
+        if self._situation.bounds:
+            self._keep_limits(competing, running)
+        if not competing.any():
+            return
         if self._traits.overtakes and not self._traits.reserves:
             competing &= self._min_count <= free[:, None]
             if not competing.any():
@@ -244,6 +266,43 @@ class Playout:
         else:
             options = self._rigid(competing, free)
         self._give(competing, options)
+
+    def _total(self, time: Floats) -> Floats:
+        """GPUs at a ``time`` of each playout (playouts,): none of nodes that are reserved then."""
+        come = (self._change_times <= time[:, None] + 1e-6) * self._change_gpus
+        total: Floats = self._situation.gpus + come.sum(axis=1)
+        return total
+
+    def _vanishing(self, total: Floats) -> Floats:
+        """How many of the present GPUs are reserved before each job's time limit ends."""
+        least = np.broadcast_to(total[:, None], self._limit.shape)
+        last = self._clock[:, None] + self._limit
+        for change in np.flatnonzero(self._change_gpus < 0.0).tolist():
+            time = self._change_times[:, change]
+            within = (time > self._clock)[:, None] & (time[:, None] < last)
+            least = np.where(within, np.minimum(least, self._total(time)[:, None]), least)
+        return total[:, None] - least
+
+    def _keep_limits(self, competing: Bools, running: Bools) -> None:
+        """Take the jobs that a limit holds back out of ``competing``: those that run have it first,
+        then in the order of submission.
+        """
+        for bound in self._situation.bounds:
+            members = bound.members[self._source]
+            per_gpu = bound.per_gpu[self._source]
+            holds = members & running & ~competing
+            room = bound.gpus - np.where(holds, per_gpu * self._gpus, 0.0).sum(axis=1)
+            places = bound.count - holds.sum(axis=1)
+            asks = members & competing & ~bound.exempt[self._source]
+            turn = np.where(asks, np.where(running, -np.inf, self._submit), np.inf)
+            order = np.argsort(turn, axis=1, kind="stable")
+            real = np.take_along_axis(asks, order, axis=1)
+            price = np.take_along_axis(np.where(asks, per_gpu * self._min_count, 0.0), order, 1)
+            grants = _fit(price, room) & real
+            grants &= np.cumsum(grants, axis=1) <= places[:, None]
+            may = np.zeros(asks.shape, dtype=bool)
+            np.put_along_axis(may, order, grants, axis=1)
+            competing &= may | ~asks
 
     def _weight(self, present: Bools) -> Floats:
         """Urgency of each job: larger first."""
@@ -317,7 +376,8 @@ class Playout:
         need = np.take_along_axis(np.where(competing, self._min_count, 0.0), order, axis=1)
         ahead = np.cumsum(need, axis=1) - need
         inside = np.zeros(competing.shape, dtype=bool)
-        np.put_along_axis(inside, order, ahead < self._situation.gpus, axis=1)
+        total = self._total(self._clock)[:, None]
+        np.put_along_axis(inside, order, ahead < total, axis=1)
         inside &= competing
         return inside
 

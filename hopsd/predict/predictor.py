@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from hopsd.predict.calibration import (
     Kind,
     class_of,
     scale,
+    sort_of,
     unscale,
 )
 from hopsd.predict.limit_share import LimitShares
@@ -139,10 +142,19 @@ class Predictor:
             for forecast in self._open.pop((job, kind), ()):
                 self.calibration.forget(forecast)
 
+    def as_dict(self) -> dict[str, Any]:
+        """The state that survives a restart, as JSON."""
+        return self.calibration.as_dict() | {"arrivals": self.arrivals.as_dict()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore from :meth:`as_dict`; malformed entries are skipped."""
+        self.calibration.restore(state)
+        self.arrivals.restore(state.get("arrivals"))
+
     def _keep(self, key: Class, forecast: Forecast, job: JobId) -> None:
         """Keep a forecast to learn from."""
         forecasts = self._open[job, forecast.kind]
-        if self.calibration.record(key, forecast, forecasts[-1].time if forecasts else None):
+        if self.calibration.record(key, forecast, forecasts):
             forecasts.append(forecast)
 
     def _play(self, situation: Situation, only: int | None) -> tuple[Floats, Floats]:
@@ -174,6 +186,8 @@ class Predictor:
             traits.preempts
             or traits.elastic
             or len(situation.ids) * len(situation.nodes) > TIMETABLE_MAX
+            or situation.bounds
+            or draw.change_gpus.size
         ):
             return None
         return schedule_playouts(situation, traits, draw)
@@ -185,6 +199,10 @@ class Predictor:
         if (times >= HORIZON_SECONDS).mean() > BEYOND_HORIZON_MAX:
             return None
         low, mid, high = np.quantile(times, (0.1, 0.5, 0.9)).tolist()
+        sort = ""
+        if kind is Kind.START:
+            wide = situation.counts[index, 0] > max(node.gpus for node in situation.nodes)
+            sort = sort_of(wide=wide, waited=float(situation.waited[index]), seconds_ahead=mid)
         key = class_of(
             kind,
             mid,
@@ -192,6 +210,7 @@ class Predictor:
             situation.sources[index],
             situation.round_left,
             situation.round_seconds,
+            sort,
         )
         centre = scale(mid)
         spread = np.log1p(times / UNIT_SECONDS) - centre

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median_low
@@ -19,6 +19,7 @@ from hopsd.model.arrays import Bools, Floats
 from hopsd.model.ids import GpuType, JobId, NodeName
 from hopsd.model.job import Job, JobState, Node
 from hopsd.model.plan import Snapshot
+from hopsd.predict.capacity import NO_CHANGE, Capacity
 from hopsd.predict.limit_share import USUAL_SHARE, USUAL_SPREAD
 
 COUNTS_MAX = 8
@@ -46,10 +47,11 @@ class Situation:
     ``remaining_work``: median, ``spread``: standard deviation of its logarithm; ``work_cap``: work
     at which the time limit ends the job, infinity: never. ``allotment``: seconds requested.
     ``gpus_held``: GPUs the job runs on, ``rate``: its work per second on them. ``competes``:
-    whether it may start or move; a job that an account's limit holds back may not.
+    whether it may start or move.
     ``rigid_by_type``: work per second with the rigid count, by GPU type. ``round_left``: until the
     round ends. ``running``: where each job runs. ``fits_now``: whether what is idle could hold it
-    with its smallest count, server by server.
+    with its smallest count, server by server. ``bounds``: limits that hold jobs back now or later.
+    ``capacity``: what is known of GPUs that come and go beside hops' jobs.
     """
 
     now: float
@@ -82,6 +84,21 @@ class Situation:
     nodes: tuple[Node, ...]
     running: tuple[Allocation, ...]
     rigid_by_type: tuple[Mapping[GpuType, float], ...]
+    bounds: tuple[Bound, ...] = ()
+    capacity: Capacity = NO_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A limit: its ``members`` hold at most ``gpus`` together, each GPU counting ``per_gpu``, and
+    at most ``count`` of them run; infinity: no bound. ``exempt`` ones start all the same. (jobs,)
+    """
+
+    members: Bools
+    exempt: Bools
+    per_gpu: Floats
+    gpus: float
+    count: float
 
 
 def situation_of(
@@ -89,19 +106,14 @@ def situation_of(
     expected: Mapping[JobId, Expectation],
     round_end: float,
     round_seconds: float,
-    movable: frozenset[JobId] | None = None,
+    capacity: Capacity = NO_CHANGE,
 ) -> Situation:
-    """From a snapshot. ``expected``: run times that users did not declare. ``movable``: jobs that
-    may move; None: those whose comment allows it.
-    """
+    """From a snapshot. ``expected``: run times that users did not declare."""
     jobs = snapshot.jobs
     pools = pools_of(snapshot.nodes)
     types = {node.name: node.gpu_type for node in snapshot.nodes}
     age = ages(jobs, snapshot.nodes)
-    idle: dict[GpuType, tuple[int, int]] = {}
-    for node in snapshot.nodes:
-        largest, total = idle.get(node.gpu_type, (0, 0))
-        idle[node.gpu_type] = max(largest, node.idle), total + node.idle
+    idle = _Idle(snapshot.nodes)
     speeds: dict[object, _Speeds] = {}
     rows = []
     for job in jobs:
@@ -109,12 +121,6 @@ def situation_of(
         if key not in speeds:
             speeds[key] = _speeds(job, pools)
         rows.append(_row(job, speeds[key], age[job.id], expected.get(job.id), types))
-    can_move = [
-        job.preemptible and (movable is None or not job.running or job.id in movable)
-        for job in jobs
-    ]
-
-    behind_limit = _behind_limits(snapshot)
 
     def column(position: int) -> Floats:
         return np.array([row.numbers[position] for row in rows], dtype=np.float64)
@@ -148,16 +154,14 @@ def situation_of(
         started=np.array([bool(job.running) or job.run_seconds > 0.0 for job in jobs], dtype=bool),
         competes=np.array(
             [
-                job.state is JobState.WAITING
-                and (bool(job.running) or rows[i].numbers[0] > 0.0)
-                and job.id not in behind_limit
+                job.state is JobState.WAITING and (bool(job.running) or rows[i].numbers[0] > 0.0)
                 for i, job in enumerate(jobs)
             ],
             dtype=bool,
         ),
-        pinned=~np.array(can_move, dtype=bool),
+        pinned=np.array([not job.preemptible for job in jobs], dtype=bool),
         fits_now=np.array(
-            [_fits_now(job, row.counts[0], idle) for job, row in zip(jobs, rows, strict=True)],
+            [idle.holds(job, row.counts[0]) for job, row in zip(jobs, rows, strict=True)],
             dtype=bool,
         ),
         sources=tuple(row.source for row in rows),
@@ -165,39 +169,61 @@ def situation_of(
         nodes=snapshot.nodes,
         running=tuple(job.running for job in jobs),
         rigid_by_type=tuple(row.by_type for row in rows),
+        bounds=tuple(_bounds(snapshot)),
+        capacity=capacity,
     )
 
 
-def _behind_limits(snapshot: Snapshot) -> frozenset[JobId]:
-    """Waiting jobs that a limit holds back once earlier submissions have their share. When it will
-    let them in depends on other users' jobs too, so their starts are not predicted.
-    """
-    behind: set[JobId] = set()
-    waiting = sorted((job for job in snapshot.jobs if not job.running), key=lambda j: j.submit)
+def _bounds(snapshot: Snapshot) -> Iterator[Bound]:
+    """The limits that not all jobs fit into together, with their smallest counts."""
+    jobs = snapshot.jobs
     for limit in snapshot.limits:
-        running = [job for job in snapshot.jobs if job.running and job.id in limit.jobs]
-        gpus = sum(limit.taken(job.id, job.running.gpus) for job in running)
-        count = len(running)
-        for job in waiting:
-            if job.id not in limit.jobs or job.id in limit.exempt or job.id in behind:
-                continue
-            need = limit.taken(job.id, min(job.reqs, default=0))
-            if (limit.gpus is not None and gpus + need > limit.gpus) or (
-                limit.count is not None and count + 1 > limit.count
-            ):
-                behind.add(job.id)
-            else:
-                gpus, count = gpus + need, count + 1
-    return frozenset(behind)
+        members = np.array([job.id in limit.jobs for job in jobs], dtype=bool)
+        held = sum(
+            limit.taken(job.id, job.running.gpus or min(job.reqs, default=0))
+            for job in jobs
+            if job.id in limit.jobs
+        )
+        if (limit.gpus is not None and held > limit.gpus) or (
+            limit.count is not None and members.sum() > limit.count
+        ):
+            yield Bound(
+                members,
+                np.array([job.id in limit.exempt for job in jobs], dtype=bool),
+                np.array([limit.per_gpu.get(job.id, 1) for job in jobs], dtype=np.float64),
+                np.inf if limit.gpus is None else float(limit.gpus),
+                np.inf if limit.count is None else float(limit.count),
+            )
 
 
-def _fits_now(job: Job, count: float, idle: Mapping[GpuType, tuple[int, int]]) -> bool:
-    """``idle``: of each type, the most idle GPUs of a server, and all."""
-    return count > 0.0 and any(
-        gpu_type in idle
-        and (count <= idle[gpu_type][0] or (bool(table.distributed) and count <= idle[gpu_type][1]))
-        for gpu_type, table in job.throughput.items()
-    )
+class _Idle:
+    """What is idle of each GPU type: the most on one server, and in all."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._by_nodes: dict[frozenset[NodeName] | None, dict[GpuType, tuple[int, int]]] = {}
+
+    def holds(self, job: Job, count: float) -> bool:
+        """Whether ``count`` GPUs of one type are idle where the job may run."""
+        idle = self._of(job.rules.nodes)
+        return count > 0.0 and any(
+            gpu_type in idle
+            and (
+                count <= idle[gpu_type][0]
+                or (bool(table.distributed) and count <= idle[gpu_type][1])
+            )
+            for gpu_type, table in job.throughput.items()
+        )
+
+    def _of(self, names: frozenset[NodeName] | None) -> Mapping[GpuType, tuple[int, int]]:
+        if names not in self._by_nodes:
+            idle: dict[GpuType, tuple[int, int]] = {}
+            for node in self._nodes:
+                if names is None or node.name in names:
+                    largest, total = idle.get(node.gpu_type, (0, 0))
+                    idle[node.gpu_type] = max(largest, node.idle), total + node.idle
+            self._by_nodes[names] = idle
+        return self._by_nodes[names]
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def _body() -> dict[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise InputError("the body: accepted is a JSON object, or none")
+        raise InputError("the body: give a JSON object, or none")
     return body
 
 

@@ -83,8 +83,8 @@ def ask_server(
         raise UnreachableError(f"the answer from {server} is not the one that hopsd signed")
     if signed.uid not in _trusted_uids(server.account):
         raise UnreachableError(
-            f"who answers at {server} is uid {signed.uid}, not hopsd: accepted are root and the"
-            f" account {server.account!r}, which hopsctl.toml's `account` names"
+            f"who answers at {server} is uid {signed.uid}, not hopsd: name its account as"
+            f" `account` in hopsctl.toml (root and {server.account!r} are trusted)"
         )
     if status != 200:
         raise (InputError if status == 400 else RefusedError)(document["error"])

@@ -62,7 +62,7 @@ class Operation:
             (text,) = values
             return _TYPES[kind](text)
         except ValueError:
-            raise InputError(f"{key}: accepted is one {kind}") from None
+            raise InputError(f"{key}: give one {kind}") from None
 
 
 _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float}

@@ -62,18 +62,18 @@ def plausible(reading: Reading) -> Plausible:
 
 
 def _wrong(value: object, bounds_by_field: Mapping[str, Bound]) -> str:
-    """The first number out of bounds, such as ``start as -1, accepted is 0 to 1e11``, or empty."""
+    """The first number out of bounds, such as ``start as -1, not 0 to 1e11``, or empty."""
     for name, bound in bounds_by_field.items():
         number = getattr(value, name)
         if number is not None and not bound.holds(number):
-            return f"{name} as {number!r:.40}, accepted is {bound}"
+            return f"{name} as {number!r:.40}, not {bound}"
     return ""
 
 
 def _wrong_allocation(job: JobReading) -> str:
     for node, gpus in job.allocation:
         if not bounds.GPUS.holds(gpus):
-            return f"GPUs on {node} as {gpus!r:.40}, accepted is {bounds.GPUS}"
+            return f"GPUs on {node} as {gpus!r:.40}, not {bounds.GPUS}"
     return ""
 
 

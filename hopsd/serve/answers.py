@@ -118,9 +118,7 @@ class QueryService:
             InputError: ``job`` is no job id.
         """
         if not re.fullmatch(r"[0-9]{1,18}(_[0-9]{1,18})?", job):
-            raise InputError(
-                f"job {job[:80]!r}; accepted is the number of a job, or of a task as in 17_4"
-            )
+            raise InputError(f"job {job[:80]!r}; give the number of a job, or of a task as in 17_4")
         document = self.status(viewer)
         rows = {row["id"]: row for row in document["running"] + document["waiting"]}
         tasks = {row["number"]: row["id"] for row in rows.values() if row["array"]}
@@ -184,7 +182,7 @@ class QueryService:
         """
         since, until = _time(arguments, "since"), _time(arguments, "until")
         if since >= until:
-            raise InputError("since: accepted is a time before until")
+            raise InputError("since: give a time before until")
         user = UserName(viewer.user) if viewer.hides(Private.JOBS, Private.USAGE) else None
         hidden = viewer.hides(Private.USAGE, Private.NODES)
         day = HOUR if until - since <= HOURLY_SECONDS else DAY_SECONDS
@@ -216,7 +214,7 @@ class QueryService:
             )
         limit = arguments.get("most")
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_DIARY_ROWS:
-            raise InputError(f"most: accepted is a number from 1 to {MAX_DIARY_ROWS}")
+            raise InputError(f"most: give a number from 1 to {MAX_DIARY_ROWS}")
         before = None if arguments.get("before") is None else _place(arguments["before"])
         config = self.config
         return {
@@ -274,7 +272,7 @@ class QueryService:
 def _time(arguments: Mapping[str, Any], key: str) -> float:
     value = arguments.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not EPOCH.holds(value):
-        raise InputError(f"{key}: accepted are seconds since the epoch")
+        raise InputError(f"{key}: give seconds since the epoch")
     return float(value)
 
 
@@ -282,7 +280,7 @@ def _place(value: Any) -> JobKey:
     match value:
         case [float() | int() as submit, str() as job]:
             return _time({"before": submit}, "before"), job
-    raise InputError("before: accepted is a job's submit time and its id")
+    raise InputError("before: give a job's submit time and its id")
 
 
 def _waits_as(job: str, rows: Mapping[str, Document]) -> str:

@@ -41,7 +41,7 @@ class Choice:
         if limit is not None and (
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 0
         ):
-            raise InputError(f"most: {limit!r:.40}; accepted is a number of rows from 0 on")
+            raise InputError(f"most: {limit!r:.40}; give a number of rows from 0 on")
         users, partitions, states = (
             _words(arguments, k) for k in ("users", "partitions", "states")
         )
@@ -59,7 +59,7 @@ class Choice:
 def _words(arguments: Mapping[str, Any], key: str) -> frozenset[str]:
     value = arguments.get(key, [])
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise InputError(f"{key}: accepted is a list of words")
+        raise InputError(f"{key}: give a list of words")
     return frozenset(value)
 
 

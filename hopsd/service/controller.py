@@ -31,6 +31,7 @@ from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.policies.rack_fragments import rack_fragments_by_type
 from hopsd.policies.registry import get as get_policy
+from hopsd.predict.capacity import capacity_of
 from hopsd.predict.outlook import Outlook, RoundReport
 from hopsd.round.intervention import intervention
 from hopsd.round.observation import SET_ASIDE, Observation
@@ -45,6 +46,7 @@ from hopsd.serve import status
 from hopsd.serve.health import HealthService
 from hopsd.service import logs
 from hopsd.service.deadline import WithDeadline
+from hopsd.service.failed_starts import FailedStarts
 from hopsd.service.gpu_use import Meter
 from hopsd.service.hung_jobs import HungJobs
 from hopsd.service.idle_jobs import IdleJobs
@@ -147,6 +149,7 @@ class Controller:
         self._session_ends = SessionEnds(store, commands)
         self.health = HealthService(store)
         self._remedies = Remedies(store)
+        self._failed_starts = FailedStarts(store)
         self._node_health = NodeHealth(store, self.health, commands)
         self.outlook = Outlook(config.plan.policy, config.plan.priority)
         self._take(config)
@@ -273,6 +276,7 @@ class Controller:
         if self._seen is None:
             return
         self._count_use(self._seen)
+        self._failed_starts.look(self._seen.reading.jobs)
         now = self._seen.reading.now
         acts = self._config.slurm.port is not PortName.SHADOW and not self._store.control().paused
         health = replace(self._config.health, drain=self._config.health.drain and acts)
@@ -371,6 +375,7 @@ class Controller:
                 records,
                 end,
                 self._settings.seconds,
+                capacity_of(result.seen.reading),
             )
         )
 
@@ -481,6 +486,7 @@ class Controller:
                 job = outcome.step.job
                 log.info(kind, job=job, did=text)
                 self._store.add_event(kind, text, job=job)
+        self._failed_starts.note_outcomes(outcomes)
 
     def _note_asides(self, result: RoundResult) -> None:
         """Who is newly set aside, as an event and in the log."""

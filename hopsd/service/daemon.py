@@ -8,7 +8,7 @@ import os
 import pwd
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
@@ -46,6 +46,7 @@ from hopsd.serve.when import when
 from hopsd.service import logs
 from hopsd.service.controller import Controller
 from hopsd.service.signals import SignalInbox
+from hopsd.service.stalls import StallWatch
 from hopsd.service.wake import Waker
 from hopsd.slurm.accounting.rights import coordinated, own_missing_rights
 from hopsd.slurm.ask import PrivacyReader, slurm_conf
@@ -123,6 +124,7 @@ class Daemon:
             self._waker = Waker(
                 partial(read_activity, commands), sessions=partial(_waiting_sessions, commands)
             )
+            self._stalls = StallWatch()
             log.info("start", port=port.name, reason=reason)
             for missing in own_missing_rights(commands, _user(os.getuid())):
                 log.error("rights", missing=missing)
@@ -230,8 +232,14 @@ class Daemon:
         """
         self._controller.carry_on()
         seconds = self._config.daemon.wake_seconds
-        if self._waker.due(seconds, self._controller.document):
+        document = self._controller.document
+        if self._waker.due(seconds, document) or (seconds and self._training_stalls(document)):
             self._scheduler.modify_job(TICK, next_run_time=datetime.now(UTC))
+
+    def _training_stalls(self, document: Mapping[str, Any]) -> bool:
+        if document["mode"] != "active" or self._waker.pausing:
+            return False
+        return self._stalls.due(self._config.knowledge.report_dir)
 
     def _on_late(self, event: JobSubmissionEvent) -> None:
         if event.job_id == TICK:
@@ -306,7 +314,7 @@ class Daemon:
         if kinds is not None and not (
             isinstance(kinds, list) and set(map(str, kinds)) <= set(KINDS)
         ):
-            raise InputError(f"kinds: accepted is a list of {', '.join(KINDS)}, or null")
+            raise InputError(f"kinds: give a list of {', '.join(KINDS)}, or null")
         chosen = None if kinds is None else [kind for kind in KINDS if kind in kinds]
         self._store.save_mail_kinds(UserName(_user(request.uid)), chosen)
         return self._mail_kinds(request)

@@ -24,7 +24,7 @@ from hopsd.store.history import History
 
 log = structlog.get_logger()
 
-EVERY_SECONDS = 600.0
+EVERY_SECONDS = 120.0
 
 SHARE = 0.01
 """Judging takes at most this share of the time: of a large site it takes a minute."""

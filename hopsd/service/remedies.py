@@ -20,7 +20,10 @@ log = structlog.get_logger()
 MAX_REQUEUES = 3
 """Of one job: what hangs in every run is for its user to mend, and is only told from then on."""
 
-ANNOUNCED, REQUEUED = "requeue_announced", "requeued_idle"
+ANNOUNCED, REQUEUED = "requeue_announced", "requeued"
+_REQUEUED_BEFORE = "requeued_idle"
+"""What events of earlier releases, which stay in the history, are called."""
+
 _EVENTS_MAX = 1000
 
 
@@ -81,4 +84,4 @@ class Remedies:
 
     def _requeues(self, job: JobId) -> int:
         events = self._store.events(job=job, limit=_EVENTS_MAX)
-        return sum(event.kind == REQUEUED for event in events)
+        return sum(event.kind in (REQUEUED, _REQUEUED_BEFORE) for event in events)

@@ -45,6 +45,11 @@ class Waker:
                 self._silent_until = self._clock() + SILENCE_SECONDS
         return self._last
 
+    @property
+    def pausing(self) -> bool:
+        """Whether the last look was long enough that the next one is not worth it yet."""
+        return self._clock() < self._paused_until
+
     def due(self, seconds: float, document: dict[str, Any]) -> bool:
         """Whether to look now. Asks slurmctld every ``seconds`` at most; 0: never.
 
@@ -61,7 +66,7 @@ class Waker:
         heard, self._heard = self._heard, activity.submitted
         came, went = activity.submitted != last.submitted, activity.ended != last.ended
         idle = any(node["idle"] and node["usable"] for node in document["nodes"])
-        if now < self._paused_until:
+        if self.pausing:
             self._last = last  # what comes in a pause counts at its end
         elif (came and idle) or (went and document["waiting"]):
             return True

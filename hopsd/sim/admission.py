@@ -73,6 +73,6 @@ def _check_times(cluster: Cluster, workload: Workload, span: float) -> None:
     for job, facts in zip(workload.jobs, facts_of(cluster, workload), strict=True):
         if max(job.submit - first, facts.gpu_seconds / min(job.reqs)) > span:
             raise InputError(
-                f"job {job.id!r}: accepted are submissions within {span / 86400:.0f} days and runs"
+                f"job {job.id!r}: give submissions within {span / 86400:.0f} days and runs"
                 f" as long: ten years, or {ROUNDS_MAX} rounds"
             )

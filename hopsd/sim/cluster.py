@@ -394,7 +394,7 @@ class VirtualCluster(InstantPort):
     def _check(self, job: _VirtualJob, target: Allocation) -> None:
         if target.gpus not in job.spec.reqs:
             raise BrokenPlanError(
-                f"job {job.spec.id} got {target.gpus} GPUs; accepted are {job.spec.reqs}"
+                f"job {job.spec.id} got {target.gpus} GPUs; give it one of {job.spec.reqs}"
             )
         for node, gpus in target:
             if node not in self._nodes or not self._nodes[node].usable:

@@ -78,7 +78,7 @@ def measured_workload(
     gpu_types = {t for by_type in tables.values() for t in by_type}
     if not types <= gpu_types:
         raise FormatError(
-            f"GPU type {min(types - gpu_types)!r} was not measured; accepted are"
+            f"GPU type {min(types - gpu_types)!r} was not measured; choose from"
             f" {', '.join(sorted(gpu_types))}"
         )
     usable = {name: by_type for name, by_type in tables.items() if types <= by_type.keys()}

@@ -104,7 +104,7 @@ def preset(name: str) -> Preset:
         InputError: there is no such preset.
     """
     if name not in PRESETS:
-        raise InputError(f"preset {name!r} is unknown; accepted are {', '.join(PRESETS)}")
+        raise InputError(f"preset {name!r} is unknown; choose from {', '.join(PRESETS)}")
     return PRESETS[name]
 
 

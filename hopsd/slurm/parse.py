@@ -282,6 +282,8 @@ def job_reading(
         waits_for=dependency_text(job.get("dependency")),
         begin=_begin(job, state),
         requeued_held=_requeued_held(job, words),
+        launch_failed=state is SlurmState.PENDING
+        and (job.get("state_description") or "").startswith(_LAUNCH_FAILED),
         start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
         end=(number(job.get("end_time")) or 0.0) if state.finished else 0.0,
         time_limit_seconds=minutes * 60 if minutes else None,
@@ -463,6 +465,10 @@ def _begin(job: Mapping[str, Any], state: SlurmState) -> float:
     submit = number(job.get("submit_time")) or 0.0
     requeued = bool(number(job.get("restart_cnt"))) and begin - submit <= _REQUEUE_DELAY_SECONDS
     return begin if state is SlurmState.PENDING and begin > submit and not requeued else 0.0
+
+
+_LAUNCH_FAILED = "launch failed"
+"""So slurmctld describes such a job: "launch failed requeued held" (22.05)."""
 
 
 def _requeued_held(job: Mapping[str, Any], words: Sequence[str]) -> bool:

@@ -57,6 +57,7 @@ from hopsd.slurm.site import (
     partition_memory,
     reserved_from,
     reserved_now,
+    reserved_until,
     site_memory,
 )
 from hopsd.slurm.submit_line import SubmitLines, submit_lines
@@ -125,6 +126,7 @@ class ScontrolAdapter:
         now = self._clock()
         reservations = self._reservation_records()
         reserved, inside = reserved_from(reservations, now), reserved_now(reservations, now)
+        ends = reserved_until(reservations, now)
         jobs, memory = self._readings(answer, learn=self._session is None), self._memory()
         nodes = [replace(node, foreign_gpus=foreign.get(node.name, 0)) for node in nodes]
         topology = self._topologies.for_partitions(
@@ -139,6 +141,7 @@ class ScontrolAdapter:
                     node,
                     reserved_from=reserved.get(host),
                     reservation=inside.get(host, node.reservation),
+                    reserved_until=ends.get(host),
                     switches=topology.switches.get(host, ()),
                     by_type=node.mixed and self._release() < OTHER_TYPE_SINCE,
                 )

@@ -59,6 +59,20 @@ def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeN
     return reservations_by_node
 
 
+def reserved_until(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:
+    """When the reservation ends that each node is in, else the next one."""
+    ends: dict[NodeName, tuple[float, float]] = {}
+    for fields in records:
+        nodes = fields.get("Nodes", "(null)")
+        if nodes == "(null)" or not {"StartTime", "EndTime"} <= fields.keys():
+            continue
+        begin, end = max(now, _seconds(fields["StartTime"])), _seconds(fields["EndTime"])
+        if end > now:
+            for node in node_names(nodes):
+                ends[node] = min((begin, end), ends.get(node, (begin, end)))
+    return {node: end for node, (_, end) in ends.items()}
+
+
 def _seconds(text: str) -> float:
     """Seconds since the epoch; Slurm's commands print local times."""
     try:

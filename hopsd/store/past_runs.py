@@ -67,9 +67,13 @@ def _kinds(job: JobRecord) -> dict[tuple[str, ...], int]:
     return kinds
 
 
+LAUNCH_FAILED = "launch_failed"
+"""The kind of the event that a run could not be launched."""
+
+
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """``state``: Slurm's, of the job that ended on ``nodes``."""
+    """``state``: Slurm's, of the job that ended on ``nodes``, or LAUNCH_FAILED."""
 
     at: float
     job: str
@@ -79,8 +83,11 @@ class EndedRun:
 
 
 def ended_runs(connection: Connection, since: float) -> list[EndedRun]:
-    """The last placement of each ended job, without profile runs."""
-    rows = connection.execute(_ENDS, {"since": since})
+    """The last placement of each ended job, without profile runs, and those that Slurm could not
+    launch (events :data:`LAUNCH_FAILED`), which end no job.
+    """
+    rows = connection.execute(_ENDS, {"since": since}).fetchall()
+    rows += connection.execute(_LAUNCHES, {"since": since, "kind": LAUNCH_FAILED}).fetchall()
     return [EndedRun(*row) for row in rows]
 
 
@@ -89,4 +96,15 @@ SELECT DISTINCT ON (j.id, j.submit) j.ended, j.id, j.workload, p.nodes, j.state
 FROM jobs j JOIN placements p ON p.job = j.id AND p.submit = j.submit
 WHERE j.ended >= %(since)s AND NOT p.profiling
 ORDER BY j.id, j.submit, p.started DESC
+"""
+
+_LAUNCHES = """
+SELECT DISTINCT ON (p.job, p.submit, p.started) e.at, j.id, j.workload, p.nodes, 'LAUNCH_FAILED'
+FROM events e
+JOIN LATERAL (
+    SELECT * FROM placements WHERE job = e.job AND started <= e.at ORDER BY started DESC LIMIT 1
+) p ON true
+JOIN jobs j ON j.id = p.job AND j.submit = p.submit
+WHERE e.kind = %(kind)s AND e.at >= %(since)s AND NOT p.profiling
+ORDER BY p.job, p.submit, p.started, e.at
 """

@@ -53,7 +53,7 @@ class Choice:
         words = {name: query.get(name, "").strip()[:MAX_WORD] for name in cls.__slots__}
         choice = cls(**words)
         if choice.sort and choice.sort.removeprefix("-") not in KEYS:
-            raise InputError(f"sort {choice.sort!r}: accepted are {', '.join(KEYS)}, and - before")
+            raise InputError(f"sort {choice.sort!r}: choose from {', '.join(KEYS)}, with - before")
         return choice
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:

@@ -110,7 +110,7 @@ class _Gate:
             HTTPException: refused, with the reason.
         """
         if request.method not in ("GET", "HEAD"):
-            abort(405, "This page only shows: accepted are GET and HEAD.")
+            abort(405, "This page only shows: use GET or HEAD.")
         # A name of another site that leads here would let that site's scripts read the page.
         if not self._on_socket and _host_name(request.host) not in self._names:
             abort(421, "That is no name of this page; web.names may list more.")
@@ -221,7 +221,7 @@ class _Pages:
         doc = self._answers.status(g.who)
         name = request.args.get("over", "day")
         if name not in PERIODS:
-            raise InputError(f"over={name[:80]}: accepted are {', '.join(PERIODS)}")
+            raise InputError(f"over={name[:80]}: choose from {', '.join(PERIODS)}")
         whole, bar = PERIODS[name]
         # From the begin of an hour, or of a day in UTC, as the use of GPUs is summed up.
         until = doc["time"] or 0.0
@@ -309,12 +309,12 @@ class _Pages:
         snapshot = result.built.snapshot
         if asked["drain"]:
             if asked["drain"] not in nodes:
-                raise InputError(f"node {asked['drain'][:80]!r}: accepted is a usable one")
+                raise InputError(f"node {asked['drain'][:80]!r}: give a usable one")
             changed = emptied(snapshot, asked["drain"])
         elif asked["job"] in seen:
             changed = asking(snapshot, asked["job"], asked["reqs"])
         else:
-            raise InputError(f"job {asked['job'][:80]!r}: accepted is one of the page of jobs")
+            raise InputError(f"job {asked['job'][:80]!r}: give one of the page of jobs")
         answer = self._planner.compare(
             snapshot, changed, config.plan.settings, config.daemon.round_seconds
         )

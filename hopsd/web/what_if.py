@@ -55,7 +55,7 @@ def emptied(snapshot: Snapshot, node: str) -> Snapshot:
         InputError: no plan uses such a node.
     """
     if node not in {other_node.name for other_node in snapshot.nodes}:
-        raise InputError(f"node {node[:80]!r}: accepted is one that the last plan could use")
+        raise InputError(f"node {node[:80]!r}: give one that the last plan could use")
     return replace(
         snapshot,
         nodes=tuple(other_node for other_node in snapshot.nodes if other_node.name != node),
@@ -76,11 +76,11 @@ def asking(snapshot: Snapshot, job: str, reqs: str) -> Snapshot:
     """
     original = next((candidate for candidate in snapshot.jobs if candidate.id == job), None)
     if original is None:
-        raise InputError(f"job {job[:80]!r}: accepted is one that the last plan looked at")
+        raise InputError(f"job {job[:80]!r}: give one that the last plan looked at")
     if original.running and not original.preemptible:
         raise InputError(f"job {job} keeps the GPUs that it has: no plan may move it")
     if ";" in reqs:
-        raise InputError(f"reqs {reqs[:80]!r}: accepted are counts as in 1,2,4 or 1-8")
+        raise InputError(f"reqs {reqs[:80]!r}: give counts as in 1,2,4 or 1-8")
     variant = kept_to_counts(replace(original, reqs=parse(f"{PREFIX}reqs={reqs}").reqs))
     return replace(
         snapshot,

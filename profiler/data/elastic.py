@@ -116,14 +116,14 @@ class ElasticLoader:
             if name == "micro_batch" and value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}={value!r}: accepted are whole numbers from 1")
+                raise ValueError(f"{name}={value!r}: give a whole number from 1")
         for name in _RESERVED:
             if name in options:
                 raise ValueError(f"{name} is not accepted: global_batch and micro_batch decide")
         if (rank is None) != (world_size is None):
             raise ValueError("rank and world_size: give both, or neither")
         if rank is not None and world_size is not None and not 0 <= rank < world_size:
-            raise ValueError(f"rank={rank}: accepted is 0 to world_size - 1, {world_size - 1}")
+            raise ValueError(f"rank={rank}: give 0 to world_size - 1, {world_size - 1}")
         self.global_batch, self.micro_batch = global_batch, micro_batch
         self.epochs, self.seed = epochs, int(seed)
         self._place = None if rank is None or world_size is None else (rank, world_size)
@@ -279,6 +279,6 @@ def _is_stream(dataset: Any) -> bool:
     if hasattr(dataset, "__iter__"):
         return True
     raise ValueError(
-        f"dataset is a {type(dataset).__name__}: accepted is one with __getitem__ and __len__, or"
+        f"dataset is a {type(dataset).__name__}: give one with __getitem__ and __len__, or"
         " with __iter__"
     )

@@ -41,7 +41,7 @@ class Position:
         for name in ("epoch", "offset", "step"):
             value = state.get(name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"{name} is {value!r}: accepted are whole numbers from 0")
+                raise ValueError(f"{name} is {value!r}: give a whole number from 0")
             counts.append(value)
         epoch, offset, step = counts
         return cls(epoch, offset, step, state.get("stream"))

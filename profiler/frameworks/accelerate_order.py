@@ -133,6 +133,11 @@ class Training:
         return iter(sampler)
 
     @property
+    def skipped_batches(self) -> int:
+        """Batches of the present pass, on the present ranks, that previous runs have done."""
+        return self.passed(self._epoch) * int(self._accelerator.gradient_accumulation_steps)
+
+    @property
     def batches_per_pass(self) -> int:
         """On the present ranks."""
         return batches_per_epoch(self._order, self.share)
@@ -182,6 +187,7 @@ class Training:
             if request.failed_in(_LOADS, failure):
                 request.unusable(self._own, failure, first=first())
             raise
+        accelerator.wait_for_everyone()  # a first rank with no step left removes the checkpoint
         accelerator.step = 0
 
     def _before(self, weight: float, *, is_last: bool) -> None:
@@ -297,6 +303,11 @@ class _Batches:
 
     def __iter__(self) -> Iterator[list[int]]:
         return self._training.batches()
+
+    @property
+    def skipped_batches(self) -> int:
+        """Of the present pass, by previous runs."""
+        return self._training.skipped_batches
 
 
 def begun(accelerator: Any, dataloader: Any) -> Training | None:

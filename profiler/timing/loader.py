@@ -62,10 +62,13 @@ class LoaderSizes:
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """Batches yielded and in all, in the current pass of the loader that was read last."""
+        """Batches yielded and in all, in the current pass of the loader that was read last; those
+        that a resumed pass leaves out (`skipped_batches` of its sampler) count as yielded.
+        """
         loader = self._reading()
         try:
-            return loader._num_yielded, len(loader)
+            skipped = getattr(loader._index_sampler, "skipped_batches", 0)
+            return skipped + loader._num_yielded, len(loader)
         except Exception as error:  # gone, or of unknown length, or the program's sampler raises
             if raised_by_one(error):
                 raise

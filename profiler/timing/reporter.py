@@ -12,6 +12,7 @@ import torch.distributed as dist
 from hops_profiler.environment import Job
 from hops_profiler.stall.activity import gpus_in_use
 from hops_profiler.timing import report
+from hops_profiler.timing.answers import handled_signals
 from hops_profiler.timing.basics import basics
 from hops_profiler.timing.communication import Communication
 from hops_profiler.timing.hooks import Hooks
@@ -130,6 +131,7 @@ class Reporter:
             "interrupted": counts.interrupted,
             "communication_timed": communication.has_model if world > 1 else None,
             "keeps_steps": _keeps_steps() if counts.iterations else None,
+            "handled_signals": handled_signals(),
             "failure": self._hooks.failure,
             "out_of_memory": self.out_of_memory,
             "gpus": gpus_in_use(),

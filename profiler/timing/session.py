@@ -91,6 +91,9 @@ def _only_session(job: environment.Job) -> Session:
 class Session:
     """Owns the recorder and decides when to report and, in profiling mode, when to end."""
 
+    _reporter: Reporter
+    _is_closed: bool
+
     def __init__(self, job: environment.Job) -> None:
         self._job = job
         self._epoch = time.time() - time.perf_counter()

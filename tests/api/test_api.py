@@ -127,11 +127,11 @@ def test_the_pages_examples_run(command: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"samples": 1e-320}, "samples: 1e-320; accepted is 1e-3 to 1e18"),
-        ({"age_seconds": 5e-324}, "age_seconds: 5e-324; accepted is 1e-3 to 1e10"),
+        ({"samples": 1e-320}, "samples: 1e-320; give 1e-3 to 1e18"),
+        ({"age_seconds": 5e-324}, "age_seconds: 5e-324; give 1e-3 to 1e10"),
         ({"wait_seconds": float("nan")}, "wait_seconds: nan"),
         ({"priority": 1e300}, "priority: 1e+300"),
-        ({"reqs": (0,)}, "reqs.0: 0; accepted is 1 to 65536"),
+        ({"reqs": (0,)}, "reqs.0: 0; give 1 to 65536"),
         (
             {"throughput": {"v100": api.ThroughputTable({1: 5e-324}, {})}},
             "throughput.v100.aggregated.1: 5e-324",
@@ -152,5 +152,5 @@ def test_a_workload_that_a_program_makes_has_them_too() -> None:
     workload = api.read_workload("paper-64", cluster, seed=1, jobs=2)
     first, other = workload.jobs
     wrong = replace(workload, jobs=(replace(first, samples=1e-320), other))
-    with pytest.raises(api.InputError, match=r"samples: 1e-320; accepted is 1e-3 to 1e18"):
+    with pytest.raises(api.InputError, match=r"samples: 1e-320; give 1e-3 to 1e18"):
         api.simulate(cluster, wrong, "fifo")

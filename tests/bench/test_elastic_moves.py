@@ -55,6 +55,57 @@ def test_several_are(way: str) -> None:
     assert moved((way,), "--sequences", "4", "--seed", "40")[way]["equal"] == "4"
 
 
+LAST_STEP = """
+import os, signal, sys, time
+from pathlib import Path
+from bench.elastic.ranks import Training
+from bench.elastic.ways import common
+import accelerate
+
+note, load = common.Run.note, accelerate.Accelerator.load_state
+
+def noted(run, epoch, step):
+    note(run, epoch, step)
+    if step == 35:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+def late(accelerator, *args):
+    if accelerator.process_index:
+        time.sleep(3)
+    load(accelerator, *args)
+
+def ended(run):
+    while run.is_running():
+        time.sleep(0.01)
+    return signal.SIGUSR1
+
+common.Run.note, accelerate.Accelerator.load_state = noted, late
+training = Training(Path(sys.argv[1]), "accelerate")
+assert not training.run(1, ended)
+assert not training.has_ended
+assert training.run(2)
+assert training.has_ended
+"""
+
+
+@pytest.mark.live
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="no Accelerate")
+def test_a_training_that_left_after_its_last_step_waits_for_the_rank_that_loads_last(
+    tmp_path: Path,
+) -> None:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LAST_STEP, tmp_path],
+        cwd=ROOT,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    files = "".join(path.read_text() for path in tmp_path.glob("run-*/*.err"))
+    assert done.returncode == 0, done.stderr + files
+
+
 class Noted(Training):
     """With steps that are given."""
 

@@ -23,5 +23,5 @@ def test_samples_that_contradict_each_other_count_by_their_mean() -> None:
 
 
 def test_two_samples_of_one_length_tell_nothing() -> None:
-    with pytest.raises(InputError, match="samples of 3 and 3 iterations; accepted are two lengths"):
+    with pytest.raises(InputError, match="samples of 3 and 3 iterations; give two lengths"):
         run_seconds(Sample(3.0, 5.0), Sample(3.0, 5.0), 100.0)

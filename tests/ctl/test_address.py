@@ -53,7 +53,7 @@ def test_an_address_is_a_path_or_a_host_with_a_port() -> None:
 
 @pytest.mark.parametrize("text", [":7", "ctl1:", "ctl1:0", "ctl1:65536", "ctl1:x", "ctl1:7²"])
 def test_another_address_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="accepted is HOST:PORT, as in ctl1:6822"):
+    with pytest.raises(InputError, match="give HOST:PORT, as in ctl1:6822"):
         parse_address(text)
 
 
@@ -61,9 +61,9 @@ def test_another_address_is_refused(text: str) -> None:
     ("text", "message"),
     [
         ('host = "ctl1"', "host: accepted keys are server, munge_socket, account"),
-        ("server = 7", "server: accepted is a string"),
+        ("server = 7", "server: give a string"),
         ("server = ", "hopsctl.toml: "),
-        ('server = "ctl1"', "hopsctl.toml: server: 'ctl1'; accepted is HOST:PORT"),
+        ('server = "ctl1"', "hopsctl.toml: server: 'ctl1'; give HOST:PORT"),
     ],
 )
 def test_a_wrong_file_is_named(host: Path, text: str, message: str) -> None:

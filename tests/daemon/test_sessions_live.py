@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 from daemon_site import LONG, ROOT, Site
-from fixtures_cluster import running_cluster
+from fixtures_cluster import running_cluster, wait_until
 
 from examples.demo.cluster import NodeSpec
+from hopsd.model.ids import JobId
 
 pytestmark = pytest.mark.live
 
@@ -125,6 +126,55 @@ def test_srun_runs_in_a_session_and_moves_nobody_where_a_gpu_is_idle(site: Site)
     assert done.stdout.split()[0] == "2", (done.stdout, done.stderr)
     assert "as a session that nothing moves" in done.stderr
     assert site.worker_log.read_text().count("run ") == 1
+
+
+WARNED, ENDED = "session_warned", "session_ended"
+
+
+def events(site: Site, job: str) -> list[tuple[str, float]]:
+    return [(event.kind, event.at) for event in reversed(site.store.events(JobId(job)))]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_idle_and_long_sessions_are_warned_in_their_terminal_and_ended(database: str) -> None:
+    """One sleeps; one computes now and then, until its hours are over."""
+    gather = ("JobAcctGatherType=jobacct_gather/linux", "JobAcctGatherFrequency=5")
+    hours, warning = 0.1, 60.0
+    ending = f"[interactive]\nidle_minutes = 0.5\nhours = {hours}\nwarning_minutes = 1\nshare = 1\n"
+    works = "while :; do i=0; while [ $i -lt 150000 ]; do i=$((i + 1)); done; sleep 1; done"
+    with (
+        running_cluster(nodes=[NodeSpec("a100", gpus=4, cpus=8)], extra_conf=gather) as cluster,
+        closing(Site(cluster.directory, database, cluster)) as site,
+    ):
+        site.hopsd.configure(more=ending)
+        site.hopsd.start()
+        training = site.submit("hops:reqs=1", LONG)
+        ask = ("--chdir=/", "--comment=hops:reqs=1;interactive")
+        with (
+            session(
+                site, "srun", *ask, "sh", "-c", "echo job=$SLURM_JOB_ID; exec sleep 1000"
+            ) as idle,
+            session(
+                site, "salloc", *ask, "sh", "-c", f"echo job=$SLURM_JOB_ID; srun sh -c '{works}'"
+            ) as used,
+        ):
+            began = time.time()
+            jobs = [read_until(each, "job=").split("=")[1].strip() for each in (idle, used)]
+            text = read_until(idle, "hops ends this session at ")
+            assert "it has used no processor time for" in text
+            read_until(idle, "hops ended the session: it has used no processor time")
+            idle.wait(timeout=60)
+            wait_until(lambda: events(site, jobs[0])[-1][0] == ENDED)
+            (before, warned_at), (_, ended_at) = events(site, jobs[0])[-2:]
+            assert before == WARNED
+            assert ended_at - warned_at >= warning
+            assert used.poll() is None
+            read_until(used, "hops ended the session: the site ends sessions after 0.1 h")
+            used.wait(timeout=60)
+            assert time.time() - began >= hours * 3600.0
+        wait_until(lambda: [kind for kind, _ in events(site, jobs[1])] == [WARNED, ENDED])
+        site.hopsd.wait_for(lambda status: [j["id"] for j in status["running"]] == [training])
 
 
 STANDS_IN = f"""#!{sys.executable}

@@ -37,7 +37,7 @@ def spoilt(**record: Any) -> str:
         ({"at": -1}, "records[0].at: -1, but it must be a finite number, 0 or more and at most"),
         ({"job": 17}, "records[0].job: 17, but it must be a text"),
         ({"workload": ""}, "records[0].workload: '', but it must be a text that is not empty"),
-        ({"speed": 3}, "records[0].speed: unknown key; accepted are at, workload, job, nodes"),
+        ({"speed": 3}, "records[0].speed: unknown key; the keys are at, workload, job, nodes"),
         (
             {"ranks": [{"node": "n9", "compute": 1, "wait": 0}]},
             "records[0].ranks[0].node: there is no node 'n9' in the record's nodes",

@@ -96,7 +96,7 @@ def test_an_empty_cluster_and_an_empty_queue_are_snapshots() -> None:
         ({"server_factor": {"n0": 10**400}}, "jobs[0].server_factor.n0: "),
         ({"server_factor": {"n0": 0.0}}, "jobs[0].server_factor.n0: 0.0, but it must be a finite"),
         ({"server_factor": {"n\ud800": 1}}, "jobs[0].server_factor.n"),
-        ({"colour": 1}, "jobs[0].colour: unknown key; accepted are id, user, submit, wait"),
+        ({"colour": 1}, "jobs[0].colour: unknown key; the keys are id, user, submit, wait"),
     ],
 )
 def test_a_bad_job_is_refused_by_path(job: Json, said: str) -> None:
@@ -117,7 +117,7 @@ def test_a_bad_job_is_refused_by_path(job: Json, said: str) -> None:
             "settings.tail_weight: 11, but it must be a finite number, 0 or more and at most 10",
         ),
         ({"priority": "lifo"}, "settings.priority: 'lifo', but it must be one of latency_ratio"),
-        ({"lamda": 1}, "settings.lamda: unknown key; accepted are lambda, sigma"),
+        ({"lamda": 1}, "settings.lamda: unknown key; the keys are lambda, sigma"),
     ],
 )
 def test_bad_settings_are_refused_by_path(settings: Json, said: str) -> None:

@@ -1,9 +1,13 @@
-"""Two ranks that train together and then hang, each time in another way: `hangs.py KIND`."""
+"""Two ranks that train together and then hang, each kind in another way: `hangs.py KIND`.
+
+They save their step and go on from it; a run after a requeue does not hang again.
+"""
 
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -13,14 +17,19 @@ dist.init_process_group("gloo")
 kind, rank = sys.argv[1], dist.get_rank()
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
+save = Path(f"{os.environ['SLURM_JOB_ID']}.step")
+done = int(save.read_text()) if save.exists() else 0
+print(f"rank {rank} goes on from step {done}", flush=True)
 
 
 def train(steps: int) -> None:
-    for _ in range(steps):
+    for step in range(done, done + steps):
         optimizer.zero_grad()
         model(torch.randn(4, 8)).sum().backward()
         optimizer.step()
         time.sleep(0.02)
+        if rank == 0 and step % 10 == 9:
+            save.write_text(str(step + 1))
 
 
 def evaluate(seconds: float) -> None:
@@ -29,6 +38,8 @@ def evaluate(seconds: float) -> None:
 
 
 train(50)
+if os.environ.get("SLURM_RESTART_COUNT", "0") != "0":
+    kind = "none"
 if kind == "stopped" and rank == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
 elif kind == "deadlock":

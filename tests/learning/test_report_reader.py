@@ -12,6 +12,7 @@ from spooled_reports import UID, job, look, put, reading
 
 from hopsd.learning.reader import MAX_PROGRAMS_PER_JOB, ReportReader
 from hopsd.model.allocation import Allocation
+from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, Tasks
 from hopsd.model.knowledge import Phases
 from hopsd.model.reading import JobReading, SlurmState
@@ -87,6 +88,23 @@ def test_whether_steps_have_the_same_samples_on_any_gpus(
     put(tmp_path, report(run=1, keeps_steps=True))  # the script was changed meanwhile
     collected = look(ReportReader(tmp_path), reading(job(restarts=1)))
     assert collected.keeps_steps == {"17": True}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "known"),
+    [
+        ((["USR1"], ["USR1", "TERM"]), {"17": True}),
+        ((["USR1"], []), {"17": False}),  # srun ends all ranks as one dies
+        ((["TERM"], ["TERM"]), {"17": False}),
+    ],
+)
+def test_whether_ranks_handle_the_signal_of_their_script(
+    tmp_path: Path, ranks: tuple[list[str], list[str]], known: dict[str, bool]
+) -> None:
+    for rank, names in enumerate(ranks):
+        put(tmp_path, report(world=2, rank=rank, pid=rank, handled_signals=names))
+    asks = replace(job(), asked=Asked(signal="USR1", signal_steps=True))
+    assert look(ReportReader(tmp_path), reading(asks)).answers_signal == known
 
 
 OLD, NEW = "0123456789ab", "ba9876543210"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 DEBIAN = ROOT / "debian"
@@ -49,3 +52,50 @@ for module in pkgutil.walk_packages(hopsd.ctl.__path__, "hopsd.ctl."):
 """
     done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def locked() -> dict[str, list[str]]:
+    """The lines of each release in requirements.lock, by the name of its project."""
+    lines: dict[str, list[str]] = {}
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        release = re.match(r"([\w-]+)==\S+", line)
+        if release:
+            name = release[1]
+        if not line.startswith("#"):
+            lines.setdefault(name, []).append(line.strip(" \\"))
+    return lines
+
+
+def test_the_lock_has_a_release_and_its_hashes_for_each_requirement() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = [setup["options.extras_require"][extra] for extra in ("highs", "metrics", "web")]
+    lock = locked()
+    for line in "\n".join([setup["options"]["install_requires"], *extras]).split():
+        wanted = Requirement(line)
+        versions = [re.match(r"\S+==(\S+)", each) for each in lock[canonicalize_name(wanted.name)]]
+        found = [version[1] for version in versions if version]
+        assert found, line
+        assert all(wanted.specifier.contains(version) for version in found), (line, found)
+    for name, lines in lock.items():
+        assert any(each.startswith("--hash=sha256:") for each in lines), name
+
+
+def pinned(tmp_path: Path, *releases: tuple[str, str]) -> subprocess.CompletedProcess[str]:
+    """What the build installs where pip would install ``releases``."""
+    report = tmp_path / "report.json"
+    install = [{"metadata": {"name": name, "version": version}} for name, version in releases]
+    report.write_text(json.dumps({"install": install}))
+    command = [sys.executable, DEBIAN / "dependencies.py", "pinned", report]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_build_installs_what_the_lock_has_and_nothing_else(tmp_path: Path) -> None:
+    (release,) = [line for line in locked()["pulp"] if line.startswith("pulp==")]
+    done = pinned(tmp_path, ("PuLP", release.removeprefix("pulp==")))
+    assert done.stdout.startswith(release)
+    assert "--hash=sha256:" in done.stdout
+    assert done.stdout.count("==") == 1
+    refused = pinned(tmp_path, ("pulp", "0.0.1"))
+    assert refused.returncode == 1
+    assert "requirements.lock has no pulp==0.0.1: make lock" in refused.stderr

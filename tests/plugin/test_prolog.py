@@ -288,7 +288,8 @@ def test_the_jobs_own_output_says_that_it_was_moved(
 
 PARENT = {
     "HOPS_JOB": "1", "HOPS_JOB_ID": "6", "HOPS_PROFILE": "20", "HOPS_GPUS": "8", "HOPS_LR": "0.8",
-    "HOPS_STATE_DIR": "/memory/hops/6.n1", "HOPS_TRAINS": "1",
+    "HOPS_STATE_DIR": "/memory/hops/6.n1", "HOPS_TRAINS": "1", "HOPS_CPUS_PER_TASK": "4",
+    "HOPS_ASKS": "shape:any|signal:steps:USR1:60",
 }  # fmt: skip
 """What job 7 inherits if job 6 has submitted it."""
 

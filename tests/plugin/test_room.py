@@ -25,7 +25,12 @@ MORE = "nodename=v[01-10] Gres=gpu:v100:2 RealMemory=32000\n"
 
 
 def submitted(
-    folder: Path, reqs: str, fields: str = "", conf: str = CONF, more: str | None = MORE
+    folder: Path,
+    reqs: str,
+    fields: str = "",
+    conf: str = CONF,
+    more: str | None = MORE,
+    nodes: str = "",
 ) -> tuple[str, str]:
     """What becomes of the job, and what its user is told."""
     plugin = folder / "job_submit.lua"
@@ -37,7 +42,7 @@ def submitted(
         pytest.skip("no Lua interpreter here")
     for place in ("node", "job"):
         fields = fields.replace(f"{place}=gpu", f"tres_per_{place}=gres:gpu")
-    texts = (f"hops:reqs={reqs}", "", "", "", fields.replace(" ", "\n"))
+    texts = (f"hops:reqs={reqs}", "", nodes, "", fields.replace(" ", "\n"))
     done = subprocess.run(
         [LUA, str(HERE / "submit_driver.lua"), str(plugin)],
         input=" ".join(text.encode().hex() for text in texts) + "\n",
@@ -93,6 +98,29 @@ def test_where_there_may_be_other_nodes_it_is_told(
     assert "hops cannot start the job, until nodes join that have them" in told
 
 
+@pytest.mark.parametrize(
+    ("nodes", "unknown"),
+    [
+        ("n[0-1],x", ""),
+        ("gpus", ""),  # a NodeSet
+        ("n[0-3]", "n2,n3"),
+        ("v[8-9],x", "v8,v9"),
+        ("n01", "n01"),
+        ("N0", ""),
+    ],
+)
+@pytest.mark.parametrize("more", [MORE, None], ids=["whole", "a file is not there"])
+def test_a_named_node_that_slurm_does_not_have_is_told(
+    tmp_path: Path, nodes: str, unknown: str, more: str | None
+) -> None:
+    """Slurm refuses a plain job with it."""
+    conf = CONF + "NodeSet=gpus Feature=gpu\n"
+    became, told = submitted(tmp_path, "1", conf=conf, more=more, nodes=nodes)
+    words = f"Invalid node name specified: slurm.conf has no '{unknown}' (--nodelist)"
+    assert (words in told) == bool(unknown)
+    assert became == ("refused" if unknown and more else "held")
+
+
 def test_without_slurm_conf_beside_it_nothing_is_known(tmp_path: Path) -> None:
     became, told = submitted(tmp_path, "64", conf="# no node\n")
     assert became == "held"
@@ -111,3 +139,7 @@ def test_sbatch_says_it_in_slurms_words(cluster: PrivateCluster) -> None:
         assert made
         assert "hops: Requested node configuration is not available: " in told
     assert "not available" not in sbatch(cluster, "--comment=hops:reqs=32")[1]
+    for comment in ("mine", "hops:reqs=1"):
+        made, told = sbatch(cluster, f"--comment={comment}", "--nodelist=n0,n99")
+        assert not made
+        assert "Invalid node name specified" in told

@@ -166,10 +166,22 @@ def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
     assert not asked.warned
 
 
-def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do() -> None:
-    asked, told = submitted("#!/bin/bash\n#SBATCH --signal=USR1@60\ntrap 'exit 0' USR1\nsrun x\n")
+@pytest.mark.parametrize(
+    ("commands", "waits"),
+    [
+        ("trap 'exit 0' USR1\nsrun x", True),
+        ("srun python -u -m submitit.core._submit /logs", False),
+        ("srun x || scontrol requeue $SLURM_JOB_ID", False),
+    ],
+)
+def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do(
+    commands: str, waits: bool
+) -> None:
+    asked, told = submitted(f"#!/bin/bash\n#SBATCH --signal=USR1@60\n{commands}\n")
     assert asked.warned
-    assert "hops sends it USR1 60 s ahead" in told
+    assert "hops sends the steps that srun starts USR1 60 s ahead" in told
+    assert ("not moved before hops has seen that they handle the signal" in told) == waits
+    assert ("requeues" in asked.repeats) == (not waits)
 
 
 def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
@@ -256,6 +268,7 @@ def test_what_becomes_of_the_log_is_told(
         ("trap 'scontrol requeue $SLURM_JOB_ID' USR1", {"requeues"}),
         ('subprocess.run(["scontrol", "requeue", me])', {"requeues"}),
         ("python train.py ${SLURM_RESTART_COUNT:+--resume}", {"counts"}),
+        ("[ -d out ] && exit 1\npython train.py", {"refuses"}),
         (
             "sbatch next.sh; scontrol requeue 7; echo $SLURM_RESTART_COUNT",
             {"submits", "requeues", "counts"},
@@ -266,6 +279,39 @@ def test_what_becomes_of_the_log_is_told(
 )
 def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]) -> None:
     assert submitted(f"#!/bin/bash\n{commands}\n")[0].repeats == repeats
+
+
+@pytest.mark.parametrize(
+    ("commands", "refuses"),
+    [
+        ("if [ -d $out ]; then echo exists; exit 1; fi\nsrun x", True),
+        ("if [[ -e $out ]]; then\n  echo exists\n  exit 2\nfi\npython t.py", True),
+        ("[ -f lock ] && exit 1\nsrun x", True),
+        ("[ ! -d $out ] || { echo exists; exit 1; }\nsrun x", True),
+        ("test -d $out && exit 1\nsrun x", True),
+        ("mkdir runs/$NAME || exit 1\nsrun x", True),
+        ("set -e\nmkdir $out\nsrun x", True),
+        ("set -euo pipefail\nmv new/data.bin taken/\nsrun x", True),
+        # What is missing, or done, or the same each time.
+        ("if [ ! -f data ]; then echo no data; exit 1; fi\nsrun x", False),
+        ("[ -f data ] || exit 1\nsrun x", False),
+        ("test -f data || exit 1\nsrun x", False),
+        ("if [ -f done ]; then exit 0; fi\nsrun x", False),
+        ("if [ -d venv ]; then source venv/bin/activate; else exit 1; fi\nsrun x", False),
+        ("if [ -d venv ]; then\n  . venv/bin/activate\nelse\n  exit 1\nfi\nsrun x", False),
+        ("if [ -d a ]; then x; fi\nif [ -z $b ]; then exit 1; fi\nsrun x", False),
+        ("mkdir -p $out || exit 1\nsrun x", False),
+        ("mkdir $out\nsrun x", False),
+        ("set -e\nmkdir runs/$(date +%s)\nsrun x", False),
+        ("set -e\nsrun x\nmv log kept/\n[ -f error ] && exit 1", False),
+    ],
+)
+def test_a_script_that_refuses_a_second_start_is_not_moved(commands: str, refuses: bool) -> None:
+    """It had saved, was moved, and failed where its folder was there."""
+    asked, told = submitted(f"#!/bin/bash\n{commands}\n", "hops:reqs=1;profile=yes")
+    assert ("refuses" in asked.repeats) == refuses
+    assert ("fails where a file or folder of an earlier start is there" in told) == refuses
+    assert ("fails at a second start" in told) == refuses
 
 
 @pytest.mark.parametrize(
@@ -371,6 +417,9 @@ LONG_SCRIPTS = {
     "traps": "trap USR1 " * MANY,
     "lines that launch": "accelerate launch --num_processes $a\n" * (MANY // 5),
     "variables": "a=b " * MANY,
+    "tests": "[ -d " * MANY,
+    "lines that test": ("[ -d " * 100 + "\n") * (MANY // 80),
+    "lines that may exit": ("[ -d a ] && exit " * 30 + "\n") * (MANY // 80),
 }
 
 

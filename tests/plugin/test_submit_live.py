@@ -35,7 +35,8 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     asked += " --ntasks-per-node=4 --mincpus=2 --no-requeue --time=60 --time-min=30"
     ignored = "--contiguous --threads-per-core=1 --spread-job --gres-flags=enforce-binding"
     ignored += " --use-min-nodes --oversubscribe"
-    made, told = sbatch(cluster, "--comment=hops:reqs=2,6", *asked.split(), *ignored.split())
+    comment = "--comment=hops:reqs=2,6;preempt=yes"
+    made, told = sbatch(cluster, comment, *asked.split(), *ignored.split())
     assert made
     for option in ignored.split():
         assert option.partition("=")[0] in told.partition("accepted: ")[0]
@@ -48,7 +49,7 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     word += "|traps:none|time_min:30"
     assert job["AdminComment"] == word
     assert (job["JobState"], job["Priority"], job["Requeue"]) == ("PENDING", "0", "1")
-    sbatch(cluster, "--comment=hops:reqs=2,6", "--time=60", "--time-min=30")
+    sbatch(cluster, comment, "--time=60", "--time-min=30")
     plain = shown(cluster, max(queue(cluster), key=int))
     differ = {name for name in job.keys() | plain.keys() if job.get(name) != plain.get(name)}
     submit_line = {name for name in differ if name.startswith("--")}
@@ -81,16 +82,22 @@ def test_what_was_asked_does_not_stand_in_the_way_of_a_placement(cluster: Privat
     ("preempt", "option", "requeue"),
     [
         ("", "--requeue", "1"),
-        ("", "--no-requeue", "1"),
+        ("", "--no-requeue", "0"),
+        (";preempt=yes", "--no-requeue", "1"),
         (";preempt=no", "--no-requeue", "0"),
         (";preempt=no", "--requeue", "1"),
     ],
 )
-def test_only_a_job_that_never_moves_may_refuse_a_requeue(
+def test_a_job_that_refuses_a_requeue_is_moved_only_if_its_comment_says_so(
     cluster: PrivateCluster, preempt: str, option: str, requeue: str
 ) -> None:
-    job = submit(cluster, option, comment=f"hops:reqs=1{preempt}")
-    assert shown(cluster, job)["Requeue"] == requeue
+    made, told = sbatch(cluster, f"--comment=hops:reqs=1{preempt}", option)
+    assert made
+    assert shown(cluster, queue(cluster)[0])["Requeue"] == requeue
+    assert ("the job may be stopped and restarted" in told) == (
+        requeue == "1" and preempt != ";preempt=no"
+    )
+    assert ("--no-requeue" in told) == (option == "--no-requeue" and preempt != ";preempt=no")
 
 
 def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> None:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.predict.arrivals import MIN_WATCH_SECONDS, Arrivals
+from hopsd.predict.arrivals import HISTORY_SECONDS, HOURS, MIN_WATCH_SECONDS, Arrivals
 from hopsd.predict.calibration import (
     HISTORY_MAX,
     NOMINAL,
-    STRETCH,
+    TAIL,
+    TAILS,
     Calibration,
     Class,
     Forecast,
@@ -22,6 +23,7 @@ from hopsd.predict.calibration import (
     Kind,
     kaplan_meier,
     scale,
+    sort_of,
     unscale,
 )
 from hopsd.predict.limit_share import USUAL_SHARE, LimitShares
@@ -93,25 +95,25 @@ def test_a_queue_that_errs_together_counts_as_few() -> None:
                 of.record(CLASS, said)
                 of.resolve(said, now + 3 * 3600.0)
         of.begin(1e7)
-        of.stretch[Kind.START] = 0.0, 0.0
+        of.tails[Kind.START] = TAIL, TAIL
         return of.quantiles(CLASS, 1e7, EXACT)[1]
 
     assert high([60.0 * i for i in range(60)], 20) == pytest.approx(0.0, abs=0.11)
     assert high([3600.0 * i for i in range(80)], 20) > 1.0
 
 
-def test_what_is_overdue_stretches_intervals_at_once() -> None:
+def test_what_is_overdue_counts_as_late_at_once() -> None:
     of = Calibration()
     of.begin(0.0)
     late = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
     of.record(CLASS, late)
     of.begin(600.0)
-    assert of.stretch[Kind.END] == (0.0, 0.0)
+    assert of.tails[Kind.END] == (TAIL, TAIL)
     of.begin(800.0)
-    first, last = of.stretch[Kind.END]
-    assert first < 0.0 < last
+    first, last = of.tails[Kind.END]
+    assert first > TAIL > last
     of.resolve(late, 900.0)  # it was judged already
-    assert of.stretch[Kind.END] == (first, last)
+    assert of.tails[Kind.END] == (first, last)
 
 
 def test_a_cancelled_job_teaches_nothing() -> None:
@@ -171,7 +173,7 @@ def test_the_state_survives_a_restart() -> None:
     again = Calibration()
     again.restore(json.loads(json.dumps(of.as_dict())))
     of.begin(1e9)
-    assert again.stretch == of.stretch
+    assert again.tails == of.tails
     found = again.quantiles(CLASS, 1e9, EXACT)
     assert found == pytest.approx(of.quantiles(CLASS, 1e9, EXACT), abs=1e-3)
 
@@ -180,7 +182,7 @@ def test_the_state_survives_a_restart() -> None:
     "damaged",
     [
         {},
-        {"stretch": {"start": [7.0, 0.0], "end": "x", "never": [0.0, 0.0]}},
+        {"tails": {"start": [7.0, 0.0], "end": "x", "never": [0.1, 0.1]}},
         {
             "outcomes": {
                 "start/1": "x",
@@ -196,12 +198,12 @@ def test_a_damaged_state_is_left_out(damaged: dict[str, object]) -> None:
     assert of.as_dict() == Calibration().as_dict()
 
 
-def test_stretching_stays_within_bounds() -> None:
+def test_tails_stay_within_bounds() -> None:
     of = Calibration()
     for right in (True, False):
         for _ in range(2000):
             of.resolve(Forecast(Kind.END, 0.0, 1.0, 0.0 if right else 5.0, 9.0, weight=1.0), 10.0)
-        assert all(STRETCH[0] <= end <= STRETCH[1] for end in of.stretch[Kind.END])
+        assert all(TAILS[0] <= tail <= TAILS[1] for tail in of.tails[Kind.END])
 
 
 def test_shares_of_limits_are_learnt() -> None:
@@ -235,6 +237,100 @@ def test_arrivals_are_counted_once_they_were_watched_long_enough() -> None:
     assert np.isfinite(times).sum(axis=1).mean() == pytest.approx(100, rel=0.2)
     assert like.min() >= 0
     assert like.max() < 5
+
+
+def test_one_job_that_waits_for_long_counts_as_few() -> None:
+    """Of 200 rounds that expect its start in 10 minutes, each with its own outcome, late by hours:
+    what is ahead, or behind, has doubled seven times.
+    """
+    of = Calibration()
+    centre = scale(600.0)
+    kept: list[Forecast] = []
+    for i in range(200):
+        of.begin(360.0 * i)
+        said = Forecast(Kind.START, 360.0 * i, centre, centre, centre)
+        of.record(CLASS, said, kept)
+        kept.append(said)
+    assert 2.0 < sum(each.weight for each in kept) < 8.0
+
+
+def test_a_start_is_corrected_only_where_outcomes_are_clear() -> None:
+    """Half of the starts are on time; of ends the median is always corrected."""
+    for kind, expected in ((Kind.START, 0.0), (Kind.END, 1.0)):
+        of = Calibration()
+        key: Class = (kind.value, "2", "1", "samples")
+        for i in range(200):
+            at = 36_000.0 * i
+            of.begin(at)
+            said = Forecast(kind, at, 3.0, 3.0, 3.0)
+            of.record(key, said)
+            of.resolve(said, at + unscale(3.0 + (1.0 if i % 20 < 11 else 0.0)))
+        of.begin(1e9)
+        assert of.quantiles(key, 1e9, EXACT)[1] == pytest.approx(expected, abs=0.01)
+
+
+def test_sorts_of_waiting_jobs() -> None:
+    assert sort_of(wide=False, waited=10.0, seconds_ahead=20.0) == "narrow"
+    assert sort_of(wide=True, waited=30.0, seconds_ahead=20.0) == "wide overdue"
+
+
+def a_week(days: int) -> Arrivals:
+    """Each day 40 jobs between 9 and 10, and one in every other hour."""
+    arrivals = Arrivals()
+    arrivals.watch(0.0)
+    for hour in range(HOURS * days):
+        jobs = 40 if hour % HOURS == 9 else 1
+        for i in range(jobs):
+            arrivals.note(3600.0 * (hour + (i + 0.5) / jobs))
+    arrivals.watch(3600.0 * HOURS * days)
+    return arrivals
+
+
+def test_jobs_come_as_they_did_at_this_hour() -> None:
+    """At 8:30 of the eighth day: one in half an hour, then 40 in an hour, nearly."""
+    arrivals = a_week(7)
+    now = 7 * 86400.0
+    for half in range(18):
+        now = 7 * 86400.0 + 1800.0 * half
+        if half % 2:
+            arrivals.note(now)
+    arrivals.watch(now)
+    times, _ = arrivals.draw(now, 7200.0, 5, 200, np.random.default_rng(0))
+    assert arrivals.by_hour
+    assert (times < 1800.0).sum(axis=1).mean() < 3.0
+    assert ((times >= 1800.0) & (times < 5400.0)).sum(axis=1).mean() == pytest.approx(33, abs=5)
+    assert ((times >= 5400.0) & (times < 7200.0)).sum(axis=1).mean() < 3.0
+
+
+def test_hours_are_told_apart_after_three_days() -> None:
+    assert not a_week(2).by_hour
+    assert HISTORY_SECONDS == 3 * 86400.0
+    young = a_week(2)
+    now = 2 * 86400.0
+    times, _ = young.draw(now, 7200.0, 5, 200, np.random.default_rng(0))
+    assert np.isfinite(times).sum(axis=1).mean() == pytest.approx(2.0, abs=0.5)
+
+
+def test_few_submissions_hardly_differ_from_the_mean() -> None:
+    """One job in three days says little about its hour."""
+    arrivals = Arrivals()
+    arrivals.watch(0.0)
+    arrivals.note(3.5 * 3600.0)
+    arrivals.watch(4 * 86400.0)
+    usual = arrivals._usual()
+    assert usual.max() / usual.min() < 1.3
+
+
+def test_the_hours_survive_a_restart() -> None:
+    arrivals, again = a_week(4), Arrivals()
+    again.restore(json.loads(json.dumps(arrivals.as_dict())))
+    assert again.by_hour
+    assert again.as_dict() == arrivals.as_dict()
+    for damaged in (None, 3, {}, {"counts": [1.0], "seconds": [1.0]},
+                    {"counts": ["x"] * HOURS, "seconds": [-1.0] * HOURS}):  # fmt: skip
+        young = Arrivals()
+        young.restore(damaged)
+        assert young.as_dict() == Arrivals().as_dict()
 
 
 def test_the_prior_has_every_family() -> None:

@@ -17,6 +17,7 @@ from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PriorityName, RoundInfo, Snapshot
 from hopsd.model.reading import SlurmState
+from hopsd.model.rules import Limit
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.predict.hypothetical import JobRequest
 from hopsd.predict.outlook import Outlook, RoundReport, apply_outcomes
@@ -198,3 +199,25 @@ def test_calibration_survives_a_restart() -> None:
     row = again.row(JobId("new"))
     assert row is not None
     assert row["high"] - now > 120.0  # its 100 s have become 150 s so far
+
+
+def test_what_is_there_at_first_is_no_arrival_and_what_comes_later_is() -> None:
+    of = outlook()
+    of.predict(left(100.0, job("1", 9000.0, 2, runs=True)))
+    assert of.state()["arrivals"]["counts"] == [0.0] * 24
+    of.predict(left(400.0, job("1", 9000.0, 2, runs=True), job("2", 50.0, 4)))
+    assert sum(of.state()["arrivals"]["counts"]) == 1.0
+
+
+def test_a_job_that_is_not_submitted_yet_keeps_its_users_limits() -> None:
+    """One job of the account at a time: it would start when the running one ends."""
+    of = outlook()
+    report = left(100.0, job("1", 500.0, 1, runs=True))
+    limit = Limit("acc", frozenset({JobId("1")}), count=1)
+    of.predict(replace(report, snapshot=replace(report.snapshot, limits=(limit,))))
+    row = of.predict_start(JobRequest(USER, (1,), samples=40.0, workload=NET))
+    assert row is not None
+    assert row["expected"] == pytest.approx(600.0, abs=60.0)
+    other = of.predict_start(JobRequest(UserName("bob"), (1,)))
+    assert other is not None
+    assert other["expected"] == pytest.approx(100.0, abs=2.0)

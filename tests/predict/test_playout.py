@@ -17,6 +17,7 @@ from hopsd.model.job import Job, JobState, Node, ThroughputTable
 from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.rules import Limit
 from hopsd.predict.calibration import Kind
+from hopsd.predict.capacity import Capacity, PlainJob
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation, Source, situation_of
 from hopsd.predict.traits import traits_of
@@ -125,10 +126,12 @@ def test_a_preemptive_policy_lets_a_short_job_start_when_the_round_ends() -> Non
 
 @pytest.mark.parametrize("policy", ["hops", "hops+", "slurm"])
 @pytest.mark.parametrize("bound", [{"gpus": 2}, {"count": 2}])
-def test_a_job_behind_a_limit_has_no_start_and_delays_nobody(
+def test_a_job_behind_a_limit_starts_when_it_has_room_and_delays_nobody(
     policy: str, bound: dict[str, int]
 ) -> None:
-    """Two GPUs of the account at most, or two jobs: one runs, one more may start, the third not."""
+    """Two GPUs of the account at most, or two jobs: one runs, one more may start, the third when
+    the first ends.
+    """
     jobs = [
         job("1", 300.0, 1, on={"n0": 1}, submit=-10.0, preemptible=False),
         job("2", 300.0, 1, submit=-9.0),
@@ -137,9 +140,44 @@ def test_a_job_behind_a_limit_has_no_start_and_delays_nobody(
     ]
     limits = (Limit("acc", frozenset(each.id for each in jobs[:3]), **bound),)
     found = said(policy, situation(jobs, limits=limits))
-    assert ("3", "start") not in found
+    assert found["3", "start"].expected == pytest.approx(1300.0, abs=110.0)
     for name in ("2", "other"):
         assert found[name, "start"].expected == pytest.approx(1000.0, abs=2.0)
+
+
+def test_a_limit_that_others_use_up_leaves_no_start() -> None:
+    jobs = [job("1", 300.0, 2, submit=-10.0)]
+    limits = (Limit("acc", frozenset({JobId("1")}), gpus=1),)
+    assert ("1", "start") not in said("hops", situation(jobs, limits=limits))
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+", "srtf"])
+def test_a_job_that_would_run_into_a_reservation_waits_for_its_end(policy: str) -> None:
+    """All four GPUs are reserved in 500 s for 1,000 s: one of 200 s starts, one of 3,600 s not."""
+    jobs = [job("short", 200.0, 2, limit=300.0), job("long", 3000.0, 2, limit=3600.0)]
+    of = replace(situation(jobs), capacity=Capacity(((500.0, -4), (1500.0, 4))))
+    found = said(policy, of)
+    assert found["short", "start"].expected == pytest.approx(1000.0, abs=2.0)
+    assert found["long", "start"].expected == pytest.approx(2500.0, abs=110.0)
+
+
+def test_gpus_come_back_when_maintenance_ends() -> None:
+    """Of two servers one is in the snapshot, full for long; the other comes back in 700 s."""
+    jobs = [
+        job("1", 90_000.0, 4, on={"n0": 4}, submit=-10.0, preemptible=False),
+        job("2", 200.0, 4, submit=-5.0),
+    ]
+    of = replace(situation(jobs), capacity=Capacity(((700.0, 4),)))
+    assert said("hops", of)["2", "start"].expected == pytest.approx(1700.0, abs=110.0)
+
+
+def test_plain_jobs_give_their_gpus_back() -> None:
+    """Four GPUs, all of a plain job that ends in 900 s at the latest."""
+    of = situation([job("1", 200.0, 4)])
+    plain = Capacity(plain=(PlainJob(4, 100.0, 1000.0),))
+    of = replace(of, gpus=0, fits_now=np.zeros(1, dtype=bool), capacity=plain)
+    start = said("hops", of)["1", "start"]
+    assert 1000.0 < start.low < start.expected < start.high <= 1000.0 + 1100.0
 
 
 def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:

@@ -34,7 +34,7 @@ case $suite in
         compatibility+=" -DESLURM_ERROR_ON_DESC_TO_RECORD_COPY=ESLURM_INTERNAL"
         ;;
     trixie) pyslurm= compatibility= ;;
-    *) echo "$suite: accepted are forky and trixie" >&2; exit 2 ;;
+    *) echo "$suite: choose forky or trixie" >&2; exit 2 ;;
 esac
 
 say() { echo "$suite: $*" >&2; }

@@ -47,8 +47,8 @@ def test_arguments_that_change_something_are_in_the_body() -> None:
     ("command", "query", "message"),
     [
         ("status", {"user": ["ann"]}, "'user' is no parameter of /v1/status; accepted: users, "),
-        ("status", {"most": ["many"]}, "most: accepted is one integer"),
-        ("report", {"since": ["1", "2"]}, "since: accepted is one number"),
+        ("status", {"most": ["many"]}, "most: give one integer"),
+        ("report", {"since": ["1", "2"]}, "since: give one number"),
         ("health", {"x": ["1"]}, "accepted: none"),
     ],
 )

@@ -216,7 +216,7 @@ def test_what_is_not_accepted_is_named(server: Server) -> None:
     reply = Reply(
         server, "POST", "/v1/release", body, **signed(server, "POST", "/v1/release", body)
     )
-    assert (reply.status, "accepted is a JSON object" in reply.text) == (400, True)
+    assert (reply.status, "give a JSON object" in reply.text) == (400, True)
 
 
 def test_a_body_has_a_bound(server: Server) -> None:

@@ -49,7 +49,7 @@ def test_a_report_of_1970_ends_no_round(tmp_path: Path) -> None:
         rig.report(pid=pid, first_step=1.0, at=10.0)
     rig.tick(3)
     assert rig.controller.document["reports_refused"] == 5
-    assert "at: accepted is a time of the last 366 days" in rig.store.events()[0].text
+    assert "at: give a time of the last 366 days" in rig.store.events()[0].text
 
 
 def test_what_such_a_report_left_behind_harms_nobody_who_names_the_workload(

@@ -637,41 +637,60 @@ def test_a_job_that_would_lose_all_its_work_stays(
     assert ("seen to save" in built.notes.get(JobId("1"), "")) == stays
 
 
+STEPS = "signal:steps:INT:90|traps:none"
+BATCH = "signal:batch:USR1:90|traps:USR1"
+
+
 @pytest.mark.parametrize(
-    ("word", "restarts", "saved", "stays"),
+    ("word", "restarts", "saved", "answers", "stays"),
     [
-        ("signal:steps:INT:90|traps:none", 0, None, False),  # the user says that it answers
-        ("signal:steps:INT:90|traps:none", 1, None, True),  # no save followed
-        ("signal:steps:INT:90|traps:none", 1, False, True),
-        ("signal:steps:INT:90|traps:none", 1, True, False),
-        ("signal:steps:INT:90|traps:none|repeats:requeues", 2, None, False),
-        ("signal:batch:USR1:90|traps:USR1", 2, None, False),  # its shell's text is known
+        (STEPS, 0, None, None, True),  # its training is not seen
+        (STEPS, 0, False, False, True),  # it would die of the signal, and lose its work
+        (STEPS, 0, False, True, False),
+        (STEPS, 0, True, False, False),
+        (STEPS, 1, False, True, True),  # no save followed
+        (STEPS, 1, True, None, False),
+        (STEPS + "|repeats:requeues", 2, None, None, False),
+        (BATCH, 2, None, None, False),  # its shell's text is known
+        (BATCH, 0, False, None, False),
+        (BATCH, 1, False, None, True),  # no save followed
+        (BATCH + "|repeats:requeues", 2, False, None, False),
     ],
 )
-def test_a_job_whose_steps_did_not_answer_their_signal_is_not_stopped_again(
-    word: str, restarts: int, saved: bool | None, stays: bool
+def test_a_job_whose_signal_would_save_nothing_stays(
+    word: str, restarts: int, saved: bool | None, answers: bool | None, stays: bool
 ) -> None:
-    """It died of INT, and started over in each round."""
+    """It died of INT in each round, and started over."""
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
     asked = read_script_options(f"hops:asks|shape:any|{word}")
     port.jobs[job] = replace(port.jobs[job], asked=asked, restarts=restarts)
     run_round(port, memory, hops, SETTINGS, None)
-    memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
+    memory.save_jobs(
+        [replace(record, saved=saved, answers_signal=answers) for record in memory.jobs().values()]
+    )
     port.jobs[job] = replace(port.jobs[job], restarts=restarts)
     built = run_round(port, memory, hops, SETTINGS, None).built
     assert (job in built.pinned) == stays
 
 
-def test_a_job_that_submits_another_when_it_is_stopped_stays() -> None:
+@pytest.mark.parametrize(
+    ("repeats", "words"),
+    [
+        ("submits,resubmits", "submits a job when it is stopped"),
+        ("refuses", "fails where a file or folder of an earlier start is there"),
+    ],
+)
+def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, words: str) -> None:
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
-    asked = read_script_options("hops:asks|shape:any|traps:TERM|repeats:submits,resubmits")
+    asked = read_script_options(f"hops:asks|shape:any|traps:TERM|repeats:{repeats}")
     port.jobs[job] = replace(port.jobs[job], asked=asked)
     run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
     built = run_round(port, memory, hops, SETTINGS, None).built
     assert job in built.pinned
-    assert "submits a job when it is stopped" in built.notes[job]
+    assert words in built.notes[job]
 
 
 @pytest.mark.parametrize(("saved", "told"), [(False, True), (True, False), (None, False)])

@@ -99,7 +99,9 @@ class Rank:
 
 @dataclass
 class Run:
-    """``held`` GPUs by node while it ran; ``memory`` in all, as Slurm tells it."""
+    """``held`` GPUs by node while it ran; ``memory`` in all, as Slurm tells it; ``end``: state and
+    exit code.
+    """
 
     state: str
     told: str
@@ -108,14 +110,16 @@ class Run:
     held: Mapping[str, int] = field(default_factory=dict)
     memory: str = ""
     output: str = ""
+    end: str = ""
 
 
 @dataclass(frozen=True)
 class Script:
-    """``comment`` None: for plain Slurm."""
+    """``comment`` None: for plain Slurm. ``arguments``: of the script."""
 
     text: str
     comment: str | None = None
+    arguments: tuple[str, ...] = ()
 
     @property
     def options(self) -> list[str]:
@@ -169,14 +173,19 @@ class ScriptSite:
         path.write_text("\n".join(["#!/bin/bash", *lines, ""]))
         return path
 
-    def sbatch(self, path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    def sbatch(
+        self, path: Path, *options: str, arguments: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
         command = ("sbatch", "--parsable", f"--output={path}.%A_%a.%j", f"--chdir={self.folder}")
-        return as_user(self.cluster, OWNER, *command, *options, str(path))
+        return as_user(self.cluster, OWNER, *command, *options, str(path), *arguments)
 
     def run(self, scripts: Sequence[Script]) -> list[Run]:
         """All of them at once, beside each other; those with a comment by rounds of hops."""
         sent = [(script, self.write(script.text)) for script in scripts]
-        made = [(path, self.sbatch(path, *script.options)) for script, path in sent]
+        made = [
+            (path, self.sbatch(path, *script.options, arguments=script.arguments))
+            for script, path in sent
+        ]
         ids = {_job_of(done) for _, done in made if done.returncode == 0}
         ours = any(script.comment for script in scripts)
         wait_until(lambda: (not ours or self._round()) and ids <= self._ended(), seconds=240.0)
@@ -216,6 +225,7 @@ class ScriptSite:
             {},
             memory[1] if memory else "",
             output,
+            f"{self._state(job)} {self._word(job, 'ExitCode')}",
         )
 
 

@@ -37,9 +37,9 @@ def test_a_job_that_fits_nowhere_is_left_out_of_every_figure() -> None:
     [
         (job(1, 10.0, *range(1, 400)), "job '1' could not be submitted: the comment has"),
         (job(1, 10.0, 70_000), "job '1' could not be submitted: reqs='70000'"),
-        (job(1, 1e300, 1), "job '1': accepted are"),
-        (job(1, 10.0, 1, submit=1e15), "job '1': accepted are"),
-        (job(1, 10.0, 1, submit=-1e15), "job '0': accepted are"),
+        (job(1, 1e300, 1), "job '1': give"),
+        (job(1, 10.0, 1, submit=1e15), "job '1': give"),
+        (job(1, 10.0, 1, submit=-1e15), "job '0': give"),
     ],
 )
 def test_a_job_that_nobody_could_submit_or_wait_for_is_refused(

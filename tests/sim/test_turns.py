@@ -271,7 +271,7 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--policy", "hops"], "hops has no tasks; accepted are hare, hare-eft, hare-dispatch"),
+        (["--policy", "hops"], "hops has no tasks; choose from hare, hare-eft, hare-dispatch"),
         (["--policy", "hare", "--resume"], "--resume cannot be used with --switch-cost"),
         (["--policy", "hare", "--refresh", "30"], "--refresh cannot be used with --switch-cost"),
         (["--policy", "hare", "--knowledge", "none"], "--knowledge"),

@@ -128,7 +128,7 @@ def test_a_failed_job_restarts_even_in_its_place() -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ({"n0": 3}, "accepted are"),
+        ({"n0": 3}, "give it one of"),
         ({"n0": 2, "n1": 2}, "which has 1"),
         ({"n9": 4}, "not up"),
     ],

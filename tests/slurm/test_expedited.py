@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fixtures_cluster import running_cluster, skip_without_slurm, submit, wait_until
+from fixtures_cluster import as_user, running_cluster, skip_without_slurm, wait_until
 
 from examples.demo.cluster import NodeSpec, PrivateCluster, slurm_release
 from hopsd.model.allocation import Allocation
+from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, JobReading, SlurmState
 from hopsd.model.step import OutcomeStatus, Step, StepKind
 from hopsd.slurm.apply import SlurmPort
@@ -29,21 +30,28 @@ def cluster() -> Iterator[PrivateCluster]:
         yield made
 
 
-def test_slurm_starts_the_job_again_where_it_ran_and_hops_reads_it_there(
-    cluster: PrivateCluster,
-) -> None:
-    """Slurm keeps the nodes for the job, and starts it there without hops' hold in between."""
-    job = submit(cluster, "--requeue=expedite", comment="hops:reqs=2", script="sleep 600")
+def test_the_job_waits_for_hops_to_place_it_elsewhere(cluster: PrivateCluster) -> None:
+    """Slurm alone would keep the lost node for the job, and start it there without hops' hold."""
+    done = as_user(
+        cluster, None, "sbatch", "--parsable", "--output=/dev/null", "--requeue=expedite",
+        "--comment=hops:reqs=2", "--wrap=sleep 600",
+    )  # fmt: skip
+    assert "ignored, since hops chooses GPUs and nodes: --requeue=expedite" in done.stderr
+    job = JobId(done.stdout.strip())
     port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
 
     def reading() -> JobReading:
         (found,) = [each for each in port.read().jobs if each.id == job]
         return found
 
-    here = Allocation.of({"n0": 2})
-    (outcome,) = port.apply([Step(job, StepKind.START, target=here)])
-    assert outcome.status is OutcomeStatus.DONE, outcome.error
+    def start(node: str) -> None:
+        (outcome,) = port.apply([Step(job, StepKind.START, target=Allocation.of({node: 2}))])
+        assert outcome.status is OutcomeStatus.DONE, outcome.error
+
+    start("n0")
     cluster.run("scontrol", "update", "nodename=n0", "state=down", "reason=test")
-    wait_until(lambda: reading().restarts == 1)
-    wait_until(lambda: reading().state is SlurmState.RUNNING)
-    assert (reading().allocation, reading().hold) == (here, Hold.NONE)
+    wait_until(lambda: reading().restarts == 1 and reading().state is SlurmState.PENDING)
+    port.apply([Step(job, StepKind.HOLD)])
+    assert reading().hold is Hold.HOPS
+    start("n1")
+    assert reading().allocation == Allocation.of({"n1": 2})

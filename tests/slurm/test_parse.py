@@ -23,7 +23,7 @@ from hopsd.slurm.parse import (
     records,
     slurm_state,
 )
-from hopsd.slurm.site import reserved_from
+from hopsd.slurm.site import reserved_from, reserved_until
 
 NONE_KNOWN = known_jobs([])
 ORDER = {NodeName(name): at for at, name in enumerate(["n2", "n10", "n1"])}
@@ -264,6 +264,9 @@ def test_the_next_reservation_of_each_node() -> None:
     march, april = (datetime(2026, month, 1, 8).astimezone().timestamp() for month in (3, 4))
     assert reserved_from(records(text), now) == {"n0": march, "n1": march, "n2": april}
     assert reserved_from(records("No reservations in the system\n"), now) == {}
+    end = datetime(2030, 1, 1).astimezone().timestamp()
+    assert reserved_until(records(text), now) == {"n0": end, "n1": end, "n2": end}
+    assert reserved_until(records(text), end) == {}
     with pytest.raises(SlurmError, match="StartTime 'soon'"):
         reserved_from(records(line.format("odd", "soon", "n0")), now)
 
@@ -285,3 +288,10 @@ def test_a_glance() -> None:
     assert (job.restarts, job.begin) == (2, 0.0)
     assert seen[JobId("8")].hold is Hold.HOPS
     assert seen[JobId("17_4")].state is SlurmState.RUNNING
+
+
+def test_a_job_that_slurm_could_not_launch_says_so() -> None:
+    held = OLD | {"job_state": "PENDING", "priority": 0, "nodes": "", "gres_detail": []}
+    for description, failed in [("launch failed requeued held", True), ("", False), (None, False)]:
+        reading = job_reading(held | {"state_description": description}, ORDER, NONE_KNOWN)
+        assert reading.launch_failed is failed

@@ -61,7 +61,7 @@ def in_time(run: Callable[[], T], seconds: float) -> T:
         took.append(monotonic() - began)
         if took[-1] <= seconds:
             return result
-    pytest.fail(f"took {took} s; accepted are {seconds} s")
+    pytest.fail(f"took {took} s, not {seconds} s")
 
 
 def usable(program: Program, choice: np.ndarray) -> list[int]:

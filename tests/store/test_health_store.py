@@ -9,7 +9,7 @@ import pytest
 from fixtures_postgres import Databases, connected_store
 from values import ended, running
 
-from hopsd.model.ids import GpuType, NodeName, UserName, WorkloadName
+from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.knowledge import ThroughputRecord
 from hopsd.model.reading import SlurmState
 from hopsd.store.postgres import PostgresStore
@@ -59,3 +59,17 @@ def test_an_end_is_of_the_nodes_that_the_job_had_last(full: PostgresStore) -> No
     full.save_jobs([ended("1", 500.0, state=SlurmState.NODE_FAIL)])
     ends = full.health(0.0)[1]
     assert [(e.at, e.job, e.nodes, e.state) for e in ends] == [(500.0, "1", {"n1": 2}, "NODE_FAIL")]
+
+
+def test_a_run_that_could_not_be_launched_is_of_the_nodes_that_it_had_then(
+    full: PostgresStore,
+) -> None:
+    full.save_jobs([running("1", {"n0": 2}, since=200.0)])
+    full.add_event("launch_failed", "it is held", job=JobId("1"), time=203.0)
+    full.add_event("launch_failed", "once more", job=JobId("1"), time=204.0)
+    full.save_jobs([running("1", {"n1": 2}, since=400.0)])
+    ends = full.health(0.0)[1]
+    assert [(e.at, e.nodes, e.state) for e in ends] == [(203.0, {"n0": 2}, "LAUNCH_FAILED")]
+    full.save_jobs([ended("1", 500.0)])
+    assert [e.state for e in full.health(0.0)[1]] == ["COMPLETED", "LAUNCH_FAILED"]
+    assert [e.state for e in full.health(300.0)[1]] == ["COMPLETED"]

@@ -161,4 +161,5 @@ job_records = every_field(
     account=texts,
     communication_timed=st.none() | st.booleans(),
     keeps_steps=st.none() | st.booleans(),
+    answers_signal=st.none() | st.booleans(),
 )

@@ -56,7 +56,7 @@ def test_a_heading_turns_the_order_round_and_keeps_the_filter() -> None:
 
 
 def test_an_unknown_order_is_refused() -> None:
-    with pytest.raises(InputError, match="accepted are user, name"):
+    with pytest.raises(InputError, match="choose from user, name"):
         Choice.of({"sort": "__class__"})
 
 

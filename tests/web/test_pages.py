@@ -213,11 +213,11 @@ def test_what_would_change_with_other_counts(site: WebSite) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("drain=n9", "accepted is a usable one"),
+        ("drain=n9", "give a usable one"),
         ("job=2&reqs=x", "reqs"),
-        ("job=2&reqs=1;cpu=yes", "accepted are counts"),
+        ("job=2&reqs=1;cpu=yes", "give counts"),
         ("job=2", "reqs"),
-        ("job=99&reqs=1", "accepted is one of the page"),
+        ("job=99&reqs=1", "give one of the page"),
     ],
 )
 def test_a_question_that_is_none_is_refused(site: WebSite, query: str, said: str) -> None:
@@ -290,7 +290,7 @@ def test_what_is_not_there_is_said(site: WebSite) -> None:
     assert site.get("/jobs/999999").status == 404
     page = site.get("/jobs/x")
     assert page.status == 400
-    assert "accepted is the number of a job" in words(page)
+    assert "give the number of a job" in words(page)
     assert site.get("/jobs/../../etc/passwd").status == 404
     assert site.get("/static/../pages.py").status == 404
 

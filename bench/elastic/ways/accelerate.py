@@ -21,13 +21,14 @@ def train(run: Run) -> None:
     schedule = LinearLR(steps, 1.0, 0.1, total_iters=EPOCHS * len(data))
     loader, model, steps, schedule = accelerator.prepare(data, model, steps, schedule)
     for epoch in range(EPOCHS):
-        for ids, inputs, wanted in loader:
+        for ids, inputs, targets in loader:
             with accelerator.accumulate(model):
-                accelerator.backward(run.loss(model(inputs), wanted, ids))
+                accelerator.backward(run.loss(model(inputs), targets, ids))
                 if accelerator.sync_gradients:
                     run.note(epoch, schedule.scheduler.last_epoch // run.first_ranks)
                 steps.step()
                 schedule.step()
                 steps.zero_grad()
+    run.keep_to_the_end(accelerator, model)
     run.save_weights(accelerator.unwrap_model(model))
     accelerator.end_training()

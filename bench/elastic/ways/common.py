@@ -66,6 +66,7 @@ class Run:
     first_ranks: int
     _ids: list[int] = field(default_factory=list)
     _loss: float = 0.0
+    _kept: list[Any] = field(default_factory=list)
 
     def loss(self, scores: Tensor, wanted: Tensor, ids: Any) -> Tensor:
         """The mean over a micro-batch, which is noted."""
@@ -87,6 +88,14 @@ class Run:
             partial = self.folder / "weights.partial"
             torch.save(model.state_dict(), partial)
             partial.replace(self.folder / "weights.pt")
+
+    def keep_to_the_end(self, *users: Any) -> None:
+        """Keep what uses the group of ranks until the process exits. The destructor of Gloo's group
+        joins a worker while it holds the GIL, which that worker may need to release a tensor: some
+        ranks of a plain DistributedDataParallel hang as their function returns, without hops, too
+        (PyTorch's issue 190489).
+        """
+        self._kept += users
 
     @property
     def batch(self) -> int:

@@ -25,8 +25,8 @@ def train(run: Run) -> None:
 
 def models() -> dict[str, Any]:
     """Those of examples/models.py, by name."""
-    found: dict[str, Any] = _from_examples("models").EXAMPLES
-    return found
+    examples: dict[str, Any] = _from_examples("models").EXAMPLES
+    return examples
 
 
 def _from_examples(module: str) -> Any:

@@ -23,8 +23,8 @@ class Module(lightning.LightningModule):  # type: ignore[misc]
         self.body, self._run = network(), run
 
     def training_step(self, batch: Any) -> Tensor:
-        ids, inputs, wanted = batch
-        return self._run.loss(self.body(inputs), wanted, ids.tolist())
+        ids, inputs, targets = batch
+        return self._run.loss(self.body(inputs), targets, ids.tolist())
 
     def on_before_optimizer_step(self, _: object) -> None:
         self._run.note(self.current_epoch, self.global_step)

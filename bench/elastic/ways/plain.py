@@ -38,7 +38,7 @@ def loop(run: Run, dataset: Any, model: nn.Module, **options: Any) -> None:
 
     def state() -> dict[str, Any]:
         states = {"model": model, "optimizer": steps, "data": loader}
-        return {name: one.state_dict() for name, one in states.items()}
+        return {name: part.state_dict() for name, part in states.items()}
 
     checkpoint = hops_profiler.Checkpoint(run.folder / "run.pt", state, every=0.02)
     if saved := checkpoint.load():
@@ -46,8 +46,8 @@ def loop(run: Run, dataset: Any, model: nn.Module, **options: Any) -> None:
         steps.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["data"])
     for step in loader.steps():
-        for (ids, inputs, wanted), weight in step:
-            (run.loss(_flat(model(inputs)), wanted.flatten(), ids) * weight).backward()
+        for (ids, inputs, targets), weight in step:
+            (run.loss(_flat(model(inputs)), targets.flatten(), ids) * weight).backward()
         run.note(step.epoch, step.number)
         hops_profiler.average_gradients(model)
         steps.step()

@@ -30,8 +30,8 @@ class Rows(Dataset[Any]):
         return UNEVEN
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        number, inputs, wanted = self._samples[index]
-        return {"x": inputs, "labels": wanted, "ids": number}
+        number, inputs, label = self._samples[index]
+        return {"x": inputs, "labels": label, "ids": number}
 
 
 class Model(nn.Module):
@@ -49,8 +49,8 @@ class Notes(transformers.TrainerCallback):  # type: ignore[misc]
         self._run = run
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        done = state.global_step - 1
-        self._run.note(done // -(-UNEVEN // GLOBAL_BATCH), done)
+        step = state.global_step - 1
+        self._run.note(step // -(-UNEVEN // GLOBAL_BATCH), step)
 
 
 def train(run: Run) -> None:

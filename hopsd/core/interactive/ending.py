@@ -59,7 +59,7 @@ def _why(job: JobReading, idle: float, now: float, settings: EndingSettings) -> 
     if settings.idle_seconds and idle >= settings.idle_seconds:
         return (
             f"it has used no processor time for {idle / 60:.0f} min, and the site ends sessions"
-            f" after {settings.idle_seconds / 60:g}"
+            f" after {settings.idle_seconds / 60:g} min"
         )
     if settings.seconds and now - job.start >= settings.seconds - settings.warning_seconds:
         return f"the site ends sessions after {settings.seconds / 3600:g} h"

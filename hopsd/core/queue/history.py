@@ -118,6 +118,7 @@ def advance(
         account=job.account or old.account,
         communication_timed=old.communication_timed,
         keeps_steps=old.keeps_steps,
+        answers_signal=old.answers_signal,
     )
 
 

@@ -105,18 +105,18 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
         return "jobs outside hops depend on it"
     if min(comment.reqs) > 1:
         return f"it asks for {min(comment.reqs)} GPUs or more, and the run has one"
-    if (reading.asked.ranks or 1) > 1:
-        return (
-            f"its script starts {reading.asked.ranks} ranks on each node, and the run has one GPU"
-        )
-    repeated = [words for effect, words in _REPEATS.items() if effect in reading.asked.repeats]
-    return f"its script {repeated[0]}, and a run would do so once more" if repeated else ""
+    options = reading.asked
+    if (options.ranks or 1) > 1:
+        return f"its script starts {options.ranks} ranks on each node, and the run has one GPU"
+    repeated = [words for effect, words in _REPEATS.items() if effect in options.repeats]
+    return f"its script {repeated[0]}" if repeated else ""
 
 
 _REPEATS = {
-    "submits": "submits jobs",
-    "requeues": "requeues itself",
-    "counts": "reads SLURM_RESTART_COUNT",
+    "refuses": "fails at a second start",
+    "submits": "submits jobs, and a run would do so once more",
+    "requeues": "requeues itself, and a run would do so once more",
+    "counts": "reads SLURM_RESTART_COUNT, and a run would do so once more",
 }
 
 

@@ -24,12 +24,12 @@ def parse_pause(document: Mapping[str, Any]) -> Pause | None:
     if pause is None:
         return None
     if not isinstance(pause, dict):
-        raise FormatError("stall: accepted are an object and null")
+        raise FormatError("stall: give an object or null")
     state, stalled = pause.get("state"), pause.get("stalled")
     if state not in STATES:
-        raise FormatError(f"stall.state: accepted are {', '.join(STATES)}")
+        raise FormatError(f"stall.state: give one of {', '.join(STATES)}")
     if not isinstance(stalled, bool):
-        raise FormatError("stall.stalled: accepted are true and false")
+        raise FormatError("stall.stalled: give true or false")
     return Pause(
         RankState(state),
         stalled,
@@ -48,5 +48,5 @@ def _text(pause: Mapping[str, Any], key: str) -> str:
     if text is None:
         return ""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
-        raise FormatError(f"stall.{key}: accepted are up to {MAX_TEXT} characters")
+        raise FormatError(f"stall.{key}: give up to {MAX_TEXT} characters")
     return "".join(letter if letter.isprintable() else "?" for letter in text)

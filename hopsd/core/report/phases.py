@@ -29,10 +29,10 @@ def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -
     data = _object(_object(document, "phases"), "data")
     bins = _bins(data, "bins", float(iterations))
     if sum(bins.values()) != iterations:
-        raise FormatError(f"phases.data.bins: accepted are {iterations} in all")
+        raise FormatError(f"phases.data.bins: give counts of {iterations} in all")
     backward = _bins(document, "backward_by_data", bounds.PHASE_SECONDS.maximum * iterations)
     if not backward.keys() <= bins.keys():
-        raise FormatError("backward_by_data: accepted are the bins of phases.data")
+        raise FormatError("backward_by_data: give the bins of phases.data")
     longest = bounds.PHASE_SECONDS.maximum
     times = {name: number(basics, name, longest) for name in ("t_f", "t_b", "t_u", "t_w")}
     return Phases(
@@ -52,14 +52,14 @@ def parse_phases(document: Mapping[str, Any], iterations: int, samples: float) -
 def _pattern(basics: Mapping[str, Any]) -> int:
     pattern = integer(basics, "pattern")
     if pattern not in (1, 2):
-        raise FormatError("basics.pattern: accepted are 1 and 2")
+        raise FormatError("basics.pattern: give 1 or 2")
     return pattern
 
 
 def _object(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = document.get(key)
     if not isinstance(value, dict):
-        raise FormatError(f"{key}: accepted is an object")
+        raise FormatError(f"{key}: give an object")
     return value
 
 
@@ -69,6 +69,6 @@ def _bins(document: Mapping[str, Any], key: str, maximum: float) -> dict[int, fl
     result = {}
     for bin_ in counts:
         if not (bin_.isascii() and bin_.isdigit() and len(bin_) <= 3 and int(bin_) <= MAX_BIN):
-            raise FormatError(f"{key}: accepted are bins from 0 to {MAX_BIN}")
+            raise FormatError(f"{key}: give bins from 0 to {MAX_BIN}")
         result[int(bin_)] = number(counts, bin_, maximum)
     return result

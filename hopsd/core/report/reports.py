@@ -18,6 +18,7 @@ from hopsd.core.report.rank import Pause
 from hopsd.core.report.validated import integer, number, text
 from hopsd.errors import FormatError
 from hopsd.model import bounds
+from hopsd.model.asked import SIGNALS
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.knowledge import Phases
 
@@ -47,8 +48,9 @@ class Report:
     run, whose training is discarded. ``out_of_memory``: the process ended because a GPU's
     memory was too small. ``communication_timed``: whether communication time is measured apart
     from the passes; None with one rank or an older plugin. ``keeps_steps``: whether its steps have
-    the same samples on any number of GPUs; None before the first, or an older plugin. ``final``:
-    the process has ended, or the profile run has measured enough. ``pause``: what it says of itself
+    the same samples on any number of GPUs; None before the first, or an older plugin.
+    ``handled_signals``: those of sbatch's ``--signal`` that the process handles. ``final``: the
+    process has ended, or the profile run has measured enough. ``pause``: what it says of itself
     while it makes no steps.
     ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
     went on; ``save_every``: seconds between the last two; None: not seen. ``gpus``: on how many it
@@ -77,6 +79,7 @@ class Report:
     out_of_memory: bool = False
     communication_timed: bool | None = None
     keeps_steps: bool | None = None
+    handled_signals: frozenset[str] = frozenset()
     saving: bool = False
     saved_at: float | None = None
     save_every: float | None = None
@@ -96,10 +99,10 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
     except (ValueError, RecursionError):
         raise FormatError("not a JSON document") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise FormatError(f"version: accepted is {VERSION}")
+        raise FormatError(f"version: give {VERSION}")
     timings = document.get("timed")
     if not isinstance(timings, dict):
-        raise FormatError("timed: accepted is an object")
+        raise FormatError("timed: give an object")
     timed_iterations, timed_samples = integer(timings, "iterations"), number(timings, "samples")
     report = Report(
         job=JobId(text(document, "job")),
@@ -123,6 +126,7 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         out_of_memory=document.get("out_of_memory") is True,
         communication_timed=_flag(document, "communication_timed"),
         keeps_steps=_flag(document, "keeps_steps"),
+        handled_signals=_signals(document),
         saving=document.get("saving") is True,
         saved_at=_optional(document, "saved_at", now + bounds.CLOCK_SKEW_SECONDS),
         save_every=_optional(document, "save_every"),
@@ -145,22 +149,30 @@ def _optional(
 def _flag(document: Mapping[str, Any], key: str) -> bool | None:
     flag = document.get(key)
     if flag is not None and not isinstance(flag, bool):
-        raise FormatError(f"{key}: accepted are true, false and null")
+        raise FormatError(f"{key}: give true, false or null")
     return flag
+
+
+def _signals(document: Mapping[str, Any]) -> frozenset[str]:
+    """Absent in reports of older versions of the plugin."""
+    names = document.get("handled_signals", [])
+    if not isinstance(names, list) or not all(name in SIGNALS for name in names):
+        raise FormatError(f"handled_signals: give a list of {', '.join(SIGNALS)}")
+    return frozenset(names)
 
 
 def _program(document: Mapping[str, Any]) -> str:
     """The training script's hash, absent in reports of older versions of the plugin."""
     program = document.get("program", "")
     if not isinstance(program, str) or not PROGRAM.fullmatch(program):
-        raise FormatError("program: accepted are 12 hexadecimal digits, or none")
+        raise FormatError("program: give 12 hexadecimal digits, or none")
     return program
 
 
 def _check_age(report: Report, now: float) -> None:
     """Refuse a report with an implausible time: the node's clock may never have been set."""
     if not bounds.REPORT_SECONDS_OLD.holds(max(0.0, now - report.at)):
-        raise FormatError(f"at: accepted is a time of the last {OLDEST_DAYS} days")
+        raise FormatError(f"at: give a time of the last {OLDEST_DAYS} days")
 
 
 def _check_sense(report: Report, file_name: str) -> None:
@@ -170,7 +182,7 @@ def _check_sense(report: Report, file_name: str) -> None:
     if name is None or stated != ".".join(name.groups()):
         raise FormatError(f"the file's name says otherwise than its content, {stated[:300]!r}")
     if report.rank >= report.world:
-        raise FormatError(f"rank: accepted is below world, {report.world}")
+        raise FormatError(f"rank: give one below world, {report.world}")
     if report.timed_iterations > report.iterations or report.timed_samples > report.samples:
         raise FormatError("timed: more than was done in all")
     if report.saved_iterations is not None and report.saved_iterations > report.iterations:
@@ -178,7 +190,7 @@ def _check_sense(report: Report, file_name: str) -> None:
     if report.planned_iterations is not None and report.planned_iterations < report.iterations:
         raise FormatError("planned: less than was done in all")
     if report.samples > report.iterations * bounds.BATCH.maximum:
-        raise FormatError(f"samples: accepted are {bounds.BATCH.maximum:g} an iteration")
+        raise FormatError(f"samples: give at most {bounds.BATCH.maximum:g} an iteration")
     if report.timed_iterations and report.timed_seconds <= 0.0:
         raise FormatError("timed.seconds: iterations take time")
     if report.timed_seconds > report.at - report.first_step + 1.0:

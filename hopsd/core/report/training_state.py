@@ -71,6 +71,18 @@ def keeps_steps(reports: Iterable[Report]) -> dict[JobId, bool]:
     return {job: kept for (job, _), kept in sorted(runs.items())}
 
 
+def answers_signal(reports: Iterable[Report], job: JobReading) -> dict[JobId, bool]:
+    """Whether all ranks of the job's newest training handle the signal that its script asks for, by
+    which they can save before they are stopped; omitted while none has trained.
+    """
+    runs: dict[int, bool] = {}
+    for report in reports:
+        if report.iterations and not report.profiling:
+            handles = job.asked.signal in report.handled_signals
+            runs[report.run] = handles and runs.get(report.run, True)
+    return {job.id: runs[max(runs)]} if runs else {}
+
+
 def gpus_used(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
     """On how many GPUs the trainings of a running job's present run compute; omitted before they
     have trained for USED_SECONDS, and where they do not say.

@@ -18,7 +18,7 @@ def text(document: Mapping[str, Any], key: str) -> str:
     """
     value = document.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= 255:
-        raise FormatError(f"{key}: accepted are 1 to 255 characters")
+        raise FormatError(f"{key}: give 1 to 255 characters")
     return value
 
 
@@ -28,10 +28,10 @@ def number(
     """A finite number from 0 to ``maximum``."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"{key}: accepted is a number")
+        raise FormatError(f"{key}: give a number")
     # Comparing before converting: an int of a thousand digits has no float.
     if not 0 <= value <= maximum or not math.isfinite(value):
-        raise FormatError(f"{key}: accepted is 0 to {maximum:g}")
+        raise FormatError(f"{key}: give 0 to {maximum:g}")
     return float(value)
 
 
@@ -41,5 +41,5 @@ def integer(
     """A whole number from 0 to ``maximum``."""
     value = number(document, key, maximum)
     if value != int(value):
-        raise FormatError(f"{key}: accepted is a whole number")
+        raise FormatError(f"{key}: give a whole number")
     return int(value)

@@ -16,8 +16,8 @@ class Unsaved(StrEnum):
     """Whether a job that was not seen to save stays where it runs.
 
     ``STAYS``: always; ``STAYS_IF_SEEN``: if its reports show that it trains, so that a training
-    which hops cannot see is moved; ``MOVES``: never. A job that is warned before it is moved can
-    save then.
+    which hops cannot see is moved; ``MOVES``: never. A job that answers the signal that it is sent
+    before can save then.
     """
 
     STAYS = "stays"
@@ -27,7 +27,7 @@ class Unsaved(StrEnum):
 
 UNSAVED_NOTE = (
     "it is not moved until it has been seen to save once, since it might start over (nor is there a"
-    " signal that it answers by staying or by scontrol requeue: --signal, trap)"
+    " signal that it was seen to handle: --signal, trap)"
 )
 
 
@@ -41,6 +41,11 @@ ENDS_NOTE = (
 RESUBMITS_NOTE = (
     "it is not moved, since its script submits a job when it is stopped (trap): leave sbatch out of"
     " the trap, and hops starts the job again by itself"
+)
+
+REFUSES_NOTE = (
+    "it is not moved, since its script fails where a file or folder of an earlier start is there:"
+    " have it go on there"
 )
 
 UNSEEN_SAVE_NOTE = (
@@ -59,7 +64,8 @@ STEPS_NOTE = (
 class Stay(Enum):
     """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
     ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal;
-    ``RESUBMITS``: since its script submits a job when it is stopped.
+    ``RESUBMITS``: since its script submits a job when it is stopped; ``REFUSES``: since it fails at
+    a second start.
     """
 
     NO = auto()
@@ -67,12 +73,14 @@ class Stay(Enum):
     UNTIL_SAVED = auto()
     ENDS_BY_SIGNAL = auto()
     RESUBMITS = auto()
+    REFUSES = auto()
 
 
 STAY_NOTES = {
     Stay.UNTIL_SAVED: UNSAVED_NOTE,
     Stay.ENDS_BY_SIGNAL: ENDS_NOTE,
     Stay.RESUBMITS: RESUBMITS_NOTE,
+    Stay.REFUSES: REFUSES_NOTE,
 }
 """What users are told."""
 
@@ -105,6 +113,8 @@ class Pinning:
             return Stay.YES
         if "resubmits" in job.asked.repeats:
             return Stay.RESUBMITS
+        if "refuses" in job.asked.repeats:
+            return Stay.REFUSES
         workload_ends = (
             record is not None and (record.user, record.workload) in self.ended_by_signal
         )
@@ -114,15 +124,23 @@ class Pinning:
 
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
-    """Whether a job that could otherwise be moved stays until it has saved.
-
-    Of one whose steps are sent a signal only its saves tell whether it answers: where a restart
-    followed none, it is not stopped again for nothing.
-    """
-    if record is None or record.saved or rule is Unsaved.MOVES:
-        return False
-    asked = job.asked
-    silent = asked.signal_steps and job.restarts > 0 and "requeues" not in asked.repeats
-    if asked.warned and not silent:
+    """Whether a job that could otherwise be moved stays until it has saved."""
+    if record is None or record.saved or rule is Unsaved.MOVES or _answers(job, record):
         return False
     return rule is Unsaved.STAYS or record.saved is False
+
+
+def _answers(job: JobReading, record: JobRecord) -> bool:
+    """Whether a job that was not seen to save may yet do so on its signal.
+
+    Whether its steps handle one only their reports tell: a script asks for it before its time
+    limit, where nothing is lost by it. Where a restart followed no save, the job is not stopped
+    again for nothing.
+    """
+    asked = job.asked
+    if "requeues" in asked.repeats:
+        return asked.warned
+    in_vain = job.restarts > 0 and record.saved is False
+    if asked.signal and asked.signal_steps:
+        return record.answers_signal is True and not in_vain
+    return asked.warned and not in_vain

@@ -15,13 +15,11 @@ from functools import lru_cache
 
 from hopsd.core.submission.nodelist import node_names
 from hopsd.model import bounds
-from hopsd.model.asked import NOTHING_ASKED, Asked
+from hopsd.model.asked import NOTHING_ASKED, SIGNALS, Asked
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.rules import ShapeRule
 
 MARK = "hops:asks"
-
-SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP"}
 _SECONDS = 60

@@ -6,6 +6,7 @@ import json
 import pwd
 import sys
 import textwrap
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from hopsd.slurm.ask import slurm_conf
 from hopsd.slurm.command import SlurmCommands
 
 INDENT = 14
+UNASKED = " as far as can be said without Slurm"
+"""What was compared with nothing."""
 
 _file = click.argument(
     "path", metavar="[FILE]", type=click.Path(path_type=Path), default=DEFAULT_PATH
@@ -54,7 +57,8 @@ def config() -> None:
 def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     """Report every error in FILE; with --node also what is wrong with this machine's part of hops.
 
-    Its partitions and nodes are looked up in Slurm, if that answers.
+    Its partitions and nodes are looked up in Slurm; where Slurm does not answer, the last line says
+    that they were not.
     Its site.sh, scripts and folders are compared with FILE, if there is one, with slurm.conf and
     with this release. Without --node, the rights of hopsd's account in Slurm are checked, too.
 
@@ -66,64 +70,66 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     Exit codes: 0 good, 1 something is wrong with the machine or the account, 2 with FILE.
     """
     loaded = load(path) if path.exists() or not node else None
+    commands = SlurmCommands(5.0)
+    try:
+        conf = slurm_conf(commands)
+    except SlurmError as error:
+        conf = None
+        complain(f"cannot ask Slurm: {str(error).splitlines()[0]}")
     if loaded is not None:
         for warning in loaded.warnings:
             complain(warning)
-        _check_settings(loaded, path)
+        _check_settings(loaded, path, None if conf is None else commands)
     if node:
-        _check_node(folder, loaded)
-    elif loaded is not None:
-        _check_rights(account)
+        _check_node(folder, loaded, conf)
+    elif loaded is not None and conf is not None:
+        _check_rights(account, commands, conf)
 
 
-def _check_settings(config: Config, path: Path) -> None:
-    wrong = list(file_problems(config))
-    if config.slurm.partitions or config.racks:
+def _check_settings(config: Config, path: Path, commands: SlurmCommands | None) -> None:
+    """``commands``: of a Slurm that answers."""
+    wrong, asked = list(file_problems(config)), commands is not None
+    if commands is not None:
         try:
-            wrong += cluster_problems(config, SlurmCommands(5.0))
+            wrong += cluster_problems(config, commands)
         except SlurmError as error:
+            asked = False
             complain(f"cannot check partitions and nodes: {str(error).splitlines()[0]}")
     for sentence in wrong:
         complain(f"{path}: {sentence}")
     if wrong:
         sys.exit(2)
-    say(f"{path}: good, {len(config.explicit_keys)} settings given")
+    unasked = "" if asked else UNASKED
+    say(f"{path}: good{unasked}, {len(config.explicit_keys)} settings given")
 
 
-def _check_rights(account: str) -> None:
-    """Check the rights of hopsd's account; skip this without the account or while Slurm is down."""
+def _check_rights(account: str, commands: SlurmCommands, conf: Mapping[str, str]) -> None:
+    """Check the rights of hopsd's account, if this machine has it."""
     try:
         uid = pwd.getpwnam(account).pw_uid
     except KeyError:
         return
     try:
-        commands = SlurmCommands(5.0)
-        missing = missing_rights(commands, uid, account)
-        missing += submit_script_problems(slurm_conf(commands))
+        missing = [*missing_rights(commands, uid, account), *submit_script_problems(conf)]
     except SlurmError as error:
         complain(f"cannot check rights in Slurm: {str(error).splitlines()[0]}")
-    else:
-        for sentence in missing:
-            complain(sentence)
-        if missing:
-            sys.exit(1)
-        say(f"{account} may do in Slurm all that hopsd needs")
+        return
+    for sentence in missing:
+        complain(sentence)
+    if missing:
+        sys.exit(1)
+    say(f"{account} may do in Slurm all that hopsd needs")
 
 
-def _check_node(folder: Path, loaded: Config | None) -> None:
+def _check_node(folder: Path, loaded: Config | None, conf: Mapping[str, str] | None) -> None:
     site_settings = read_site(folder / "site.sh")
-    try:
-        conf = slurm_conf(SlurmCommands(5.0))
-    except SlurmError as error:
-        conf = None
-        complain(f"cannot check slurm.conf: {str(error).splitlines()[0]}")
     site = Site(folder, loaded, conf, settings=site_settings)
     wrong = list(problems(site))
     for sentence in wrong:
         complain(sentence)
     if wrong:
         sys.exit(1)
-    say(f"{folder}: good")
+    say(f"{folder}: good" + ("" if conf is not None else UNASKED))
 
 
 @config.command()

@@ -49,7 +49,7 @@ def cluster_problems(config: Config, commands: SlurmCommands) -> Iterator[str]:
     Raises:
         SlurmError: slurmctld does not answer.
     """
-    partitions = _names(commands, "partition", "PartitionName")
+    partitions = _names(commands, "partition", "PartitionName") if config.slurm.partitions else []
     for name in config.slurm.partitions:
         if name not in partitions:
             yield f"slurm.partitions: Slurm has no partition {name}{_hint(name, partitions)}"

@@ -49,7 +49,7 @@ def migrate(
       hopsctl migrate --back 1
     """
     if target is not None and steps_back is not None:
-        raise click.UsageError("--back and --to: accepted is one of them")
+        raise click.UsageError("--back and --to: give one of them")
     dsn = load(path).database.dsn if dsn is None else dsn
     if check:
         missing = pending(dsn)

@@ -96,7 +96,7 @@ def _scripts(site: Site) -> Iterator[str]:
             continue
         yield from _check_owner(path, site.owner, "it is read as root")
         if name in SCRIPTS and not path.stat().st_mode & stat.S_IXOTH:
-            yield f"{path}: not executable by all; accepted is mode 755"
+            yield f"{path}: not executable by all: chmod 755"
         yield from _check_release(path, shipped() / name)
 
 
@@ -119,7 +119,7 @@ def _run_dir(site: Site) -> Iterator[str]:
     if folder is None:
         return
     if site.config is not None and folder.resolve() == site.config.daemon.socket.parent.resolve():
-        yield f"HOPS_RUN_DIR={folder}: hopsd's own; accepted is one of root's, /run/hops-node"
+        yield f"HOPS_RUN_DIR={folder}: hopsd's own; choose one of root's, /run/hops-node"
     yield from _check_root_folder(site, folder)
     if not folder.parent.is_dir():
         yield f"HOPS_RUN_DIR={folder}: {folder.parent} is not there, and prolog.sh does not make it"
@@ -127,7 +127,7 @@ def _run_dir(site: Site) -> Iterator[str]:
 
 def _check_root_folder(site: Site, folder: Path) -> Iterator[str]:
     if folder.is_symlink():
-        yield f"{folder}: a link, which the scripts refuse; accepted is a folder itself"
+        yield f"{folder}: a link, which the scripts refuse; name the folder itself"
     elif folder.exists():
         yield from _check_owner(folder, site.owner, "prolog.sh writes there as root")
 
@@ -138,7 +138,7 @@ def _state_dir(site: Site) -> Iterator[str]:
         return
     yield from _check_root_folder(site, folder)
     if not folder.parent.is_dir():
-        yield f"HOPS_STATE_DIR={folder}: {folder.parent} is not there; accepted is one in memory"
+        yield f"HOPS_STATE_DIR={folder}: {folder.parent} is not there; choose one in memory"
 
 
 def _reports(site: Site) -> Iterator[str]:
@@ -147,20 +147,20 @@ def _reports(site: Site) -> Iterator[str]:
         yield "HOPS_REPORT_DIR: not set; jobs do not report, and speeds stay unknown"
         return
     if not folder.is_dir():
-        yield f"HOPS_REPORT_DIR={folder}: not there; accepted is a shared folder, mode 1733"
+        yield f"HOPS_REPORT_DIR={folder}: not there; make a shared folder, mode 1733"
         return
     status = folder.stat()
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o1777 != 0o1733:
         yield (
-            f"HOPS_REPORT_DIR={folder}: mode {mode:o}; accepted is 1733: jobs may add files, not"
+            f"HOPS_REPORT_DIR={folder}: mode {mode:o}; chmod 1733: jobs may add files, not"
             " list or remove others'"
         )
     daemon = site.config.daemon.socket if site.config else None
     if daemon is not None and daemon.is_socket() and daemon.stat().st_uid not in (0, status.st_uid):
         yield (
             f"HOPS_REPORT_DIR={folder}: of uid {status.st_uid}, so that hopsd, uid"
-            f" {daemon.stat().st_uid}, cannot list it; accepted is hopsd's account as its owner"
+            f" {daemon.stat().st_uid}, cannot list it; chown it to hopsd's account"
         )
 
 
@@ -243,14 +243,14 @@ def _task_setup(conf: Mapping[str, str]) -> Iterator[str]:
     if containers and prolog:
         yield (
             f"slurm.conf: TaskProlog={prolog} beside {', '.join(containers)}: every job in a"
-            " container fails; accepted is hops_spank.so in plugstack.conf in its place"
+            " container fails; use hops_spank.so in plugstack.conf in its place"
         )
     if not plugin_lines and not prolog:
         yield "slurm.conf: no TaskProlog, nor hops_spank.so in plugstack.conf: jobs are not told"
     for line in plugin_lines:
         kind, *words = line.split()
         if kind != "optional":
-            yield f"plugstack.conf: {line}: accepted is optional, or its fault would end every job"
+            yield f"plugstack.conf: {line}: write optional, or its fault would end every job"
         if words and words[0].startswith("/") and not Path(words[0]).is_file():
             yield f"plugstack.conf: {words[0]} is not there; it is built from hops_spank.c"
 

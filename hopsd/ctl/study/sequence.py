@@ -43,5 +43,5 @@ def sequence(trainings: tuple[str, ...], gpus: int, policy: str) -> None:
 def _parse_training(text: str) -> tuple[int, float]:
     match = re.fullmatch(r"([1-9][0-9]{0,5})x([0-9]{1,9}(?:\.[0-9]{1,9})?)", text)
     if match is None or not float(match.group(2)):
-        raise InputError(f"{text!r}: accepted are turns and seconds above 0, such as 30x1.5")
+        raise InputError(f"{text!r}: give turns and seconds above 0, such as 30x1.5")
     return int(match.group(1)), float(match.group(2))

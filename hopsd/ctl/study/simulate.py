@@ -317,7 +317,7 @@ def refuse_beside_switches(
     unsupported = sorted(set(policies) - set(SCHEDULERS))
     if unsupported:
         accepted = ", ".join(SCHEDULERS)
-        raise InputError(f"--switch-cost: {unsupported[0]} has no tasks; accepted are {accepted}")
+        raise InputError(f"--switch-cost: {unsupported[0]} has no tasks; choose from {accepted}")
     conflicts = {"--knowledge, --speed-error or --time-error": knows.differs,
              "--refresh": refresh > 0.0, "--count-planning": count_planning, "--resume": resume,
              "--failures": failure_file is not None, "--predict": predict}  # fmt: skip

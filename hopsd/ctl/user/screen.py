@@ -21,7 +21,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from hopsd.ctl.render import cell
 from hopsd.ctl.terminal import printable
-from hopsd.ctl.user.status import explained, headline, totals_of, when
+from hopsd.ctl.user.status import explained, headline, totals_of
 from hopsd.errors import HopsError
 from hopsd.model.reason import clock, duration
 from hopsd.slurm.command import SlurmCommands
@@ -36,7 +36,7 @@ TYPES = 6
 LOW = 20
 """A screen of fewer lines has no bars."""
 KEYS = (
-    ("arrows, Page Up and Down, Home, End", "scroll"),
+    ("arrows, Page Up and Down, Home, End", "scroll; right: more columns"),
     ("Tab", "to the other table"),
     ("/", "only jobs with this text in any column; Escape: all"),
     ("u", "only your jobs, and back"),
@@ -69,12 +69,12 @@ def _seconds(title: str, seconds: Callable[[Row, float], float | None]) -> Colum
     return Column(title, text, seconds)
 
 
-def _predicted(title: str) -> Column:
-    def order(job: Row, _: float) -> float | None:
+def _predicted(title: str, key: str = "expected") -> Column:
+    def remaining(job: Row, now: float) -> float | None:
         prediction = job.get("predicted")
-        return prediction["expected"] if prediction else None
+        return max(0.0, prediction[key] - now) if prediction else None
 
-    return Column(title, when, order)
+    return _seconds(title, remaining)
 
 
 def _progress(job: Row, _: float = 0.0) -> float | None:
@@ -110,6 +110,8 @@ RUNNING = (
     _RATIO,
     _PRIORITY,
     _plain("gain", "gain"),
+    _predicted("at earliest", "low"),
+    _predicted("at latest", "high"),
     _plain("restarts", "restarts"),
     Column("placement", lambda job, _: job["placement"], lambda job, _: [*job["placement"]]),
     _plain("accepts", "reqs"),
@@ -125,6 +127,8 @@ WAITING = (
     Column("code", lambda job, _: _code(job), lambda job, _: _code(job)),
     _plain("why", "reason"),
     _RATIO,
+    _predicted("at earliest", "low"),
+    _predicted("at latest", "high"),
 )
 
 
@@ -255,7 +259,7 @@ class Top(App[int]):
     .title { text-style: bold; }
     DataTable { height: 1fr; scrollbar-size-horizontal: 0; }
     #find { display: none; border: none; }
-    Page { align: center middle; } Page VerticalScroll { margin: 1 2; background: $surface; }
+    Page VerticalScroll { background: $surface; }
     Question { align: center middle; }
     Question Static { width: auto; padding: 1 3; background: $surface; }
     """

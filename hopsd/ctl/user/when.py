@@ -104,7 +104,7 @@ def limit_seconds(text: str) -> float:
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
-        raise InputError(f"time {text!r}; accepted is a time such as 90, 1:30:00 or 2-12:00:00")
+        raise InputError(f"time {text!r}; give a time such as 90, 1:30:00 or 2-12:00:00")
     days, *parts = match.groups()
     first, second, third = (int(part) if part else 0 for part in parts)
     if days is not None:
@@ -114,5 +114,5 @@ def limit_seconds(text: str) -> float:
     else:
         seconds = first * 60 + second
     if seconds <= 0:
-        raise InputError(f"time {text!r}; accepted is a time above 0")
+        raise InputError(f"time {text!r}; give a time above 0")
     return float(seconds)

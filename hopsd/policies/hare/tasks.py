@@ -44,22 +44,22 @@ class Instance:
             _require(values.shape == (jobs,), f"{name}: {len(values)} values for {jobs} jobs")
         _require(self.sync.shape == (jobs, types), "sync: not of the shape of train")
         _require(self.free_from.shape == self.gpu_type.shape, "free_from: not one value a GPU")
-        _require(len(self.gpu_type) > 0, "gpu_type: no GPU; accepted is 1 or more")
+        _require(len(self.gpu_type) > 0, "gpu_type: no GPU; give 1 or more")
         valid_type = (self.gpu_type >= 0) & (self.gpu_type < types)
-        _require(bool(valid_type.all()), f"gpu_type: accepted is 0 to {types - 1}")
+        _require(bool(valid_type.all()), f"gpu_type: give 0 to {types - 1}")
         for name, values in (("arrival", self.arrival), ("free_from", self.free_from)):
-            _require(bool(np.isfinite(values).all()), f"{name}: accepted are finite seconds")
+            _require(bool(np.isfinite(values).all()), f"{name}: give finite seconds")
         positive = (self.weight > 0) & np.isfinite(self.weight)
-        _require(bool(positive.all()), "weight: accepted is a finite number above 0")
-        _require(bool((self.rounds > 0).all()), "rounds: accepted is 1 or more")
-        _require(bool((self.scale > 0).all()), "scale: accepted is 1 or more")
-        _require(bool((self.train > 0).all()), "train: accepted are seconds above 0")
+        _require(bool(positive.all()), "weight: give a finite number above 0")
+        _require(bool((self.rounds > 0).all()), "rounds: give 1 or more")
+        _require(bool((self.scale > 0).all()), "scale: give 1 or more")
+        _require(bool((self.train > 0).all()), "train: give seconds above 0")
         runnable = np.isfinite(self.train[:, np.unique(self.gpu_type)]).any(axis=1)
         _require(
             bool(runnable.all()), f"train: job {int(runnable.argmin())} can run on no GPU there is"
         )
         synced = (self.sync >= 0) & np.isfinite(self.sync)
-        _require(bool(synced.all()), "sync: accepted are finite seconds, 0 or more")
+        _require(bool(synced.all()), "sync: give finite seconds, 0 or more")
 
     @property
     def jobs(self) -> int:

@@ -65,7 +65,7 @@ def plain(text: str) -> list[Logged]:
             reqs = (0,)
         if not all(1 <= r <= GPUS_MAX for r in reqs):
             raise FormatError(
-                f"line {line}: reqs {row['reqs']!r}; accepted are counts from 1 to"
+                f"line {line}: reqs {row['reqs']!r}; give counts from 1 to"
                 f" {GPUS_MAX:,} such as '1 2 4'"
             )
         jobs.append(
@@ -136,18 +136,17 @@ def _check(jobs: Iterable[Logged]) -> None:
     duplicates = [name for name, times in names.items() if times > 1]
     if duplicates:
         raise FormatError(
-            f"job {duplicates[0]!r} is in the log twice; accepted are ids of their own"
+            f"job {duplicates[0]!r} is in the log twice; give each job an id of its own"
         )
     if "" in names:
-        raise FormatError("a job has no id; accepted are ids of their own")
+        raise FormatError("a job has no id; give each job an id of its own")
 
 
 def _integer(row: dict[str, str], column: str, line: int) -> int:
     value = _number(row, column, line)
     if value != int(value) or value > GPUS_MAX:
         raise FormatError(
-            f"line {line}: {column} {row[column]!r}; accepted is a whole number from 0 to"
-            f" {GPUS_MAX:,}"
+            f"line {line}: {column} {row[column]!r}; give a whole number from 0 to {GPUS_MAX:,}"
         )
     return int(value)
 
@@ -181,7 +180,7 @@ def _number(row: dict[str, str], column: str, line: int) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value < float("inf"):
-        raise FormatError(f"line {line}: {column} {row[column]!r}; accepted is a number, 0 or more")
+        raise FormatError(f"line {line}: {column} {row[column]!r}; give a number, 0 or more")
     return value
 
 
@@ -201,7 +200,5 @@ def _tres_gpus(text: str, line: int) -> int:
     by_type = [n for name, n in amounts.items() if name.startswith("gres/gpu:")]
     counts = [amounts["gres/gpu"]] if "gres/gpu" in amounts else by_type
     if not all(count.isdecimal() for count in counts):
-        raise FormatError(
-            f"line {line}: AllocTRES {text!r}; accepted is such as 'cpu=8,gres/gpu=2'"
-        )
+        raise FormatError(f"line {line}: AllocTRES {text!r}; give one such as 'cpu=8,gres/gpu=2'")
     return sum(map(int, counts))

@@ -9,6 +9,7 @@ from hopsd.core.snapshot.build import build_snapshot
 from hopsd.model.ids import JobId
 from hopsd.model.plan import RoundInfo
 from hopsd.predict.calibration import Kind
+from hopsd.predict.capacity import capacity_of
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation, situation_of
 from hopsd.round.decide import knowledge_now
@@ -107,7 +108,13 @@ class Watcher:
             info,
             settings.snapshot,
         )
-        return situation_of(built.snapshot, built.expected, window.end, settings.seconds)
+        return situation_of(
+            built.snapshot,
+            built.expected,
+            window.end,
+            settings.seconds,
+            capacity_of(observation.reading),
+        )
 
 
 def rows(

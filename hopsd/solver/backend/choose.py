@@ -30,4 +30,4 @@ def backend() -> Solve:
         from hopsd.solver.backend import highs  # noqa: PLC0415  # optional dependency
 
         return highs.solve
-    raise ConfigError(f"{VARIABLE}={name}: accepted are cbc and highs")
+    raise ConfigError(f"{VARIABLE}={name}: choose cbc or highs")

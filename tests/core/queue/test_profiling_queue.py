@@ -498,6 +498,7 @@ def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() ->
         ("submits", "submits jobs"),
         ("requeues", "requeues itself"),
         ("counts", "reads SLURM_RESTART_COUNT"),
+        ("refuses", "fails at a second start"),
     ],
 )
 def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(

@@ -56,6 +56,8 @@ from hopsd.errors import FormatError
         {"saved": -1},
         {"communication_timed": "yes"},
         {"keeps_steps": "yes"},
+        {"handled_signals": "USR1"},
+        {"handled_signals": [["USR1"]]},
         {"program": None},
         {"program": "/etc/passwd"},
         {"program": "0123456789AB"},

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from hopsd.ctl.admin import config as command
 from hopsd.ctl.admin.config import config
+from hopsd.errors import SlurmUnavailableError
 
 PARTITIONS = "PartitionName=gpu Default=YES\nPartitionName=night Default=NO\n"
 NODES = "NodeName=n0 Arch=x86_64\nNodeName=n1 Arch=x86_64\n"
@@ -20,7 +21,14 @@ class Slurm:
     def __init__(self, _seconds: float) -> None: ...
 
     def run(self, *words: str) -> str:
-        return {"partition": PARTITIONS, "node": NODES}[words[2]]
+        return {"partition": PARTITIONS, "node": NODES, "config": "ClusterName = lab\n"}[words[2]]
+
+
+class NoSlurm(Slurm):
+    """Is not on this machine."""
+
+    def run(self, *words: str) -> str:
+        raise SlurmUnavailableError(f"{' '.join(words)}: No such file or directory")
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +94,19 @@ def test_a_mistake_is_named(tmp_path: Path, text: str) -> None:
 )
 def test_a_good_file_is_good(tmp_path: Path, text: str) -> None:
     done = check(tmp_path, text)
-    assert (done.exit_code, "good" in done.output) == (0, True), done.output
+    assert (done.exit_code, ": good, " in done.output) == (0, True), done.output
+    assert "Slurm" not in done.output
+
+
+@pytest.mark.parametrize("text", ["", '[slurm]\npartitions = ["nowhere"]'])
+def test_a_file_that_was_compared_with_no_slurm_is_not_simply_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(command, "SlurmCommands", NoSlurm)
+    done = check(tmp_path, text)
+    assert done.exit_code == 0
+    assert "cannot ask Slurm: scontrol show config: No such file" in done.output
+    assert "good as far as can be said without Slurm" in done.output
 
 
 def test_a_password_that_few_may_read_is_accepted(tmp_path: Path) -> None:

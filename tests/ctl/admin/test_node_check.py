@@ -130,16 +130,16 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
         ),
         "memory: a link",
     ),
-    "no memory": (lambda m: m.set("HOPS_STATE_DIR", "/no/such"), "accepted is one in memory"),
+    "no memory": (lambda m: m.set("HOPS_STATE_DIR", "/no/such"), "choose one in memory"),
     "reports elsewhere": (
         lambda m: ((m.root / "other").mkdir(), m.set("HOPS_REPORT_DIR", m.root / "other")),
         "hopsd reads",
     ),
     "no reports": (lambda m: m.set("HOPS_REPORT_DIR", ""), "speeds stay unknown"),
-    "no report folder": (lambda m: (m.root / "reports").rmdir(), "accepted is a shared folder"),
+    "no report folder": (lambda m: (m.root / "reports").rmdir(), "make a shared folder"),
     "reports of each other": (
         lambda m: (m.root / "reports").chmod(0o777),
-        "mode 777; accepted is 1733",
+        "mode 777; chmod 1733",
     ),
     "reports listed": (lambda m: (m.root / "reports").chmod(0o1777), "mode 1777"),
     "closed reports": (lambda m: (m.root / "reports").chmod(0o755), "mode 755"),
@@ -221,7 +221,7 @@ def test_a_task_prolog_beside_pyxis_is_named_and_our_plugin_is_not(machine: Mach
     library.touch()
     assert machine.wrong(conf) == []
     (folder / "z.conf").write_text(f"required {library}\n")
-    assert any("accepted is optional" in sentence for sentence in machine.wrong(conf))
+    assert any("write optional" in sentence for sentence in machine.wrong(conf))
 
 
 def test_a_site_file_that_is_none_is_bad_input(tmp_path: Path) -> None:
@@ -255,4 +255,4 @@ def test_the_command_ends_with_1_where_something_is_wrong(
     assert end.value.code == 1
     said = capsys.readouterr().err
     assert "comment.awk: not there" in said
-    assert "cannot check slurm.conf" in said
+    assert "cannot ask Slurm: " in said

@@ -110,6 +110,17 @@ def test_few_running_jobs_leave_the_room_to_waiting_ones() -> None:
     assert len(shown) >= 13
 
 
+def test_priority_and_code_are_on_a_small_screen() -> None:
+    predicted = {"expected": 5000.0, "low": 4000.0, "high": 9e4, "kind": "end", "progress": 0.4}
+    running = job(12, predicted=predicted, priority=0.542, samples=9)
+    queued = job(13, predicted=predicted, code="no_configuration", priority=0.542)
+    lines = Screen(document(0) | {"running": [running], "waiting": [queued]}).after()
+    for heading in (r" ends in .* priority\b", r" starts in .* priority  code\b"):
+        assert any(re.search(heading, line) for line in lines), lines
+    assert sum("0.542" in line for line in lines) == 2
+    assert any("no_configuration" in line for line in lines)
+
+
 def test_types_beyond_a_few_are_counted() -> None:
     assert any("and 34 more types" in line for line in Screen(document(300, types=40)).after())
 

@@ -58,7 +58,7 @@ def test_time_limits_are_read_as_sbatch_does(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "0", "-5", "1:2:3:4", "nan"])
 def test_other_times_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="accepted is a time"):
+    with pytest.raises(InputError, match="give a time"):
         limit_seconds(text)
 
 

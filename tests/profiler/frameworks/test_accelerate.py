@@ -48,3 +48,11 @@ def test_a_script_that_counts_itself_is_left_as_it_is(node: Node) -> None:
     assert done.code == 0, done.err
     assert "not saved on request" in done.err
     assert "does not step" not in done.err
+
+
+def test_a_resumed_run_plans_the_rest_of_the_training_only(node: Node) -> None:
+    begun, resumed = run(node, batch=8, how="leave"), run(node, batch=8, restarts=1)
+    assert resumed.code == 0, resumed.err
+    (first,), (second,) = begun.reports, resumed.reports
+    assert first["iterations"] + second["iterations"] == 10
+    assert second["planned"] == pytest.approx(second["iterations"], abs=1)

@@ -1,8 +1,9 @@
 """A plain loop, without `accumulate`; the file `batch` has the batch size. ``stop``: dies in the
-second step; ``count``: ends by a count of its own.
+second step; ``leave``: gets hops' signal in the third; ``count``: ends by a count of its own.
 """
 
 import os
+import signal
 from pathlib import Path
 
 from accelerate import Accelerator
@@ -47,4 +48,6 @@ for _epoch in range(2):
         done += 1
         if how == "stop" and done == 2:
             os._exit(3)
+        if how == "leave" and done == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
 print(len(loader), *(repr(float(p.detach().double().sum())) for p in model.parameters()))

@@ -1,0 +1,163 @@
+"""`python -m bench.health.minutes`: what ten minutes of training tell of a server that grows slow.
+
+Servers of simulated sites lose 5 % (`--loss`); each is judged after ten minutes of training on it.
+By what ran there: how many are named, and at best how many a test can name that knows everything
+but what it is to find, with one false alarm in 1,000 server-days. A second experiment counts the
+false alarms of `hopsd.health.sudden` on healthy sites, which is asked every ten minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+
+from bench.health.site import DAY, GPUS, SiteSettings, Slowdown, simulate
+from bench.result_file import write_result
+from hopsd.health.measurements import node_types, read_columns
+from hopsd.health.records import HealthRecords, SpeedRecord
+from hopsd.health.slow import find_slow
+from hopsd.health.sudden import RunSeries, find_changes
+
+TRAINING = 600.0
+ONSET = 1.5 * DAY
+SITE = SiteSettings(nodes=20, days=2.0)
+LOOK_SECONDS = 600.0
+FALSE_ALARMS = 1e-3
+"""In a server-day."""
+
+
+def judge(seed: int, loss: float, *, ranks: bool) -> tuple[str, bool, int, bool] | None:
+    """What ran on the slow server, whether it was named after ten minutes, how many healthy ones
+    were, and whether the interval holds the truth; None: it did not train for so long.
+    """
+    site = replace(SITE, ranks=ranks, slow=(Slowdown(0, loss, ONSET),))
+    records = simulate(site, seed)
+    there = [r for r in records.records if "n0" in r.nodes and r.at >= ONSET]
+    minutes = np.unique([r.at // site.every for r in there])
+    place = round(TRAINING / site.every) - 1
+    if len(minutes) <= place:
+        return None
+    now = float(minutes[place] + 1) * site.every
+    slow = {verdict.node: verdict for verdict in find_slow(replace(records, now=now))}
+    verdict = slow.pop(records.nodes[0].name, None)
+    right = verdict is not None and verdict.low <= 1.0 - loss <= verdict.high
+    return _situation(records, now), verdict is not None, len(slow), right
+
+
+def _situation(records: HealthRecords, now: float) -> str:
+    """What trained on the first server in these ten minutes."""
+    there = [r for r in records.records if "n0" in r.nodes and r.at <= now]
+    jobs: dict[str, list[SpeedRecord]] = defaultdict(list)
+    for record in there:
+        if record.at >= ONSET:
+            jobs[record.job].append(record)
+    longest = max(jobs.values(), key=len)
+    record = longest[0]
+    whose = [r.at for r in there if r.job == record.job]
+    age = "goes on" if min(whose) < ONSET - TRAINING else "is new"
+    if len(record.nodes) > 1:
+        return f"a job on several servers, {'with' if record.ranks else 'without'} ranks, {age}"
+    part = "the whole server" if record.nodes[records.nodes[0].name] == GPUS else "part of it"
+    return f"a job on {part}, {age}"
+
+
+def at_best(situation: str, loss: float) -> float:
+    """The largest probability of naming the server, where it loses ``loss``.
+
+    Neyman and Pearson: of all tests with the same false alarms, that of the mean is the most
+    powerful, where everything else is known. What is not known of a new run is its own deviation;
+    of one beside others also whether they cost it something. A job on k servers that reports no
+    ranks says which is slow with probability 1/k.
+    """
+    records = TRAINING / SITE.every
+    variance = SITE.noise**2 / records
+    if "with ranks" in situation:
+        variance = (SITE.noise / 2.0) ** 2 / records
+    if "is new" in situation:
+        variance += SITE.run**2
+    if "part" in situation and "is new" in situation:
+        variance += SITE.busy**2 * 0.4 * 0.6
+    chances = DAY / TRAINING
+    threshold = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / chances)
+    power = NormalDist().cdf(-np.log1p(-loss) / np.sqrt(variance) - threshold)
+    return power / 3.0 if "without ranks" in situation else power
+
+
+def healthy(servers: int, days: int, seed: int) -> tuple[int, int]:
+    """Server-days, and how often a healthy server began to be named."""
+    alarms = 0
+    for day in range(days):
+        records = simulate(SiteSettings(nodes=servers, days=1.25), seed + day)
+        columns, types = read_columns(records), node_types(records.nodes)
+        series = RunSeries(columns, types)
+        before: set[int] = set()
+        for now in np.arange(0.25 * DAY, 1.25 * DAY, LOOK_SECONDS).tolist():
+            named = set(find_changes(series, now))
+            alarms += len(named - before)
+            before = named
+    return servers * days, alarms
+
+
+def main() -> None:
+    options = _options()
+    began = time.process_time()
+    named: dict[str, list[bool]] = defaultdict(list)
+    false = judged = right = 0
+    for seed in range(options.sites):
+        for ranks in (False, True):
+            if (verdict := judge(seed, options.loss, ranks=ranks)) is not None:
+                situation, sure, wrong, holds = verdict
+                named[situation].append(sure)
+                false += wrong
+                right += holds
+                judged += SITE.nodes - 1
+    rows = [
+        f"| {situation} | {len(each)} | {sum(each)} | {np.mean(each):.0%} |"
+        f" {at_best(situation, options.loss):.0%} |"
+        for situation, each in sorted(named.items())
+    ]
+    days, alarms = healthy(options.servers, options.days, options.sites)
+    sure = sum(map(sum, named.values()))
+    text = "\n".join(
+        [
+            (
+                f"{options.sites} sites with ranks and {options.sites} without; a server that loses"
+                f" {options.loss:.0%}, a report a minute with noise of {SITE.noise:.0%}, judged"
+                " after ten minutes of training on it."
+            ),
+            "",
+            "| on it trained | servers | named | part | at best |",
+            "|---|---:|---:|---:|---:|",
+            *rows,
+            "",
+            (
+                f"{right} of {sure} intervals hold the truth; {false} of {judged:,} healthy servers"
+                " were named."
+            ),
+            "",
+            (
+                f"Healthy servers, asked every ten minutes for sudden changes: {alarms} named in"
+                f" {days:,} server-days. {time.process_time() - began:.0f} CPU s in all."
+            ),
+        ]
+    )
+    print(text)
+    write_result("health_minutes", "Slow servers after ten minutes of training", text)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.health.minutes")
+    parser.add_argument("--loss", type=float, default=0.05)
+    parser.add_argument("--sites", type=int, default=40)
+    parser.add_argument("--servers", type=int, default=100, help="of a healthy site")
+    parser.add_argument("--days", type=int, default=30, help="of a healthy site")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

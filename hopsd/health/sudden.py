@@ -1,0 +1,279 @@
+"""Nodes that became slow while a run was on them, minutes after that: a run compared with itself.
+
+The model of all measurements (`model.py`) knows by how much runs differ, which a run's own past
+need not care about. Its last minutes are compared with the two hours before, less what the runs on
+other nodes of the type changed by meanwhile. What changes a run's speed without any fault of its
+node is left out: the first minutes, neighbours that come and go, seen or not (`Columns.full`), and
+what other runs of the workload did at that age, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.ndimage import median_filter
+
+from hopsd.health.measurements import ALONE, RANKS, SHARED, Columns
+from hopsd.health.robust import (
+    CLIP,
+    FIRM_CLIP,
+    Floats,
+    Ints,
+    extra_variance,
+    group,
+    group_medians,
+)
+
+WINDOWS = (300.0, 600.0, 1200.0, 2400.0, 4800.0)
+"""Seconds of a run that are compared with those before."""
+
+PAST_SECONDS = 7200.0
+
+MIN_RECENT, MIN_PAST = 4, 8
+"""Records on either side."""
+
+YOUNG_SECONDS = 180.0
+"""The first minutes of a run are not compared."""
+
+ALARM = 5.0
+"""Standard errors at which a change is one. In windows of five minutes to eighty a server has some
+550 independent chances a day; a normal variable passes once in 6,000 days."""
+
+MIN_CHANGE = 0.012
+"""Less is a matter of hours."""
+
+USUAL_WANDER, USUAL_WEIGHT = 0.003, 4.0
+"""By how much a run's speed changes in such times besides its noise, before anything is measured;
+that counts as much as so many runs."""
+
+HIDDEN_SECONDS = 420.0
+"""Where other jobs may have come that have not reported yet, a change is one after so long."""
+
+SINGLE, SHARE = 2.0, 0.5
+"""Where several jobs share a node, each has slowed down by so many standard errors, and by this
+share of what all have."""
+
+ENDED_SECONDS = 6 * 3600.0
+"""What was seen at the end of a run stands for so long, if no other run follows."""
+
+LATER_SECONDS = 1200.0
+
+HABIT = 0.5
+"""A run of the same workload that slowed down by this share of it at the same age shows a habit."""
+
+REACH_SECONDS = ENDED_SECONDS + PAST_SECONDS + WINDOWS[-1]
+"""What is older is not compared."""
+
+_CENTRE = 15
+"""Records in whose median's neighbourhood each is clipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``node``, by index, lost ``slowness`` (natural logarithm) at ``since``, epoch seconds;
+    ``error``: one standard deviation.
+    """
+
+    node: int
+    slowness: float
+    error: float
+    since: float
+
+
+class RunSeries:
+    """Every run's speed on each node as long as the same jobs were beside it."""
+
+    def __init__(self, columns: Columns, types: Ints, since: float = -np.inf) -> None:
+        """``types``: the GPU type of each node, as a number; ``since``: what is older is left out,
+        but for what runs of a workload do at some age.
+        """
+        widths = np.array([len(nodes) for nodes in columns.targets] or [0])
+        rows = np.flatnonzero(
+            ((columns.full > 0) | (columns.kind == ALONE))
+            & (columns.at > since)
+            & (columns.age > YOUNG_SECONDS)
+            & (widths[columns.target] == 1)
+            & ((columns.kind != RANKS) | (columns.beside == 0))
+        )
+        series = group(columns.target[rows], columns.beside[rows], columns.job_run[rows])
+        order = np.lexsort((columns.at[rows], series))
+        self._rows, self._series = rows[order], series[order]
+        self._columns, self._types = columns, types
+        count = int(series.max(initial=-1)) + 1
+        self._head = self._rows[np.searchsorted(self._series, np.arange(count))]
+        self._node = np.array([columns.targets[t][0] for t in columns.target[self._head]], np.int64)
+        self._at = columns.at[self._rows]
+        self._last = self._at[np.searchsorted(self._series, np.arange(count), "right") - 1]
+        width = columns.width[self._rows]
+        # Of ranks: against the others' mean, of which the node's own is no part.
+        value = columns.value[self._rows] * np.where(width > 1, width / np.maximum(width - 1, 1), 1)
+        self._value = value
+        self._whole = columns.value[self._rows] + columns.common[self._rows]
+        self._noise = np.zeros(count)
+        clipped = value.copy()
+        bounds = np.searchsorted(self._series, np.arange(count + 1)).tolist()
+        for number, (start, end) in enumerate(pairwise(bounds)):
+            clipped[start:end], self._noise[number] = _clipped(value[start:end])
+        self._sums = np.concatenate([[0.0], np.cumsum(clipped)])
+        self._whole_sums = np.concatenate([[0.0], np.cumsum(self._whole)])
+        self._begin = float(self._at.min(initial=0.0))
+        self._span = float(self._at.max(initial=0.0)) - self._begin + 2.0 * PAST_SECONDS + 1.0
+        self._key = self._series * self._span + self._at - self._begin
+
+    def __len__(self) -> int:
+        return len(self._head)
+
+    def changes(self, now: float) -> list[Change]:
+        """The clearest change of each node that runs which end at ``now``, or go on, show."""
+        clearest: dict[int, tuple[float, Change]] = {}
+        for window in WINDOWS if len(self) else ():
+            for deviations, change in self._changes(now, window):
+                if change.node not in clearest or deviations > clearest[change.node][0]:
+                    clearest[change.node] = deviations, change
+        return [change for _, change in clearest.values()]
+
+    def seconds_after(self, node: int, time: float) -> float:
+        """For how long runs that began after ``time`` have been on a node."""
+        later = self._at[(self._at > time) & (self._node[self._series] == node)]
+        return float(later.max() - later.min()) if len(later) else 0.0
+
+    def ends(self, now: float) -> list[float]:
+        """When the runs that are over for a while ended, and ``now``."""
+        recent = self._last[(self._last > now - ENDED_SECONDS) & (self._last < now - WINDOWS[1])]
+        return [*np.unique(recent).tolist(), now]
+
+    def _place(self, series: Ints, time: float) -> Ints:
+        """How many rows are before or at ``time``, counted to the end of it in each of series."""
+        at = np.clip(time - self._begin, -PAST_SECONDS, self._span - PAST_SECONDS - 1.0)
+        rows: Ints = np.searchsorted(self._key, series * self._span + at, "right").astype(np.int64)
+        return rows
+
+    def _changes(self, now: float, window: float) -> Iterator[tuple[float, Change]]:
+        every = np.arange(len(self))
+        end, middle = self._place(every, now), self._place(every, now - window)
+        start = self._place(every, now - window - PAST_SECONDS)
+        enough = (end - middle >= MIN_RECENT) & (middle - start >= MIN_PAST)
+        series = every[enough]
+        if not len(series):
+            return
+        end, middle, start = end[enough], middle[enough], start[enough]
+        recent, past = (end - middle).astype(float), (middle - start).astype(float)
+        change = _mean(self._sums, middle, end) - _mean(self._sums, start, middle)
+        whole = _mean(self._whole_sums, middle, end) - _mean(self._whole_sums, start, middle)
+        # What went away meanwhile is over.
+        last = np.minimum(self._place(series, now - WINDOWS[1]), end - MIN_RECENT)
+        last = np.maximum(middle, last)
+        latest = _mean(self._sums, last, end) - _mean(self._sums, middle, end)
+        ranks = self._columns.kind[self._head[series]] == RANKS
+        change -= np.where(ranks, 0.0, self._common(series, change))
+        variance = self._noise[series] ** 2 * (1.0 / recent + 1.0 / past)
+        for members in self._beside_each_other(series):
+            each, noise2 = change[members], variance[members]
+            weight = 1.0 / (noise2 + USUAL_WANDER**2)
+            slowness = float((weight * each).sum() / weight.sum())
+            if slowness < max(MIN_CHANGE, ALARM / np.sqrt((1.0 / noise2).sum())):
+                continue
+            wander = _wander(np.delete(change, members), np.delete(variance, members))
+            # What wanders does so for all that share a node.
+            error = float(np.sqrt(1.0 / (1.0 / noise2).sum() + wander))
+            deviations = slowness / error
+            if deviations < ALARM:
+                continue
+            error2 = noise2 + wander
+            agree = (each > SINGLE * np.sqrt(error2)) & (each > SHARE * slowness)
+            agree &= each + latest[members] > SHARE * slowness
+            really = ~ranks[members] | (whole[members] > SHARE * slowness)
+            if agree.all() and really.all() and self._enough_jobs(series[members]):
+                first = series[members[0]]
+                since = self._since(start[members[0]], end[members[0]])
+                hidden = not self._columns.full[self._head[first]]
+                if hidden and since > now - HIDDEN_SECONDS:
+                    continue
+                if not self._is_habit(series[members], since, window, slowness):
+                    yield deviations, Change(int(self._node[first]), slowness, error, since)
+
+    def _common(self, series: Ints, change: Floats) -> Floats:
+        """What runs on nodes of the same type changed by, (n,): heat, a busy file server."""
+        kinds = self._types[self._node[series]]
+        count = int(kinds.max()) + 1
+        nodes = np.bincount(kinds, minlength=count)
+        usual = np.nan_to_num(group_medians(change, kinds, count)) * nodes / (nodes + 3.0)
+        return np.where(nodes < 3, 0.0, usual)[kinds]
+
+    def _beside_each_other(self, series: Ints) -> list[Ints]:
+        """Indices into ``series`` of those that ran on a node at the same time."""
+        head = self._head[series]
+        numbers = group(self._node[series], self._columns.beside[head])
+        order = np.argsort(numbers, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+
+    def _enough_jobs(self, series: Ints) -> bool:
+        """A job whose neighbour began to do something else is slower, too: one is not enough."""
+        shared = self._columns.kind[self._head[series[0]]] == SHARED
+        return not shared or len(series) > 1
+
+    def _since(self, start: int, end: int) -> float:
+        """When the rows from ``start`` to ``end`` change most clearly."""
+        values = self._value[start:end]
+        counts = np.arange(1, len(values))
+        sums = np.cumsum(values)
+        later = (sums[-1] - sums[:-1]) / counts[::-1]
+        gain = (later - sums[:-1] / counts) * np.sqrt(counts * counts[::-1])
+        return float(self._at[start + 1 + int(np.argmax(gain))])
+
+    def _is_habit(self, series: Ints, since: float, window: float, slowness: float) -> bool:
+        """Whether a run of the workload on other nodes slowed down at the same age."""
+        columns = self._columns
+        for head in self._head[series].tolist():
+            begin = columns.at[head] - columns.age[head]
+            age = since - begin
+            near = (columns.cell == columns.cell[head]) & (columns.target != columns.target[head])
+            near &= np.abs(columns.age - age) < max(window, WINDOWS[2])
+            rows = np.flatnonzero(near)
+            for run in np.unique(columns.job_run[rows]):
+                members = rows[columns.job_run[rows] == run]
+                later = columns.age[members] >= age
+                sizes = later.sum(), (~later).sum()
+                if min(sizes) < MIN_RECENT:
+                    continue
+                values = columns.value[members]
+                change = float(np.median(values[later]) - np.median(values[~later]))
+                noise = self._noise[series].max() * np.sqrt(1.0 / sizes[0] + 1.0 / sizes[1])
+                if change > max(HABIT * slowness, 4.0 * noise):
+                    return True
+        return False
+
+
+def _wander(change: Floats, variance: Floats) -> float:
+    """By how much other runs changed besides their noise, as a variance."""
+    extra = extra_variance(change, variance, float(len(change)), FIRM_CLIP)
+    return (USUAL_WEIGHT * USUAL_WANDER**2 + len(change) * extra) / (USUAL_WEIGHT + len(change))
+
+
+def _mean(sums: Floats, start: Ints, end: Ints) -> Floats:
+    mean: Floats = (sums[end] - sums[start]) / (end - start)
+    return mean
+
+
+def _clipped(values: Floats) -> tuple[Floats, float]:
+    """``values`` without what is far from their neighbours', and their noise."""
+    steps = np.abs(np.diff(values))
+    noise = max(1.4826 * float(np.median(steps)) / np.sqrt(2.0), 1e-4) if len(steps) else 0.01
+    centre = median_filter(values, _CENTRE, mode="nearest")
+    return centre + np.clip(values - centre, -CLIP * noise, CLIP * noise), noise
+
+
+def find_changes(series: RunSeries, now: float) -> dict[int, Change]:
+    """By node, what the runs that go on, and those that ended of late, show at ``now``.
+
+    Once a later run has been on the node for :data:`LATER_SECONDS`, an ended one is no evidence.
+    """
+    changes: dict[int, Change] = {}
+    for time in series.ends(now):
+        for change in series.changes(time):
+            if series.seconds_after(change.node, time) < LATER_SECONDS:
+                changes[change.node] = change
+    return changes

@@ -1,0 +1,85 @@
+"""GPUs that come and go beside hops' jobs: reservations, maintenance, plain Slurm jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopsd.model.arrays import Floats
+from hopsd.model.reading import NodeReading, Reading
+from hopsd.predict.limit_share import LimitShares
+
+
+@dataclass(frozen=True, slots=True)
+class PlainJob:
+    """A running job that hops does not manage: its GPUs, how long it has run, and its time limit,
+    in seconds.
+    """
+
+    gpus: int
+    ran: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """``changes``: seconds from now, and the GPUs that come (or go, if negative) then, for certain.
+    ``plain``: jobs that give their GPUs back when they end.
+    """
+
+    changes: tuple[tuple[float, int], ...] = ()
+    plain: tuple[PlainJob, ...] = ()
+
+    def draw(
+        self, samples: int, rng: np.random.Generator, limits: LimitShares
+    ) -> tuple[Floats, Floats]:
+        """Times in seconds from now (samples, changes), and GPUs (changes,).
+
+        Plain jobs use as much of their time limits as jobs here do. Others that may come after them
+        are not known.
+        """
+        fixed = np.array([time for time, _ in self.changes], dtype=np.float64)
+        times = np.broadcast_to(fixed, (samples, len(fixed)))
+        gpus = [gpus for _, gpus in self.changes] + [job.gpus for job in self.plain]
+        if self.plain:
+            limit = np.array([job.limit for job in self.plain])
+            ran = np.array([job.ran for job in self.plain])
+            share = limits.draw(ran / limit, samples, rng)
+            times = np.concatenate([times, np.maximum(share * limit - ran, 1.0)], axis=1)
+        return times, np.array(gpus, dtype=np.float64)
+
+
+NO_CHANGE = Capacity()
+
+
+def capacity_of(reading: Reading) -> Capacity:
+    """What a reading tells of it."""
+    used = frozenset(name for job in reading.jobs for name in job.reservation.split(",") if name)
+    changes = [change for node in reading.nodes for change in _changes(node, reading.now, used)]
+    held = {node.name: node.foreign_gpus for node in reading.nodes if node.usable}
+    remaining = sum(held.values())
+    plain = []
+    for job in reading.others:
+        gpus = min(job.gpus, remaining)
+        if gpus > 0 and job.time_limit_seconds and job.start > 0.0:
+            ran = max(0.0, reading.now - job.start)
+            plain.append(PlainJob(gpus, ran, max(job.time_limit_seconds, ran + 1.0)))
+            remaining -= gpus
+    return Capacity(tuple(sorted(changes)), tuple(plain))
+
+
+def _changes(node: NodeReading, now: float, used: frozenset[str]) -> Iterator[tuple[float, int]]:
+    """Of one node. ``used``: reservations that jobs of hops ask for: these have its GPUs."""
+    until = node.reserved_until
+    gpus = node.gpus - node.foreign_gpus
+    if node.reservation and used.isdisjoint(node.reservation.split(",")):
+        if node.usable:
+            yield 0.0, -gpus
+        if until is not None:
+            yield until - now, gpus if node.usable else node.gpus
+    elif node.usable and node.reserved_from is not None:
+        yield node.reserved_from - now, -gpus
+        if until is not None:
+            yield until - now, gpus

@@ -1,0 +1,56 @@
+"""Runs that Slurm could not launch, as where a node's prolog fails: each is an event once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading
+from hopsd.model.step import OutcomeStatus, StepOutcome
+from hopsd.store.history import History
+from hopsd.store.past_runs import LAUNCH_FAILED
+
+log = structlog.get_logger()
+
+_HELD = "Slurm could not launch it and holds it: mend its node, then scontrol release {}"
+_REQUEUED = "Slurm could not launch it on {}, and requeued it"
+
+
+class FailedStarts:
+    """Health judges nodes by these events (:func:`hopsd.store.past_runs.ended_runs`)."""
+
+    def __init__(self, store: History) -> None:
+        self._store = store
+        self._noted: set[tuple[JobId, int]] = set()
+
+    def look(self, jobs: Iterable[JobReading]) -> None:
+        """Note what Slurm says of waiting jobs."""
+        present = set()
+        for job in jobs:
+            run = job.id, job.restarts
+            present.add(run)
+            # A requeue is a job's new submission: an event after it is of the same failure.
+            if job.launch_failed and run not in self._noted and not self._known(job):
+                self._note(job.id, _HELD.format(job.id))
+            if job.launch_failed:
+                self._noted.add(run)
+        self._noted &= present
+
+    def note_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
+        """Note starts that Slurm undid within seconds: where it does not hold such jobs
+        (nohold_on_prolog_fail), nothing else shows that.
+        """
+        for outcome in outcomes:
+            if outcome.status is OutcomeStatus.FAILED and outcome.ran and not outcome.actual:
+                self._note(outcome.step.job, _REQUEUED.format(outcome.ran))
+
+    def _known(self, job: JobReading) -> bool:
+        """Whether it was noted by an earlier hopsd, or as an outcome."""
+        events = self._store.events(job=job.id, limit=1000)
+        return any(event.kind == LAUNCH_FAILED and event.at >= job.submit for event in events)
+
+    def _note(self, job: JobId, text: str) -> None:
+        log.warning(LAUNCH_FAILED, job=job, reason=text)
+        self._store.add_event(LAUNCH_FAILED, text, job=job)

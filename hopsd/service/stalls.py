@@ -1,0 +1,73 @@
+"""When to look at the cluster before the next regular look: a training says that it stands still.
+
+Ticks judge whether it hangs. Half a minute may pass until the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from hopsd.core.report.reports import FILE_NAME
+from hopsd.errors import FormatError
+from hopsd.learning.spool import MAX_LISTED, Spool
+from hopsd.service.background import in_thread
+
+EVERY_SECONDS = 5.0
+
+SHARE = 0.02
+"""Of the time is spent reading at most: 2,000 reports on a file server may take a second."""
+
+_STALLED = b'"stalled":true'
+"""As `hops_profiler` writes it. What else says so is read once more, by a tick, and refused."""
+
+
+class StallWatch:
+    """Reads reports that changed, in a thread: a file server that hangs holds up nothing."""
+
+    def __init__(
+        self,
+        begin: Callable[[Callable[[], None]], None] = in_thread,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._begin, self._clock = begin, clock
+        self._reports: dict[str, tuple[int, bool]] = {}
+        """By file name: when it was written, and whether it says so."""
+        self._reading = self._stalled_anew = False
+        self._next = float("-inf")
+
+    def due(self, folder: Path) -> bool:
+        """Whether a report says that its process stands still, which did not say so before."""
+        due, self._stalled_anew = self._stalled_anew, False
+        if not self._reading and self._clock() >= self._next:
+            self._reading = True
+            self._begin(lambda: self._read(folder))
+        return due
+
+    def _read(self, folder: Path) -> None:
+        began = self._clock()
+        try:
+            # A folder that cannot be read is the ticks' to report.
+            with suppress(OSError), os.scandir(folder) as entries:
+                self._compare(Spool(folder), list(islice(entries, MAX_LISTED)))
+        finally:
+            self._next = self._clock() + max(EVERY_SECONDS, (self._clock() - began) / SHARE)
+            self._reading = False
+
+    def _compare(self, spool: Spool, entries: list[os.DirEntry[str]]) -> None:
+        before, self._reports = self._reports, {}
+        for entry in entries:
+            if not FILE_NAME.fullmatch(entry.name):
+                continue
+            with suppress(OSError, FormatError):
+                status = entry.stat(follow_symlinks=False)
+                written, stalled = before.get(entry.name, (0, False))
+                if status.st_mtime_ns != written:
+                    said = stalled
+                    stalled = _STALLED in spool.read_owned(entry.name, status.st_uid)
+                    self._stalled_anew |= stalled and not said
+                self._reports[entry.name] = status.st_mtime_ns, stalled

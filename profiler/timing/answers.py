@@ -1,0 +1,51 @@
+"""Which signals reach a handler of this process, so that its training can save before its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from hops_profiler import environment
+
+NAMES = ("USR1", "USR2", "TERM", "INT", "HUP")
+"""Those of sbatch's ``--signal`` that hops sends."""
+
+_MOST_PARENTS = 16
+
+
+def handled_signals() -> list[str]:
+    """Those for which this process has a handler, and which end no process between it and Slurm's.
+
+    srun's signal reaches all processes of a task: torchrun, or a shell without a trap, would end of
+    it, and its ranks with it. None outside a step, to which Slurm sends no such signal.
+    """
+    if not environment.step():
+        return []
+    numbers = {name: signal.Signals[f"SIG{name}"] for name in NAMES}
+    names = [name for name, number in numbers.items() if _has_handler(number)]
+    survived = _survived_by_parents() if names else 0
+    return [name for name in names if survived >> (numbers[name] - 1) & 1]
+
+
+def _has_handler(number: signal.Signals) -> bool:
+    handler = signal.getsignal(number)
+    return handler not in (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
+
+
+def _survived_by_parents() -> int:
+    """Bit n - 1: signal n ends no process above this one, up to Slurm's own (proc(5))."""
+    survived, pid = ~0, os.getppid()
+    for _ in range(_MOST_PARENTS):
+        if pid <= 1:  # of a container
+            break
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except OSError:
+            return 0
+        status = dict(line.partition(":\t")[::2] for line in lines)
+        if status["Name"] == "slurmstepd":
+            break
+        survived &= int(status["SigIgn"], 16) | int(status["SigCgt"], 16)
+        pid = int(status["PPid"])
+    return survived

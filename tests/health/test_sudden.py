@@ -1,0 +1,147 @@
+"""A run that goes on shows within minutes that its node became slow, and only that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+
+from hopsd.health.measurements import node_types, read_columns
+from hopsd.health.records import HealthNode, HealthRecords, RankTime, SpeedRecord
+from hopsd.health.sudden import Change, RunSeries, find_changes
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+ONSET, NOW = 7200.0, 7800.0
+NODES = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(6))
+
+
+def run(
+    node: int,
+    loss: Callable[[float], float] = lambda at: 0.0,
+    *,
+    begin: float = 0.0,
+    end: float = NOW,
+    gpus: int = 4,
+    workload: str = "",
+    job: str = "",
+) -> list[SpeedRecord]:
+    """A report a minute with noise of 2 %; ``loss``: at a time, a part."""
+    r = np.random.default_rng((node, gpus, abs(int(begin)), 3))
+    return [
+        SpeedRecord(
+            at,
+            WorkloadName(workload or f"w{node}"),
+            JobId(job or f"j{node}.{begin}.{gpus}"),
+            {NODES[node].name: gpus},
+            float(np.exp(r.normal(0.0, 0.02))) / (1.0 - loss(at)),
+        )
+        for at in np.arange(begin + 60.0, end + 1.0, 60.0).tolist()
+    ]
+
+
+def later(loss: float, since: float = ONSET) -> Callable[[float], float]:
+    return lambda at: loss if at > since else 0.0
+
+
+def named(*runs: Iterable[SpeedRecord], now: float = NOW) -> dict[str, Change]:
+    records = HealthRecords(now, NODES, tuple(record for each in runs for record in each))
+    series = RunSeries(read_columns(records), node_types(NODES))
+    return {NODES[node].name: change for node, change in find_changes(series, now).items()}
+
+
+def others(first: int = 1) -> list[SpeedRecord]:
+    return [record for node in range(first, len(NODES)) for record in run(node)]
+
+
+def test_ten_minutes_show_five_percent() -> None:
+    found = named(run(0, later(0.05)), others())
+    assert set(found) == {"n0"}
+    assert found["n0"].slowness == pytest.approx(0.05, abs=3.0 * found["n0"].error)
+    assert found["n0"].since == pytest.approx(ONSET, abs=300.0)
+
+
+def test_what_all_nodes_share_is_no_nodes_fault() -> None:
+    every = [run(node, later(0.05)) for node in range(len(NODES))]
+    assert named(*every) == {}
+
+
+def test_what_went_away_is_over() -> None:
+    found = named(run(0, lambda at: 0.06 if 3000.0 < at < 5000.0 else 0.0), others())
+    assert found == {}
+
+
+def test_a_run_that_became_faster_is_not_named() -> None:
+    assert named(run(0, lambda at: 0.06 if at < ONSET else 0.0), others()) == {}
+
+
+def test_a_neighbour_that_comes_is_not_a_slow_node() -> None:
+    slowed = run(0, later(0.06), gpus=2)
+    assert named(slowed, run(0, begin=ONSET, gpus=2, job="new"), others()) == {}
+    short = ONSET + 300.0  # it has not reported yet
+    assert named([r for r in slowed if r.at <= short], others(), now=short) == {}
+
+
+def test_of_jobs_that_share_a_node_all_must_be_slower() -> None:
+    pair = [run(0, later(0.05), gpus=2, job=job, begin=b) for job, b in (("a", 0.0), ("b", 1.0))]
+    assert set(named(*pair, others())) == {"n0"}
+    alone = [run(0, later(0.08), gpus=2, job="a"), run(0, gpus=2, job="b", begin=1.0)]
+    assert named(*alone, others()) == {}
+
+
+def test_a_workload_that_always_slows_down_at_that_age_is_no_nodes_fault() -> None:
+    """Such as one whose sequences become longer."""
+    habit = run(1, later(0.05, 3600.0), begin=-4000.0 + 400.0, end=3000.0, workload="curriculum")
+    same = later(0.05, 0.0)
+    earlier = run(1, same, begin=-ONSET, end=3000.0, workload="curriculum")
+    found = named(run(0, later(0.05), workload="curriculum"), earlier, others(2))
+    assert found == {}
+    assert set(named(run(0, later(0.05), workload="curriculum"), habit, others(2))) == {"n0"}
+
+
+def distributed(loss: float, *, ranks: bool) -> list[SpeedRecord]:
+    """On three nodes, the first of which becomes slow."""
+    r = np.random.default_rng(5)
+    records = []
+    for at in np.arange(60.0, NOW + 1.0, 60.0).tolist():
+        common = float(np.exp(r.normal(0.0, 0.02)))
+        slow = 1.0 / (1.0 - loss * (at > ONSET))
+        times = tuple(
+            RankTime(NODES[n].name, common * (slow if n == 0 else 1.0) * x, 0.0)
+            for n, x in enumerate(np.exp(r.normal(0.0, 0.01, 3)).tolist())
+        )
+        nodes = {NODES[n].name: 4 for n in range(3)}
+        every = WorkloadName("w"), JobId("d"), nodes, common * slow
+        records.append(SpeedRecord(at, *every, times if ranks else ()))
+    return records
+
+
+def test_ranks_tell_which_of_several_nodes_it_is() -> None:
+    found = named(distributed(0.05, ranks=True), others(3))
+    assert set(found) == {"n0"}
+    assert found["n0"].slowness == pytest.approx(0.051, abs=0.012)
+    assert named(distributed(0.05, ranks=False), others(3)) == {}
+    assert named(distributed(0.0, ranks=True), others(3)) == {}
+
+
+def test_the_rank_that_recovers_makes_no_other_slow() -> None:
+    two = [
+        SpeedRecord(
+            r.at, r.workload, r.job, {node.name: 4 for node in NODES[:2]}, 1.0,
+            (RankTime(NODES[0].name, 1.0 if r.at > ONSET else 1.06, 0.0),
+             RankTime(NODES[1].name, r.seconds_per_iteration, 0.0)),
+        )
+        for r in run(1)
+    ]  # fmt: skip
+    assert named(two, others(2)) == {}
+
+
+def test_the_end_of_a_run_leaves_what_it_showed_for_a_while() -> None:
+    over = run(0, later(0.05))
+    assert set(named(over, others(), now=NOW + 3600.0)) == {"n0"}
+    after = run(0, begin=NOW + 600.0, end=NOW + 3600.0)
+    assert named(over, after, others(), now=NOW + 3600.0) == {}
+
+
+def test_no_runs_no_changes() -> None:
+    assert named([]) == {}

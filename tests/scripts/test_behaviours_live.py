@@ -1,0 +1,41 @@
+"""Scripts that fail, trap, submit or start again do so under hops as on plain Slurm."""
+
+from __future__ import annotations
+
+import pytest
+from behaviours import BEHAVIOURS, Behaviour
+from script_site import Run, Script, ScriptSite
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+def script(case: Behaviour, comment: str | None = None) -> Script:
+    options = "".join(f"#SBATCH {option}\n" for option in case.options.split())
+    return Script(options + case.commands, comment, case.arguments)
+
+
+def test_each_behaves_as_on_plain_slurm(scripts: ScriptSite) -> None:
+    once = [case for case in BEHAVIOURS if not case.again]
+    plain = scripts.run([script(case) for case in once])
+    assert wrong(once, plain) == {}
+    gpus = ["2" if "gpu:2" in case.options else "1" for case in BEHAVIOURS]
+    hops = scripts.run(
+        [script(case, f"hops:reqs={n}") for case, n in zip(BEHAVIOURS, gpus, strict=True)]
+    )
+    assert wrong(BEHAVIOURS, hops) == {}
+
+
+def wrong(cases: list[Behaviour], runs: list[Run]) -> dict[str, object]:
+    """What became of those that did not end as they should."""
+    return {
+        case.name: (run.end, said(run), run.output, run.told)
+        for case, run in zip(cases, runs, strict=True)
+        if (run.end, said(run)) != (case.end, case.output)
+    }
+
+
+def said(run: Run) -> tuple[str, ...]:
+    """The script's own lines."""
+    lines = run.output.splitlines()
+    others = ("FIGURES ", "hops: ", "srun: ", "slurmstepd", "/", "Terminated")
+    return tuple(line for line in lines if not line.startswith(others))

@@ -1,0 +1,87 @@
+"""A training's word that it stands still is read before the next tick, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hopsd.service.stalls import EVERY_SECONDS, SHARE, StallWatch
+
+NAME = "17.0.n0.{}.5.t0123456789abcdef.json"
+
+
+class Folder:
+    """Reports, a clock, and the watch."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.now, self.written = path, 0.0, 0
+        self.watch = StallWatch(lambda work: work(), lambda: self.now)
+
+    def report(self, rank: int, *, stalled: bool) -> Path:
+        file = self.path / NAME.format(rank)
+        self.written += 1
+        word = str(stalled).lower()
+        file.write_text(f'{{"number":{self.written},"stall":{{"stalled":{word}}}}}')
+        return file
+
+    def due(self) -> bool:
+        """After both a look and the question about it."""
+        self.now += EVERY_SECONDS
+        self.watch.due(self.path)
+        return self.watch.due(self.path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_each_rank_that_stops_is_news_once(folder: Folder) -> None:
+    folder.report(0, stalled=False)
+    assert not folder.due()
+    for rank in (0, 1):
+        folder.report(rank, stalled=True)
+        assert folder.due()
+        folder.report(rank, stalled=True)
+        assert not folder.due()
+
+
+def test_one_that_goes_on_and_stops_again_is_news_again(folder: Folder) -> None:
+    for stalled in (True, False, True):
+        folder.report(0, stalled=stalled)
+        assert folder.due() is stalled
+
+
+def test_what_is_no_report_is_not_read(folder: Folder) -> None:
+    folder.report(0, stalled=True).rename(folder.path / ".t0.partial")
+    target = folder.report(1, stalled=True).rename(folder.path / "elsewhere")
+    (folder.path / NAME.format(1)).symlink_to(target)
+    (folder.path / NAME.format(2)).mkdir()
+    assert not folder.due()
+
+
+def test_a_folder_that_is_missing_is_the_ticks_to_report(folder: Folder) -> None:
+    folder.path = folder.path / "missing"
+    assert not folder.due()
+
+
+def test_a_slow_folder_is_read_seldom_and_waited_for_by_nobody(tmp_path: Path) -> None:
+    begun: list[Callable[[], None]] = []
+    folder = Folder(tmp_path)
+    folder.watch = StallWatch(begun.append, lambda: folder.now)
+    folder.report(0, stalled=True)
+    assert not folder.due()
+    assert not folder.due()
+    assert len(begun) == 1
+    later = iter([0.0, 2.0, 2.0])
+    folder.watch._clock = lambda: next(later)
+    begun.pop()()
+    folder.watch._clock = lambda: folder.now
+    folder.now = 2.0 + 2.0 / SHARE - 1.0
+    assert folder.watch.due(tmp_path)
+    assert begun == []
+    folder.now += 1.0
+    assert not folder.watch.due(tmp_path)
+    assert len(begun) == 1
