@@ -103,7 +103,6 @@ class Session:
         if job.profile:
             self._hooks.batch_steps = 1
         self._communication = Communication()
-        self._is_closed = False
         self._adopt_process()
 
     def begin(self) -> None:
@@ -187,7 +186,7 @@ class Session:
         self._next_check = 0
         self._exchanges = list(EXCHANGES)
         self._watchdog = watchdog = self._new_watchdog()
-        self._reporter: Reporter = Reporter(
+        self._reporter = Reporter(
             self._job,
             self._program,
             self._epoch,
