@@ -21,8 +21,8 @@ def test_what_torchrun_takes_is_taken() -> None:
          "--rdzv-endpoint=head:29500", "--rdzv_id", "7", "--max-restarts=3",
          "train.py", "--nnodes", "9"], {},
     )  # fmt: skip
-    assert (options.per_node, options.nodes, session.node_rank) == (4, 2, 1)
-    assert (options.address, options.port, session.run_id, session.restarts) == (
+    assert (options.per_node, options.nodes, options.node_rank) == (4, 2, 1)
+    assert (options.address, options.port, options.run_id, options.restarts) == (
         "head",
         29500,
         "7",
