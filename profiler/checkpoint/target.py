@@ -106,17 +106,14 @@ class Target:
         if source.is_dir():
             return self._publish_folder(coming, source)
         try:
-            with (
-                source.open("rb", buffering=0) as reader,
-                coming.open("r+b", buffering=0) as writer,
-            ):
-                while part := reader.read(_PART):
+            with source.open("rb", buffering=0) as data, coming.open("r+b", buffering=0) as file:
+                while part := data.read(_PART):
                     if not go_on():
                         return False
                     rest = memoryview(part)
                     while rest:
-                        rest = rest[writer.write(rest) :]
-                os.fsync(writer.fileno())
+                        rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
             self.withdraw(token)
             coming.rename(self.path)
         except FileNotFoundError:

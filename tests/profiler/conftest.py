@@ -56,7 +56,7 @@ class Node:
         env = self.env(**extra)
         if not profiler:
             env = {k: v for k, v in env.items() if not k.startswith("HOPS_")}
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-W", "ignore", *map(str, command)],
             cwd=self.folder,
             env=env,
@@ -65,28 +65,28 @@ class Node:
             check=False,
             timeout=600,
         )
-        return Finished(done.returncode, done.stdout, done.stderr, self.reports())
+        return Finished(result.returncode, result.stdout, result.stderr, self.reports())
 
     def program(self, name: str, *arguments: str, profiler: bool = True, **extra: str) -> Finished:
         """Run one of the programs beside this file; it must end well."""
-        done = self.run(PROGRAMS / f"{name}.py", *arguments, profiler=profiler, **extra)
-        assert done.code == 0, done.err
-        return done
+        result = self.run(PROGRAMS / f"{name}.py", *arguments, profiler=profiler, **extra)
+        assert result.code == 0, result.err
+        return result
 
     def torchrun(self, ranks: int, name: str, *arguments: str, **extra: str) -> Finished:
         launcher: Sequence[str] = ("-m", "torch.distributed.run", "--standalone")
         launched = (*launcher, f"--nproc-per-node={ranks}", PROGRAMS / f"{name}.py", *arguments)
-        done = self.run(*launched, **extra)
-        assert done.code == 0, done.err
-        return done
+        result = self.run(*launched, **extra)
+        assert result.code == 0, result.err
+        return result
 
     def reports(self) -> list[dict[str, Any]]:
         """By rank; emptied for the next run."""
         paths = sorted(self.spool.glob("*.json"), key=lambda p: int(p.name.split(".")[3]))
-        found = [json.loads(path.read_text()) for path in paths]
+        results = [json.loads(path.read_text()) for path in paths]
         for path in paths:
             path.unlink()
-        return found
+        return results
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ PROGRAM = Path(__file__).parents[3] / "profiler" / "calibration" / "training.py"
 
 @pytest.mark.live
 def test_it_prints_the_speed_of_each_network() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-I", "-c", PROGRAM.read_text(), "0.1"],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         check=True,
     )
-    document = json.loads(done.stdout)
+    document = json.loads(result.stdout)
     assert document["device"] == "cpu"
     assert [network for network, _ in document["measured"]] == ["convolution", "attention"]
     assert all(speed > 0.0 for _, speed in document["measured"])

@@ -53,10 +53,10 @@ class Node:
         assert _in_a_child(lambda: self._run(number)) == 85
 
     def _run(self, number: int) -> None:
-        kept = self.keep(lambda: number)
+        checkpoint = self.keep(lambda: number)
         os.kill(os.getpid(), signal.SIGUSR1)
         while True:
-            kept.step()
+            checkpoint.step()
 
     def epilog(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(["/bin/sh", SAVE, str(self.folder)], cwd="/")
@@ -106,10 +106,10 @@ def test_there_is_none_at_first(node: Node) -> None:
 
 
 def test_a_save_is_read_back_and_leaves_nothing_else(node: Node) -> None:
-    kept = node.keep(lambda: 3)
-    kept.save()
-    kept.wait()
-    assert number_in(torch.load(node.path)) == number_in(kept.load()) == 3
+    checkpoint = node.keep(lambda: 3)
+    checkpoint.save()
+    checkpoint.wait()
+    assert number_in(torch.load(node.path)) == number_in(checkpoint.load()) == 3
     assert node.left == set()
 
 
@@ -129,11 +129,11 @@ def test_a_run_that_is_asked_leaves_its_state_in_memory(node: Node) -> None:
 
 def test_a_run_on_another_node_waits_for_what_is_still_coming(node: Node) -> None:
     node.leave(1)
-    other = node.on("n1").keep()
-    begun = threading.Timer(0.3, lambda: node.epilog().wait())
-    begun.start()
-    assert number_in(other.load()) == 1
-    begun.join()
+    peer = node.on("n1").keep()
+    begin = threading.Timer(0.3, lambda: node.epilog().wait())
+    begin.start()
+    assert number_in(peer.load()) == 1
+    begin.join()
     assert node.left == set()
 
 
@@ -141,10 +141,10 @@ def test_what_does_not_come_is_given_up_for_ever(node: Node) -> None:
     node.leave(1)
     node.epilog().wait()
     node.leave(2)
-    other = node.on("n1").keep(lambda: 3)
-    assert number_in(other.load(patience=0.2)) == 1
-    other.save()
-    other.wait()
+    peer = node.on("n1").keep(lambda: 3)
+    assert number_in(peer.load(patience=0.2)) == 1
+    peer.save()
+    peer.wait()
     assert node.epilog().wait() == 0
     assert number_in(torch.load(node.path)) == 3
     assert node.left == set()
@@ -181,19 +181,19 @@ def refuse(*_arguments: object) -> bool:
 
 
 def test_a_save_that_cannot_be_written_is_said(node: Node) -> None:
-    kept = node.keep(lambda: 3)
+    checkpoint = node.keep(lambda: 3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Target, "publish", refuse)
-        kept.save()
+        checkpoint.save()
         with pytest.raises(OSError, match="No space left"):
-            kept.wait()
-        kept.save()
+            checkpoint.wait()
+        checkpoint.save()
         with pytest.raises(OSError, match="No space left"):
-            kept.save()
-        kept._join()
+            checkpoint.save()
+        checkpoint._join()
     with pytest.raises(OSError, match="No space left"):
-        kept.save()
-    kept.wait()
+        checkpoint.save()
+    checkpoint.wait()
     assert number_in(torch.load(node.path)) == 3
     assert node.left == set()
 
@@ -206,11 +206,11 @@ def test_a_run_whose_last_save_cannot_be_written_fails(node: Node) -> None:
         "Target.publish = refuse\n"
         "hops_profiler.Checkpoint(sys.argv[1], dict).save()\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, node.path], check=False, capture_output=True, text=True
     )
-    assert done.returncode == 1
-    assert f"{node.path}: not saved: [Errno 28] No space" in done.stderr
+    assert result.returncode == 1
+    assert f"{node.path}: not saved: [Errno 28] No space" in result.stderr
 
 
 def test_where_memory_fills_up_meanwhile_it_is_written_at_once(node: Node) -> None:
@@ -252,9 +252,9 @@ def test_without_memory_a_run_saves_before_it_leaves(node: Node, why: str) -> No
 
 
 def test_room_is_reserved_and_used_again(node: Node) -> None:
-    kept = node.keep(lambda: 1)
+    checkpoint = node.keep(lambda: 1)
     for _ in range(3):
-        kept.step()
+        checkpoint.step()
 
     def spare() -> Path | None:
         return next((file for file in node.folder.glob("*.spare")), None)
@@ -263,30 +263,30 @@ def test_room_is_reserved_and_used_again(node: Node) -> None:
     while not ((room := spare()) and room.stat().st_size > 40_000):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    before = room.stat().st_ino
+    earlier = room.stat().st_ino
     for _ in range(2):
-        kept.save()
-        kept.wait()
-    assert room.stat().st_ino == before
+        checkpoint.save()
+        checkpoint.wait()
+    assert room.stat().st_ino == earlier
     assert number_in(torch.load(node.path)) == 1
 
 
 def test_a_save_at_intervals(node: Node) -> None:
-    kept = node.keep(lambda: 5, every=0.01)
+    checkpoint = node.keep(lambda: 5, every=0.01)
     time.sleep(0.02)
-    kept.step()
-    kept.wait()
+    checkpoint.step()
+    checkpoint.wait()
     assert number_in(torch.load(node.path)) == 5
 
 
 def test_two_trainings_of_a_job_save_at_the_same_time(node: Node) -> None:
     """As in a lane."""
-    one, other = memory.Memory(node.folder), memory.Memory(node.folder)
+    one, peer = memory.Memory(node.folder), memory.Memory(node.folder)
     targets = [Target(node.path.with_name(name)) for name in ("one", "other")]
 
     def fill(file: IO[Any]) -> None:
         file.write(b"the first ")
-        assert other.store(targets[1], 10, lambda file: file.write(b"another"))
+        assert peer.store(targets[1], 10, lambda file: file.write(b"another"))
         file.write(b"one")
 
     assert one.store(targets[0], 10, fill)
@@ -296,17 +296,19 @@ def test_two_trainings_of_a_job_save_at_the_same_time(node: Node) -> None:
 
 @pytest.mark.parametrize("trial", ["", "3"])
 def test_a_run_hands_its_job_back_but_a_trial_of_a_lane_does_not(node: Node, trial: str) -> None:
-    asked = node.folder.parent / "asked"
+    request = node.folder.parent / "asked"
     scontrol = node.folder.parent / "bin" / "scontrol"
     scontrol.parent.mkdir()
-    scontrol.write_text(f'#!/bin/sh\necho "$@" > {asked}\nexit 1\n')  # as out of reach
+    scontrol.write_text(f'#!/bin/sh\necho "$@" > {request}\nexit 1\n')  # as out of reach
     scontrol.chmod(0o755)
     node.patch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
     node.patch.setenv("HOPS_REPORT_DIR", str(node.folder.parent))
     node.patch.setenv("SLURM_JOB_ID", "17")
     node.patch.setenv("HOPS_TRIAL", trial)
     node.leave(1)
-    assert (asked.read_text() if asked.exists() else "") == ("" if trial else "requeuehold 17\n")
+    assert (request.read_text() if request.exists() else "") == (
+        "" if trial else "requeuehold 17\n"
+    )
 
 
 @pytest.mark.parametrize("bad", [{"every": -1.0}, {"every": float("nan")}])
@@ -328,18 +330,18 @@ def test_killed_at_any_moment_a_run_leaves_the_last_complete_one(node: Node) -> 
 
     def run() -> None:
         number = 0
-        kept = node.keep(lambda: number)
-        state = kept.load(patience=0.3)
-        found = 0 if state is None else number_in(state)
+        checkpoint = node.keep(lambda: number)
+        state = checkpoint.load(patience=0.3)
+        results = 0 if state is None else number_in(state)
         durable = int(reached.read_text() or 0)
-        if found < durable:
+        if results < durable:
             os._exit(99)
-        number = found
+        number = results
         while True:
             number += 1
-            kept.save()
+            checkpoint.save()
             if number % 3 == 0:
-                kept.wait()
+                checkpoint.wait()
                 reached.with_suffix(".new").write_text(str(number))
                 reached.with_suffix(".new").rename(reached)
 

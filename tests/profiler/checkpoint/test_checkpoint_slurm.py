@@ -47,7 +47,7 @@ def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_pat
     tmp_path.chmod(0o755)
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "train.sh").write_text(SCRIPT)
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", "--comment=hops:reqs=2", f"--output={tmp_path}/log",
          "--open-mode=append", "train.sh"],
         env=os.environ | cluster.env
@@ -56,7 +56,7 @@ def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_pat
            "PATH": f"{ROOT / 'slurm_plugin'}:{os.environ['PATH']}"},
         cwd=tmp_path, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    job = JobId(done.stdout.strip())
+    job = JobId(result.stdout.strip())
     port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
 
     def apply(step: Step) -> None:
@@ -66,15 +66,15 @@ def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_pat
     def steps() -> list[tuple[int, int, int]]:
         path = tmp_path / "log"
         lines = path.read_text().splitlines() if path.exists() else []
-        found = [[int(word) for word in line.split()] for line in lines if line[:1] in "01"]
-        return [(rank, begin, at) for rank, begin, at in found]
+        results = [[int(word) for word in line.split()] for line in lines if line[:1] in "01"]
+        return [(rank, begin, position) for rank, begin, position in results]
 
-    here, there = Allocation.of({"n0": 2}), Allocation.of({"n1": 2})
-    apply(Step(job, StepKind.START, target=here))
+    place, there = Allocation.of({"n0": 2}), Allocation.of({"n1": 2})
+    apply(Step(job, StepKind.START, target=place))
     wait_until(lambda: len(steps()) > 20)
-    apply(Step(job, StepKind.MOVE, current=here, target=there))
+    apply(Step(job, StepKind.MOVE, current=place, target=there))
     wait_until(lambda: all(j.state.finished for j in port.read().jobs if j.id == job))
-    last = max(at for _, begin, at in steps() if begin == 0)
+    last = max(position for _, begin, position in steps() if begin == 0)
     assert {(rank, begin) for rank, begin, _ in steps()} == {
         (rank, begin) for rank in (0, 1) for begin in (0, last)
     }, (tmp_path / "log").read_text()

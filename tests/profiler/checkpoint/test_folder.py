@@ -44,9 +44,9 @@ def save(final: Path, size: int = 1000) -> Folder:
 
 @contextlib.contextmanager
 def umask(bits: int) -> Iterator[None]:
-    before = os.umask(bits)
+    earlier = os.umask(bits)
     yield
-    os.umask(before)
+    os.umask(earlier)
 
 
 def names(folder: Path) -> list[str]:

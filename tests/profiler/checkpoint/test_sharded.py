@@ -29,9 +29,9 @@ def run(rank: int, ranks: int, folder: Path, run: int) -> None:
     mesh = init_device_mesh("cpu", (ranks,))
     part = distribute_tensor(torch.zeros(10), mesh, [Shard(0)])
     state = {"part": part, "done": torch.zeros(1)}
-    kept = ShardedCheckpoint(folder / "saved", lambda: state)
-    found = kept.load()
-    assert (found is None) == (run == 0)
+    checkpoint = ShardedCheckpoint(folder / "saved", lambda: state)
+    results = checkpoint.load()
+    assert (results is None) == (run == 0)
     assert state["part"].full_tensor().tolist() == [4.0 * run] * 10
     assert state["done"].item() == 4 * run
     for _ in range(4):
@@ -39,12 +39,12 @@ def run(rank: int, ranks: int, folder: Path, run: int) -> None:
         state["done"] += 1
     if run == 1:
         for _ in range(3):
-            kept.save()
-        kept.wait()
+            checkpoint.save()
+        checkpoint.wait()
     else:
         os.kill(os.getpid(), signal.SIGUSR1)
         while True:
-            kept.step()
+            checkpoint.step()
 
 
 @pytest.mark.long

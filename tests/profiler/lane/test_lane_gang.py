@@ -29,17 +29,17 @@ def lead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
         fake = SimpleNamespace(serve=serve)
         monkeypatch.setattr(hops_profiler.lane, "worker", fake, raising=False)
-        own, other = pair()
+        parent, child = pair()
         pid = os.fork()
         if not pid:
-            own.close()
+            parent.close()
             try:
-                gang.serve(other)
+                gang.serve(child)
             finally:
                 os._exit(99)
-        other.close()
-        own.send(**TOLD)
-        return pid, own
+        child.close()
+        parent.send(**TOLD)
+        return pid, parent
 
     return start
 
@@ -58,15 +58,15 @@ def test_the_others_have_time_to_save(lead: Any, tmp_path: Path) -> None:
             until(tmp_path / "ready0")
             until(tmp_path / "ready2")
             os._exit(7)
-        asked: list[int] = []
-        signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+        request: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: request.append(number))
         (tmp_path / f"ready{number}").touch()
         if number == 2:
             link.send(paused=5)
-            told = link.receive()
-            assert told is not None
-            assert told["do"] == "run"
-        while not asked:
+            report = link.receive()
+            assert report is not None
+            assert report["do"] == "run"
+        while not request:
             time.sleep(0.01)
         time.sleep(0.3)
         (tmp_path / f"saved{number}").touch()

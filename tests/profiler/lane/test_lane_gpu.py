@@ -29,24 +29,24 @@ def environment() -> dict[str, str]:
 
 
 def alone(*arguments: object) -> list[str]:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *map(str, arguments)], env=environment(), check=True, text=True,
         stdout=subprocess.PIPE,
     )  # fmt: skip
-    return done.stdout.splitlines()
+    return result.stdout.splitlines()
 
 
 def lane(folder: Path, lines: list[str], *options: object) -> list[dict[str, Any]]:
     """Play the trials to their end. Returns the turns."""
     folder.mkdir(exist_ok=True)
     (folder / "trials").write_text("\n".join(lines))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "hops_profiler.lane", "trials", "--order=round-robin",
          *map(str, options)],
         cwd=folder, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     logs = {path.name: path.read_text()[-2000:] for path in folder.glob("trials.lane/*.log")}
-    assert done.returncode == 0, (done.stderr, logs)
+    assert result.returncode == 0, (result.stderr, logs)
     (turns,) = folder.glob("trials.lane/turns.*")
     return [json.loads(line) for line in turns.read_text().splitlines()]
 
@@ -64,9 +64,9 @@ def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path, load: str)
         assert log(tmp_path, number) == [line for line in expected if line.startswith(f"{kind} ")]
     assert sum(not turn["kept"] for turn in turns) > 20
     assert {turn["capacity"] for turn in turns} == {MEMORY}
-    over = [turn for turn in turns if turn["bytes"] > MEMORY]
+    end = [turn for turn in turns if turn["bytes"] > MEMORY]
     # What one takes while it runs may be more by itself, with nobody beside it.
-    assert all(turn["on_device"] == [turn["trial"]] for turn in over)
+    assert all(turn["on_device"] == [turn["trial"]] for turn in end)
 
 
 def test_states_stay_where_there_is_room(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_a_training_with_a_graph_runs_to_its_end_and_the_others_then(tmp_path: P
         f"--memory={MEMORY}",
     )  # fmt: skip
     for number, kind in enumerate(("sgd", "graph", "sgd"), 1):
-        own = [line for line in log(tmp_path, number) if line.startswith(kind)]  # and warnings
-        assert own == [line for line in expected if line.startswith(kind)]
-    graphs = [at for at, turn in enumerate(turns) if turn["trial"] == 2]
+        lines = [line for line in log(tmp_path, number) if line.startswith(kind)]  # and warnings
+        assert lines == [line for line in expected if line.startswith(kind)]
+    graphs = [position for position, turn in enumerate(turns) if turn["trial"] == 2]
     assert len(graphs) == 2
     assert graphs[1] == graphs[0] + 1 or turns[graphs[0] + 1]["trial"] == 2
 
@@ -93,13 +93,13 @@ def test_ranks_share_a_gpu(tmp_path: Path) -> None:
     """Two ranks cannot use NCCL on one GPU: what they lose with other trials around them is
     compared with a lane of their own.
     """
-    own, shared = tmp_path / "own", tmp_path / "shared"
-    lane(own, [f"ranks=2 {RANKS} 12"], "--iterations=1")
-    assert len(log(own, 1)) == 24
+    apart, shared = tmp_path / "own", tmp_path / "shared"
+    lane(apart, [f"ranks=2 {RANKS} 12"], "--iterations=1")
+    assert len(log(apart, 1)) == 24
     lines = [f"ranks=2 {RANKS} 12", f"{TRAIN} 12 adam", f"{TRAIN} 12 sgd"]
     turns = lane(shared, lines, "--iterations=1", f"--memory={MEMORY // 2}")
     for rank in "01":
-        of = [[line for line in log(each, 1) if line.startswith(rank)] for each in (own, shared)]
+        of = [[line for line in log(item, 1) if line.startswith(rank)] for item in (apart, shared)]
         assert of[0] == of[1]
         assert len(of[0]) == 12
     assert log(shared, 2) == alone(TRAIN, 12, "adam")

@@ -64,17 +64,17 @@ def turns(folder: Path) -> list[dict[str, object]]:
 
 def left_of(mark: str) -> list[int]:
     """Processes of the lane of this folder that have not ended."""
-    found = []
+    results = []
     for entry in Path("/proc").iterdir():
         try:
             if (
                 entry.name.isdigit()
                 and f"HOPS_TEST_MARK={mark}\0" in (entry / "environ").read_text()
             ):
-                found.append(int(entry.name))
+                results.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return results
 
 
 def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path) -> None:
     ).communicate(timeout=240)
     assert running.returncode == 0, errors
     for number, kind in enumerate(KINDS, 1):
-        seen = (tmp_path / f"trials.lane/{number}.log").read_text().splitlines()
-        assert seen == [line for line in alone if line.startswith(f"{kind} ")]
-    told = turns(tmp_path)
-    assert len(told) > 200
-    assert all(turn["bytes"] <= turn["capacity"] == 2 * STATE for turn in told)  # type: ignore[operator]
-    assert max(len(turn["on_device"]) for turn in told) == 2  # type: ignore[arg-type]
-    assert any(turn["kept"] for turn in told)
+        output = (tmp_path / f"trials.lane/{number}.log").read_text().splitlines()
+        assert output == [line for line in alone if line.startswith(f"{kind} ")]
+    report = turns(tmp_path)
+    assert len(report) > 200
+    assert all(turn["bytes"] <= turn["capacity"] == 2 * STATE for turn in report)  # type: ignore[operator]
+    assert max(len(turn["on_device"]) for turn in report) == 2  # type: ignore[arg-type]
+    assert any(turn["kept"] for turn in report)
     assert left_of(str(tmp_path)) == []
 
 
@@ -122,12 +122,12 @@ def test_ranks_share_a_gpu_and_compute_as_on_several(tmp_path: Path) -> None:
     _, errors = running.communicate(timeout=200)
     assert codes(tmp_path) == {1: 0, 2: 0, 3: 5}, errors
     for rank in "01":
-        own = [line for line in alone if line.startswith(rank)]
-        assert len(own) == 16
-        assert [line for line in log(tmp_path, 1) if line.startswith(rank)] == own
-    told = turns(tmp_path)
-    assert all(turn["bytes"] <= 220_000 for turn in told)  # type: ignore[operator]
-    assert sum(turn["trial"] == 1 and not turn["kept"] for turn in told) > 5
+        lines = [line for line in alone if line.startswith(rank)]
+        assert len(lines) == 16
+        assert [line for line in log(tmp_path, 1) if line.startswith(rank)] == lines
+    report = turns(tmp_path)
+    assert all(turn["bytes"] <= 220_000 for turn in report)  # type: ignore[operator]
+    assert sum(turn["trial"] == 1 and not turn["kept"] for turn in report) > 5
     assert left_of(str(tmp_path)) == []
 
 
@@ -159,9 +159,9 @@ def test_ranks_of_a_round_compute_one_after_the_other(tmp_path: Path) -> None:
     words = (tmp_path / "trials.lane" / "1.log").read_text().split()
     assert "side" not in words
     marks = sorted(
-        (float(when), what) for what, when in itertools.pairwise(words) if what in ("first", "last")
+        (float(when), kind) for kind, when in itertools.pairwise(words) if kind in ("first", "last")
     )
-    assert [what for _, what in marks] == ["first", "last"] * 40
+    assert [kind for _, kind in marks] == ["first", "last"] * 40
 
 
 ON_SIGNAL = """
@@ -202,11 +202,11 @@ def test_on_the_signal_each_saves_and_the_next_lane_goes_on(tmp_path: Path) -> N
     running = lane(tmp_path, lines, *options)
     _, errors = running.communicate(timeout=100)
     assert running.returncode == 0, errors
-    for number, before in zip((1, 2, 3), reached, strict=True):
-        went_on = log(tmp_path, number)[before:]
+    for number, earlier in zip((1, 2, 3), reached, strict=True):
+        went_on = log(tmp_path, number)[earlier:]
         # The iteration at whose gate it saved has not got to its print.
         begin = int(went_on[0].split()[0])
-        assert begin in (before, before + 1)
+        assert begin in (earlier, earlier + 1)
         assert [int(line.split()[0]) for line in went_on] == [begin, begin + 1, begin + 2]
         assert all(line.endswith("True") for line in log(tmp_path, number))
 
@@ -236,10 +236,10 @@ def test_one_that_runs_out_of_memory_is_tried_again_alone(tmp_path: Path) -> Non
     assert running.returncode == 1
     assert codes(tmp_path) == {1: 0, 2: 79, 3: 0, 4: 137, 5: 0}
     assert "trial 4 is ended: its state has" in errors
-    told = turns(tmp_path)
-    assert all(turn["bytes"] <= 250_000 for turn in told)  # type: ignore[operator]
+    report = turns(tmp_path)
+    assert all(turn["bytes"] <= 250_000 for turn in report)  # type: ignore[operator]
     # It cannot be moved: after its first gate it keeps its turn until it has ended.
-    of_group = [place for place, turn in enumerate(told) if turn["trial"] == 5]
+    of_group = [place for place, turn in enumerate(report) if turn["trial"] == 5]
     assert of_group[1:] == [of_group[0] + 1]
 
 
@@ -276,10 +276,10 @@ def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
     _, errors = running.communicate(timeout=200 + 4 * KILLS)
     assert killed == KILLS, errors
     assert left_of(str(tmp_path)) == []
-    seen = codes(tmp_path)
-    assert set(seen) == set(range(1, len(lines) + 1)), errors
-    assert set(seen.values()) <= {0, 137}
-    logs = {tuple(log(tmp_path, number)) for number, code in seen.items() if code == 0}
+    exit_codes = codes(tmp_path)
+    assert set(exit_codes) == set(range(1, len(lines) + 1)), errors
+    assert set(exit_codes.values()) <= {0, 137}
+    logs = {tuple(log(tmp_path, number)) for number, code in exit_codes.items() if code == 0}
     assert len(logs) == 1  # the others have not noticed
     assert len(logs.pop()) == 13
 

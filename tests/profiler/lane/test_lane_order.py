@@ -11,11 +11,11 @@ from hopsd.policies.hare.sequence import sequence
 
 
 def test_the_least_that_is_left_comes_first_once_all_is_known() -> None:
-    left = {"a": 20.0, "b": 5.0, "c": 9.0}
+    remaining = {"a": 20.0, "b": 5.0, "c": 9.0}
     for policy in POLICIES:
-        assert arrange(policy, ["a", "b", "c"], left) == ["b", "c", "a"]
-        assert arrange(policy, ["a", "b", "c"], {**left, "c": None}) == ["a", "b", "c"]
-    assert arrange(ROUND_ROBIN, ["a", "b", "c"], left) == ["a", "b", "c"]
+        assert arrange(policy, ["a", "b", "c"], remaining) == ["b", "c", "a"]
+        assert arrange(policy, ["a", "b", "c"], {**remaining, "c": None}) == ["a", "b", "c"]
+    assert arrange(ROUND_ROBIN, ["a", "b", "c"], remaining) == ["a", "b", "c"]
 
 
 @settings(max_examples=50, deadline=None)
@@ -28,14 +28,14 @@ def test_on_one_gpu_it_is_as_good_as_hops_own_policies(
 ) -> None:
     """Their mean completion is never earlier."""
     turns, seconds = [t for t, _ in trainings], [s for _, s in trainings]
-    left = {n: t * s for n, (t, s) in enumerate(trainings)}
-    ours = arrange(policy, list(left), dict(left))
+    remaining = {n: t * s for n, (t, s) in enumerate(trainings)}
+    ours = arrange(policy, list(remaining), dict(remaining))
     (theirs,) = sequence(turns, seconds, 1, SCHEDULERS[policy])
     now, ends = 0.0, {}
     for n in theirs:
         now += seconds[n]
         ends[n] = now
-    best = sum(left[n] * (len(ours) - place) for place, n in enumerate(ours))
+    best = sum(remaining[n] * (len(ours) - place) for place, n in enumerate(ours))
     assert best <= sum(ends.values()) * (1 + 1e-9)
 
 
@@ -49,9 +49,9 @@ def test_each_turn_is_in_the_sequence_once(
     trainings: list[tuple[int, float]], gpus: int, policy: str
 ) -> None:
     turns, seconds = [t for t, _ in trainings], [s for _, s in trainings]
-    made = sequence(turns, seconds, gpus, SCHEDULERS[policy])
-    assert len(made) == gpus
-    flat = [training for line in made for training in line]
+    lines = sequence(turns, seconds, gpus, SCHEDULERS[policy])
+    assert len(lines) == gpus
+    flat = [training for line in lines for training in line]
     assert [flat.count(training) for training in range(len(turns))] == turns
 
 

@@ -101,8 +101,8 @@ def test_next_come_first_then_latest(
     assert sum(table[trial] for trial in kept) <= capacity
     ranked = list(dict.fromkeys([*following, *completed]))
     for trial in set(ranked) - set(kept):  # what was left out did not fit beside those before it
-        before = [table[t] for t in kept if ranked.index(t) < ranked.index(trial)]
-        assert sum(before) + table[trial] > capacity
+        earlier = [table[t] for t in kept if ranked.index(t) < ranked.index(trial)]
+        assert sum(earlier) + table[trial] > capacity
 
 
 def cost(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int, int]:
@@ -112,10 +112,10 @@ def cost(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int
     for place, trial in enumerate(sequence):
         waits += trial not in here
         following = sequence[place:]
-        chosen = set(resident(following, sequence[:place][::-1], sizes, capacity))
-        chosen &= here | set(following)
-        copies += len(chosen - here)
-        here = chosen
+        residents = set(resident(following, sequence[:place][::-1], sizes, capacity))
+        residents &= here | set(following)
+        copies += len(residents - here)
+        here = residents
     return waits, copies
 
 
@@ -127,14 +127,14 @@ def least(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[in
         if place == len(sequence):
             return 0, 0
         trial = sequence[place]
-        found = []
+        results = []
         for count in range(len(sizes)):
             for others in itertools.combinations(sizes.keys() - {trial}, count):
-                chosen = frozenset((trial, *others))
-                if sum(sizes[t] for t in chosen) <= capacity:
-                    waits, copies = best(place + 1, chosen)
-                    found.append((waits + (trial not in here), copies + len(chosen - here)))
-        return min(found)
+                residents = frozenset((trial, *others))
+                if sum(sizes[t] for t in residents) <= capacity:
+                    waits, copies = best(place + 1, residents)
+                    results.append((waits + (trial not in here), copies + len(residents - here)))
+        return min(results)
 
     return best(0, frozenset())
 

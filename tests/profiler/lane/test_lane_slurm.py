@@ -67,7 +67,7 @@ def test_a_lane_is_moved_to_another_number_of_gpus(cluster: PrivateCluster, tmp_
     (tmp_path / "trial.py").write_text(TRIAL)
     lines = [f"{tmp_path}/trial.py {number} {tmp_path}" for number in range(1, 5)]
     (tmp_path / "trials.txt").write_text("\n".join(lines))
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", "--comment=hops:reqs=1,2;app=search", f"--output={tmp_path}/log",
          ROOT / "examples" / "lanes.sh", "trials.txt", "--iterations=5", "--memory=8K",
          "--standby=1"],
@@ -76,7 +76,7 @@ def test_a_lane_is_moved_to_another_number_of_gpus(cluster: PrivateCluster, tmp_
            "PATH": f"{ROOT / 'slurm_plugin'}:{os.environ['PATH']}"},
         cwd=tmp_path, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    job = JobId(done.stdout.strip())
+    job = JobId(result.stdout.strip())
     port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
 
     two, one = Allocation.of({"n0": 2}), Allocation.of({"n0": 1})

@@ -37,11 +37,11 @@ def hold_back(layer):
 
 
 def runs(text: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(text)], capture_output=True, text=True,
         check=False, timeout=200,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_what_leaves_is_erased_first_and_takes_no_room() -> None:

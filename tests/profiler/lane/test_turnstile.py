@@ -24,9 +24,9 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
     monkeypatch.setattr(turnstile, "register_module_forward_pre_hook", lambda _: None)
     monkeypatch.setattr(turnstile, "register_optimizer_step_post_hook", lambda _: None)
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
-    made = Turnstile()
-    made.attach()
-    return made
+    turnstile_ = Turnstile()
+    turnstile_.attach()
+    return turnstile_
 
 
 def another(between: Turnstile) -> Iterator[None]:
@@ -99,16 +99,16 @@ def test_waiting_in_vain_is_forgiven_after_many_turns(
 @pytest.fixture
 def gpu(between: Turnstile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is asked of a GPU at the end of a turn."""
-    done: list[str] = []
+    result: list[str] = []
 
     def note(what: str) -> None:
-        done.append(what if not is_free(between) else f"{what} too late")
+        result.append(what if not is_free(between) else f"{what} too late")
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: note("synchronised"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: note("emptied"))
-    return done
+    return result
 
 
 @pytest.mark.parametrize("tight", [True, False])
@@ -181,8 +181,8 @@ def test_whatever_backward_is_given_the_turn_ends_and_gradients_are_right(
         assert x.grad is not None
         return float(x.grad)
 
-    found = {kind: gradient(kind) for kind in ("tensor", "iterator", "edge", "edges")}
-    assert found == {"tensor": 2, "iterator": 6, "edge": 2, "edges": 6}
+    results = {kind: gradient(kind) for kind in ("tensor", "iterator", "edge", "edges")}
+    assert results == {"tensor": 2, "iterator": 6, "edge": 2, "edges": 6}
 
 
 def test_a_step_ends_the_turn_of_a_forward_pass_without_a_backward_pass(

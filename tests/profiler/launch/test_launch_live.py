@@ -65,20 +65,20 @@ def test_every_gpu_of_an_uneven_job_has_one_rank(
     script = tmp_path / "tell.py"
     script.write_text(TELL)
     text = line.format(run=ROOT / "slurm_plugin" / "hops-run", script=script, python=sys.executable)
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", "--comment=hops:reqs=3", f"--output={tmp_path}/log",
          f"--wrap={text}"],
         env=os.environ | cluster.env | {"PYTHON": sys.executable}, cwd=tmp_path, check=True,
         capture_output=True, text=True,
     )  # fmt: skip
-    job = JobId(done.stdout.strip())
+    job = JobId(result.stdout.strip())
     port = SlurmPort(ScontrolAdapter(cluster.commands()), ApplySettings())
     step = Step(job, StepKind.START, target=Allocation.of({"n0": 2, "n1": 1}))
     (outcome,) = port.apply([step])
     assert outcome.status is OutcomeStatus.DONE, outcome.error
     wait_until(lambda: all(j.state.finished for j in port.read().jobs if j.id == job), 240)
     log = (tmp_path / "log").read_text()
-    told = sorted(line.split()[1:] for line in log.splitlines() if line.startswith("rank "))
-    assert [words[:3] for words in told] == [[str(r), "of", "3"] for r in range(3)], log
-    assert [words[3] for words in told] == ["n0", "n0", "n1"]
-    assert len({(words[3], words[4]) for words in told}) == 3
+    report = sorted(line.split()[1:] for line in log.splitlines() if line.startswith("rank "))
+    assert [words[:3] for words in report] == [[str(r), "of", "3"] for r in range(3)], log
+    assert [words[3] for words in report] == ["n0", "n0", "n1"]
+    assert len({(words[3], words[4]) for words in report}) == 3

@@ -16,15 +16,20 @@ from hypothesis import strategies as st
 
 
 def test_what_torchrun_takes_is_taken() -> None:
-    seen = parse(
+    options = parse(
         ["--nproc_per_node=4", "--nnodes", "2", "--node-rank=1", "--rdzv_backend=c10d",
          "--rdzv-endpoint=head:29500", "--rdzv_id", "7", "--max-restarts=3",
          "train.py", "--nnodes", "9"], {},
     )  # fmt: skip
-    assert (seen.per_node, seen.nodes, seen.node_rank) == (4, 2, 1)
-    assert (seen.address, seen.port, seen.run_id, seen.restarts) == ("head", 29500, "7", 3)
-    assert seen.arguments == ("train.py", "--nnodes", "9")
-    assert seen.without_effect == ("rdzv_backend",)
+    assert (options.per_node, options.nodes, options.node_rank) == (4, 2, 1)
+    assert (options.address, options.port, options.run_id, options.restarts) == (
+        "head",
+        29500,
+        "7",
+        3,
+    )
+    assert options.arguments == ("train.py", "--nnodes", "9")
+    assert options.without_effect == ("rdzv_backend",)
 
 
 def test_what_is_open_may_be_in_the_environment() -> None:
@@ -49,9 +54,9 @@ def test_what_is_open_may_be_in_the_environment() -> None:
 def test_what_is_wrong_is_named(
     arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as code:
         parse(arguments, {})
-    assert ended.value.code == 2
+    assert code.value.code == 2
     assert named in capsys.readouterr().err
 
 
@@ -160,18 +165,18 @@ def test_a_port_is_free_again_once_its_launch_has_ended() -> None:
         print(rendezvous.free_port())
     """
     for _ in range(2):
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
         )
-        assert (done.stdout, done.stderr) == ("24100\n", "")
+        assert (result.stdout, result.stderr) == ("24100\n", "")
 
 
 def test_held_names_stop_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any user of the machine may hold them."""
     monkeypatch.setattr(rendezvous, "_PORTS", range(24_200, 24_202))
-    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as peer:
         one.bind("\0hops-port-24200")
-        other.bind("\0hops-port-24201")
+        peer.bind("\0hops-port-24201")
         assert rendezvous.free_port() in rendezvous._PORTS
 
 
@@ -182,9 +187,9 @@ def test_who_waits_for_nothing_says_for_whom() -> None:
 
 def test_strangers_do_not_join() -> None:
     """Anybody may connect: garbage and another run's nodes change nothing."""
-    found: list[rendezvous.World] = []
+    results: list[rendezvous.World] = []
     first = threading.Thread(
-        target=lambda: found.append(rendezvous.meet("test.own", "127.0.0.1", 0, 2, 2, None, 60.0))
+        target=lambda: results.append(rendezvous.meet("test.own", "127.0.0.1", 0, 2, 2, None, 60.0))
     )
     first.start()
     port = rendezvous._port_order("test.own")[0]
@@ -193,7 +198,7 @@ def test_strangers_do_not_join() -> None:
         subprocess.run(["bash", "-c", f"printf '{text}' > /dev/tcp/127.0.0.1/{port}"], check=False)
     joined = rendezvous.meet("test.own", "127.0.0.1", 1, 2, 3, None, 60.0)
     first.join()
-    assert found[0].ranks == joined.ranks == 5
+    assert results[0].ranks == joined.ranks == 5
     assert joined.offset == 2
 
 

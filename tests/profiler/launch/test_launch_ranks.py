@@ -63,8 +63,8 @@ def test_results_are_torchruns_to_the_bit(tmp_path: Path) -> None:
         )  # fmt: skip
     assert (tmp_path / "a/out").read_bytes() == (tmp_path / "b/out").read_bytes()
     for rank in (0, 1):
-        own, theirs = ((tmp_path / name / f"out.{rank}").read_text() for name in "ab")
-        assert own.replace("/a/", "/b/") == theirs
+        ours, theirs = ((tmp_path / name / f"out.{rank}").read_text() for name in "ab")
+        assert ours.replace("/a/", "/b/") == theirs
 
 
 def test_ranks_of_a_pytorch_without_libuv_meet_without_it(tmp_path: Path) -> None:
@@ -85,11 +85,11 @@ def test_ranks_of_a_pytorch_without_libuv_meet_without_it(tmp_path: Path) -> Non
         print(os.environ["USE_LIBUV"])
         """,
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, script], env=environment(), timeout=250, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    assert done.stdout == "0\n"
+    assert result.stdout == "0\n"
 
 
 def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> No
         time.sleep(600)
         """,
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [*LAUNCH, "--nproc-per-node=3", script], env=environment(), check=False, timeout=250
     )
-    assert done.returncode == 7
+    assert result.returncode == 7
 
 
 def test_signals_reach_every_rank(tmp_path: Path) -> None:
@@ -221,17 +221,17 @@ def test_modules_programs_and_restarts(tmp_path: Path) -> None:
         "print('try', count, __name__, sys.argv[1:], flush=True)\n"
         "sys.exit(0 if count == '2' else 3)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [*LAUNCH, "--max-restarts=2", "-m", "package.go", "x"],
         env=environment(), cwd=tmp_path, check=True, timeout=250, capture_output=True, text=True,
     )  # fmt: skip
-    assert done.stdout.splitlines() == [f"try {n} __main__ ['x']" for n in range(3)]
-    done = subprocess.run(
+    assert result.stdout.splitlines() == [f"try {n} __main__ ['x']" for n in range(3)]
+    result = subprocess.run(
         [*LAUNCH, "--no-python", "printenv", "RANK"],
         env=environment(), check=True, timeout=250, capture_output=True, text=True,
     )  # fmt: skip
-    assert done.stdout == "0\n"
-    assert "process of its own" in done.stderr
+    assert result.stdout == "0\n"
+    assert "separate process" in result.stderr
 
 
 def test_a_rank_reports_the_program_that_it_trains(tmp_path: Path) -> None:

@@ -37,11 +37,11 @@ def with_reducer(model: Any, _: Any) -> None:
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_group_lives_as_long_as_the_reducer(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     model = made(monkeypatch, with_reducer, times=times)
-    group, told = weakref.ref(vars(model)["process_group"]), vars(model)
-    holds = weakref.getweakrefcount(told["reducer"]), weakref.getweakrefcount(told["logger"])
-    del told["process_group"], told["logger"]
+    group, report = weakref.ref(vars(model)["process_group"]), vars(model)
+    holds = weakref.getweakrefcount(report["reducer"]), weakref.getweakrefcount(report["logger"])
+    del report["process_group"], report["logger"]
     assert (group() is not None, holds) == (True, (1, 1))
-    del told["reducer"]
+    del report["reducer"]
     assert group() is None
 
 

@@ -31,12 +31,12 @@ def test_it_is_of_a_python_as_old_as_its_pytorch_and_of_nothing_of_the_daemons(p
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     imported = {
         name.split(".")[0]
-        for found in ast.walk(tree)
-        if isinstance(found, ast.Import | ast.ImportFrom)
+        for statement in ast.walk(tree)
+        if isinstance(statement, ast.Import | ast.ImportFrom)
         for name in (
-            [found.module or ""]
-            if isinstance(found, ast.ImportFrom)
-            else [alias.name for alias in found.names]
+            [statement.module or ""]
+            if isinstance(statement, ast.ImportFrom)
+            else [alias.name for alias in statement.names]
         )
     }
     assert imported <= sys.stdlib_module_names | {"torch", "hops_profiler", "hops_enter"}
@@ -49,39 +49,39 @@ def test_another_programs_start_costs_under_20_ms(node: Node) -> None:
     def best(env: dict[str, str]) -> float:
         times = []
         for _ in range(15):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            earlier = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", "pass"], env=env, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+            times.append(after.ru_utime + after.ru_stime - earlier.ru_utime - earlier.ru_stime)
         return min(times)
 
-    watched = node.env()
-    alone = {k: v for k, v in watched.items() if k != "PYTHONPATH"}
-    assert best(watched) - best(alone) < 0.020
+    profile = node.env()
+    alone = {k: v for k, v in profile.items() if k != "PYTHONPATH"}
+    assert best(profile) - best(alone) < 0.020
 
 
 @pytest.mark.live
 def test_a_sitecustomize_of_the_environment_still_runs(node: Node) -> None:
-    own = node.folder / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("import builtins; builtins.here = 'here'\n")
-    path = f"{PROFILER / 'site'}:{own}"
-    done = node.run(
+    folder = node.folder / "own"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import builtins; builtins.here = 'here'\n")
+    path = f"{PROFILER / 'site'}:{folder}"
+    result = node.run(
         "-c", "import sitecustomize; print(here, sitecustomize.__file__)", PYTHONPATH=path
     )
-    assert done.out.split() == ["here", str(own / "sitecustomize.py")]
-    assert done.err == ""
+    assert result.out.split() == ["here", str(folder / "sitecustomize.py")]
+    assert result.err == ""
 
 
 @pytest.mark.live
 def test_an_error_in_it_is_told_as_python_tells_it(node: Node) -> None:
-    own = node.folder / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("raise RuntimeError('mine')\n")
-    path = f"{PROFILER / 'site'}:{own}"
-    done = node.run("-c", "print('runs')", PYTHONPATH=path)
-    assert done.out == "runs\n"
-    assert "RuntimeError: mine" in done.err
+    folder = node.folder / "own"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("raise RuntimeError('mine')\n")
+    path = f"{PROFILER / 'site'}:{folder}"
+    result = node.run("-c", "print('runs')", PYTHONPATH=path)
+    assert result.out == "runs\n"
+    assert "RuntimeError: mine" in result.err
 
 
 @pytest.mark.live
@@ -104,10 +104,12 @@ print(type(torch.__spec__.loader).__name__, 'exec_module' in vars(torch.__spec__
 
 @pytest.mark.live
 def test_it_runs_a_script_by_name(node: Node) -> None:
-    done = node.run("-m", "hops_profiler", PROGRAMS / "plain.py", PYTHONPATH="")
-    assert done.losses == node.program("plain", profiler=False).losses
+    result = node.run("-m", "hops_profiler", PROGRAMS / "plain.py", PYTHONPATH="")
+    assert result.losses == node.program("plain", profiler=False).losses
     entered = node.program("plain").reports
-    assert [(r["iterations"], r["program"]) for r in done.reports] == [(40, entered[0]["program"])]
+    assert [(r["iterations"], r["program"]) for r in result.reports] == [
+        (40, entered[0]["program"])
+    ]
 
 
 @pytest.mark.live
@@ -127,9 +129,9 @@ def test_training_goes_on_where_no_report_can_be_written(node: Node, spool: str)
             pytest.skip("needs the right to mount a small file system")
         (target / "filler").write_bytes(b"x" * 4096)
     try:
-        done = node.program("plain", HOPS_REPORT_DIR=str(target))
-        assert len(done.losses) == 40
-        assert done.err == ""
+        result = node.program("plain", HOPS_REPORT_DIR=str(target))
+        assert len(result.losses) == 40
+        assert result.err == ""
         if spool == "full":
             assert [p.name for p in target.iterdir()] == ["filler"]
     finally:
@@ -153,9 +155,9 @@ def test_a_killed_process_leaves_its_last_report(node: Node) -> None:
                 iterations = report.iterations
         process.send_signal(signal.SIGKILL)
     assert iterations >= 100
-    (left,) = node.reports()
-    assert left["iterations"] >= iterations
-    assert left["final"] is False
+    (remaining,) = node.reports()
+    assert remaining["iterations"] >= iterations
+    assert remaining["final"] is False
 
 
 @pytest.mark.live
@@ -169,10 +171,10 @@ def test_reports_can_be_read_whatever_the_jobs_umask(node: Node) -> None:
 @pytest.mark.live
 def test_a_profiling_run_that_slurm_cannot_end_goes_on_training(node: Node) -> None:
     """An exit of ours, with whatever code, could pass for a training that is done or broken."""
-    done = node.program("accumulate", HOPS_PROFILE="10", PATH="/nonexistent")
+    result = node.program("accumulate", HOPS_PROFILE="10", PATH="/nonexistent")
     plain = node.program("accumulate", profiler=False)
-    assert done.losses == plain.losses
-    (report,) = done.reports
+    assert result.losses == plain.losses
+    (report,) = result.reports
     assert report["mode"] == "running"
     assert report["timed"]["iterations"] > 10
 
@@ -184,10 +186,10 @@ def test_a_profiling_run_asks_slurm_first(node: Node) -> None:
     scontrol.write_text(f'#!/bin/sh\necho "$@" > {node.folder}/asked\nkill $PPID\n')
     scontrol.chmod(0o755)
     path = f"{scontrol.parent}:{os.environ['PATH']}"
-    done = node.run(PROGRAMS / "endless.py", HOPS_PROFILE="1", PATH=path)
+    result = node.run(PROGRAMS / "endless.py", HOPS_PROFILE="1", PATH=path)
     assert (node.folder / "asked").read_text() == "requeuehold 17\n"
-    assert done.code == -signal.SIGTERM
-    assert json.dumps(done.reports[0]["final"]) == "true"
+    assert result.code == -signal.SIGTERM
+    assert json.dumps(result.reports[0]["final"]) == "true"
 
 
 @pytest.mark.live
@@ -201,9 +203,9 @@ recorder.Recorder.add_batch = broken
 sys.path.insert(0, sys.argv[1])
 runpy.run_path(sys.argv[1] + "/plain.py")
 """
-    done = node.run("-c", code, PROGRAMS)
-    assert done.code == 0, done.err
-    assert done.losses == node.program("plain", profiler=False).losses
+    result = node.run("-c", code, PROGRAMS)
+    assert result.code == 0, result.err
+    assert result.losses == node.program("plain", profiler=False).losses
 
 
 @pytest.mark.live
@@ -225,10 +227,10 @@ for iterations in (20, 30):
     counted.append([summary["iterations"], summary["samples"], summary["basics"]["t_b"] > 0])
 print(json.dumps(counted))
 """
-    done = node.run("-c", code, profiler=False)
-    assert done.err == ""
-    assert json.loads(done.out) == [[20, 120, True], [30, 180, True]]
-    assert done.reports == []
+    result = node.run("-c", code, profiler=False)
+    assert result.err == ""
+    assert json.loads(result.out) == [[20, 120, True], [30, 180, True]]
+    assert result.reports == []
 
 
 TRAIN = """
@@ -251,34 +253,34 @@ def test_asking_whether_there_is_a_torch_is_no_import_of_it(node: Node) -> None:
 
 @pytest.mark.live
 def test_another_sitecustomize_ahead_and_ours_both_run(node: Node) -> None:
-    own = node.folder / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("import builtins; builtins.here = 'here'\n")
-    path = f"{own}:{PROFILER / 'site'}"
-    done = node.run("-c", TRAIN + "train(7); print(here)", PYTHONPATH=path)
-    assert (done.out, done.err) == ("here\n", "")
+    folder = node.folder / "own"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import builtins; builtins.here = 'here'\n")
+    path = f"{folder}:{PROFILER / 'site'}"
+    result = node.run("-c", TRAIN + "train(7); print(here)", PYTHONPATH=path)
+    assert (result.out, result.err) == ("here\n", "")
     if tuple(map(int, version("torch").split(".")[:2])) >= (
         2,
         5,
     ):  # since then it looks for extensions
-        assert [report["iterations"] for report in done.reports] == [7]
+        assert [report["iterations"] for report in result.reports] == [7]
 
 
 @pytest.mark.live
 def test_one_ahead_that_runs_the_next_runs_once(node: Node) -> None:
-    own = node.folder / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("""
+    folder = node.folder / "own"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("""
 import importlib.util, sys
 print("ahead")
 at = [path.endswith("site") for path in sys.path].index(True)
 spec = importlib.util.spec_from_file_location("sitecustomize", sys.path[at] + "/sitecustomize.py")
 spec.loader.exec_module(importlib.util.module_from_spec(spec))
 """)
-    path = f"{own}:{PROFILER / 'site'}"
-    done = node.run("-c", TRAIN + "train(7)", PYTHONPATH=path)
-    assert (done.out, done.err) == ("ahead\n", "")
-    assert [report["iterations"] for report in done.reports] == [7]
+    path = f"{folder}:{PROFILER / 'site'}"
+    result = node.run("-c", TRAIN + "train(7)", PYTHONPATH=path)
+    assert (result.out, result.err) == ("ahead\n", "")
+    assert [report["iterations"] for report in result.reports] == [7]
 
 
 @pytest.mark.parametrize("path", sorted((PROFILER / "site").glob("*.py")), ids=lambda p: p.name)
@@ -286,17 +288,17 @@ def test_what_every_python_reads_is_python_to_all_of_them(path: Path) -> None:
     """Down to 2.7, of which no parser is left to ask: nothing that came with Python 3."""
     tree = ast.parse(path.read_text(), feature_version=(3, 4))
     new = ast.JoinedStr | ast.AnnAssign | ast.Nonlocal | ast.YieldFrom | ast.NamedExpr
-    for found in ast.walk(tree):
-        assert not isinstance(found, new), ast.dump(found)
-        if isinstance(found, ast.FunctionDef):
-            given = found.args
+    for node in ast.walk(tree):
+        assert not isinstance(node, new), ast.dump(node)
+        if isinstance(node, ast.FunctionDef):
+            given = node.args
             assert not [*given.kwonlyargs, *given.posonlyargs]
             assert not any(argument.annotation for argument in given.args)
-            assert found.returns is None
-        if isinstance(found, ast.ImportFrom):
-            assert found.module != "__future__"
-        if isinstance(found, ast.Raise):
-            assert found.cause is None
+            assert node.returns is None
+        if isinstance(node, ast.ImportFrom):
+            assert node.module != "__future__"
+        if isinstance(node, ast.Raise):
+            assert node.cause is None
 
 
 @pytest.mark.live
@@ -305,18 +307,18 @@ def test_a_python_2_starts_without_a_word(node: Node) -> None:
     jython = shutil.which("jython")
     if jython is None:
         pytest.skip("needs jython")
-    own = node.folder / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("import sys\nsys.here = 'here'\n")
-    path = f"{PROFILER / 'site'}:{own}"
-    done = subprocess.run(
+    folder = node.folder / "own"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import sys\nsys.here = 'here'\n")
+    path = f"{PROFILER / 'site'}:{folder}"
+    result = subprocess.run(
         [jython, "-c", "import sys; print(sys.version_info[0], sys.here)"],
         env=node.env(JYTHONPATH=path),
         check=True,
         capture_output=True,
         text=True,
     )
-    assert (done.stdout, done.stderr) == ("(2, 'here')\n", "")
+    assert (result.stdout, result.stderr) == ("(2, 'here')\n", "")
 
 
 @pytest.mark.live
@@ -332,9 +334,9 @@ os.kill(os.getpid(), signal.SIGTERM)""",
     ids=["_exit", "handler", "exit"],
 )
 def test_the_last_report_is_true_however_a_process_ends(node: Node, end: str) -> None:
-    done = node.run("-c", f"{TRAIN}train(3)\ntrain(20)\n{end}", HOPS_REPORT_SECONDS="600")
-    assert done.code == 3
-    (report,) = done.reports
+    result = node.run("-c", f"{TRAIN}train(3)\ntrain(20)\n{end}", HOPS_REPORT_SECONDS="600")
+    assert result.code == 3
+    (report,) = result.reports
     assert (report["iterations"], report["final"]) == (23, True)
 
 
@@ -363,10 +365,10 @@ if __name__ == "__main__":
 """
     (node.folder / "train.py").write_text(TRAIN)
     (node.folder / "main.py").write_text(code)
-    done = node.run("main.py")
-    assert (done.code, done.err) == (0, "")
-    assert sorted(report["iterations"] for report in done.reports) == [5, 11, 12]
-    assert {report["kind"] for report in done.reports} == {"training"}
+    result = node.run("main.py")
+    assert (result.code, result.err) == (0, "")
+    assert sorted(report["iterations"] for report in result.reports) == [5, 11, 12]
+    assert {report["kind"] for report in result.reports} == {"training"}
 
 
 @pytest.mark.live
@@ -394,9 +396,9 @@ while time.monotonic() < end:
     time.sleep(0.01)
 print(json.dumps([slowest, len(seen)]))
 """
-    done = node.run("-c", slow + TRAIN + trained, HOPS_REPORT_SECONDS="0.5")
-    slowest, seen = json.loads(done.out)
-    assert seen >= 3
+    result = node.run("-c", slow + TRAIN + trained, HOPS_REPORT_SECONDS="0.5")
+    slowest, count = json.loads(result.out)
+    assert count >= 3
     assert slowest < 0.3
 
 
@@ -405,11 +407,11 @@ def test_storage_that_hangs_delays_an_end_by_seconds_alone(node: Node) -> None:
     code = """
 import time
 import torch
-from hops_profiler.timing import report, session
+from hops_profiler.timing import report, reporter
 report.write = lambda *_: time.sleep(600)
-session.LAST_WRITE_SECONDS = 0.5
+reporter.LAST_WRITE_SECONDS = 0.5
 """
     began = time.monotonic()
-    done = node.run("-c", code + TRAIN + "train(20); print('done')")
-    assert (done.out, done.err) == ("done\n", "")
+    result = node.run("-c", code + TRAIN + "train(20); print('done')")
+    assert (result.out, result.err) == ("done\n", "")
     assert time.monotonic() - began < 120

@@ -32,11 +32,11 @@ def test_a_signal_counts_as_handled_where_no_process_of_the_task_ends_by_it(
     slurmstepd = tmp_path / "slurmstepd"
     slurmstepd.write_text(f"#!/bin/sh\n{parents}\n")
     slurmstepd.chmod(0o755)
-    done = subprocess.run(
+    result = subprocess.run(
         [slurmstepd, sys.executable, "-c", f"{code}\n{ASK}"],
         env={"SLURM_STEP_ID": step},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.split() == names
+    assert result.stdout.split() == names

@@ -51,11 +51,11 @@ def usual(batches: Iterator[torch.Tensor]) -> Iterator[None]:
 def of_two_optimizers(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     """Now and then the second one's step is left out."""
     models = nn.Linear(4, 1), nn.Linear(4, 1)
-    one, other = (torch.optim.SGD(model.parameters(), 0.01) for model in models)
+    one, peer = (torch.optim.SGD(model.parameters(), 0.01) for model in models)
     for number, batch in enumerate(batches):
         once(models[0], one, batch)
         if number % 5:
-            once(models[1], other, batch)
+            once(models[1], peer, batch)
         yield
 
 

@@ -34,12 +34,12 @@ Runs = dict[str, tuple[list[str], dict[str, Any]]]
 def runs(shared_node: Node) -> Runs:
     """The losses and the report of each kind of loop, measured; the losses are the same without."""
     alone = shared_node.program("counts", *ALL, profiler=False)
-    watched = shared_node.program("counts", *ALL, HOPS_REPORT_SECONDS="0.01")
-    expected, losses = _losses_by_name(alone.out), _losses_by_name(watched.out)
+    profile = shared_node.program("counts", *ALL, HOPS_REPORT_SECONDS="0.01")
+    expected, losses = _losses_by_name(alone.out), _losses_by_name(profile.out)
     assert {name: lines for (name, _), lines in losses.items()} == {
         name: lines for (name, _), lines in expected.items()
     }
-    reports = {report["pid"]: report for report in watched.reports}
+    reports = {report["pid"]: report for report in profile.reports}
     assert {report["failure"] for report in reports.values()} == {""}
     return {name: (lines, reports[pid]) for (name, pid), lines in losses.items()}
 

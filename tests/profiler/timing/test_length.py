@@ -77,10 +77,10 @@ def told(
     steps = itertools.count(1)
 
     def step(*_: object) -> None:
-        read = LoaderPass(loader.given, len(LOADER), each) if loader.given else None
-        done = next(steps)
-        if done % every == 0:
-            found.append(length.iterations(done, read))
+        text = LoaderPass(loader.given, len(LOADER), each) if loader.given else None
+        result = next(steps)
+        if result % every == 0:
+            found.append(length.iterations(result, text))
 
     runpy.run_path(str(script), {"step": step, "loader": loader, **variables})
     return found
@@ -107,7 +107,7 @@ def test_epochs_times_the_loaders_length(tmp_path: Path, loop: str, within: str)
     source = f"{loop}\n    for number, batch in enumerate(loader):\n        step()\n"
     if within == "function":
         source = f"def main():\n{indent(source, '    ')}\n\nif True:\n    main()\n"
-    known = {
+    variables = {
         "args": args,
         "config": {"epochs": 3},
         "epochs": range(3),
@@ -116,7 +116,7 @@ def test_epochs_times_the_loaders_length(tmp_path: Path, loop: str, within: str)
     }
     if "in bar" in loop:
         source = source.replace("in bar", "in bar.iterable")
-    assert told(tmp_path, source, **known) == [30.0] * 30
+    assert told(tmp_path, source, **variables) == [30.0] * 30
 
 
 def test_an_epoch_in_a_function_of_its_own(tmp_path: Path) -> None:
@@ -160,9 +160,9 @@ def test_passes_that_only_fill_a_buffer_are_no_iterations(tmp_path: Path) -> Non
     source = (
         "for number in range(400):\n    if number >= 30 and number % 10 == 0:\n        step()\n"
     )
-    found = told(tmp_path, source)
-    assert found[:2] == [None, None]
-    assert found[2:] == pytest.approx([37.0] * 35, abs=1.0)
+    results = told(tmp_path, source)
+    assert results[:2] == [None, None]
+    assert results[2:] == pytest.approx([37.0] * 35, abs=1.0)
 
 
 def test_a_number_that_steadily_grows_ends_the_training(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ while True:
     if done >= limit:
         break
 """
-    found = told(tmp_path, source, limit=50)
-    assert found[:2] == [None, None]
-    assert found[2:] == pytest.approx([50.0] * 48)
+    results = told(tmp_path, source, limit=50)
+    assert results[:2] == [None, None]
+    assert results[2:] == pytest.approx([50.0] * 48)
 
 
 def test_a_while_that_counts_samples(tmp_path: Path) -> None:
@@ -211,9 +211,11 @@ for epoch in range(6):
 )
 def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None:
     turns = iter([True, False])
-    found = told(tmp_path, source, running=lambda: next(turns), folds=lambda: [1], secret=lambda: 3)
-    assert found
-    assert set(found) == {None}
+    results = told(
+        tmp_path, source, running=lambda: next(turns), folds=lambda: [1], secret=lambda: 3
+    )
+    assert results
+    assert set(results) == {None}
 
 
 @pytest.mark.parametrize(
@@ -269,9 +271,9 @@ def main():
 
 main()
 """
-    found = told(tmp_path, source, every=30)
-    assert found[:2] == [None, None]
-    assert found[2:] == pytest.approx([400.0] * 11, abs=10.0)
+    results = told(tmp_path, source, every=30)
+    assert results[:2] == [None, None]
+    assert results[2:] == pytest.approx([400.0] * 11, abs=10.0)
 
 
 @pytest.mark.parametrize(
@@ -289,9 +291,9 @@ def test_a_script_from_a_pipe_is_not_read_again(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     code = compile("for epoch in range(3):\n    step()\n", str(pipe), "exec")
     length = Length(begin=time.time() + 60.0)
-    found: list[float | None] = []
-    exec(code, {"step": lambda: found.append(length.iterations(1, None))})  # noqa: S102
-    assert found == [None] * 3
+    results: list[float | None] = []
+    exec(code, {"step": lambda: results.append(length.iterations(1, None))})  # noqa: S102
+    assert results == [None] * 3
 
 
 def test_a_loop_that_starts_ranks_is_none_of_theirs(tmp_path: Path) -> None:
@@ -311,15 +313,15 @@ for number in range(4):
 """
     fork = multiprocessing.get_context("fork")
     ends: list[str] = []
-    found: list[float | None] = []
+    results: list[float | None] = []
     told(
         tmp_path,
         source,
-        found,
+        results,
         fork=fork,
         told=fork.SimpleQueue(),
         ends=ends,
-        lengths=lambda: set(found),
+        lengths=lambda: set(results),
     )
     assert ends == ["done"] * 4
 
@@ -341,9 +343,9 @@ from copy import deepcopy
 for fold in range(3):
     deepcopy(trainer).train(step)
 """
-    found = told(tmp_path, source, trainer=Trainer())
-    assert found[:5] == [900.0] * 5
-    assert found[-1] == 10 + 300
+    results = told(tmp_path, source, trainer=Trainer())
+    assert results[:5] == [900.0] * 5
+    assert results[-1] == 10 + 300
 
 
 def test_a_trainer_within_a_loop_of_unknown_length_has_none(tmp_path: Path) -> None:
@@ -440,10 +442,10 @@ def test_parsed_functions_are_not_kept(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(source)
     loops = Loops(begin=time.time() + 60.0)
-    found = loops._parse(compile(source, str(script), "exec"))
-    assert found is not None
-    assert len(found) == 1
-    assert len(pickle.dumps(found)) < 2000
+    results = loops._parse(compile(source, str(script), "exec"))
+    assert results is not None
+    assert len(results) == 1
+    assert len(pickle.dumps(results)) < 2000
 
 
 def test_a_functions_variables_are_not_kept(tmp_path: Path) -> None:
@@ -521,12 +523,12 @@ def test_what_a_handler_raises_during_a_look_ends_the_program(
         signal.raise_signal(signal.SIGUSR1)
 
     monkeypatch.setattr(*where, interrupted)
-    before = signal.signal(signal.SIGUSR1, handler)
+    earlier = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(PreemptedError):
             told(tmp_path, "at = 0\nfor epoch in range(3):\n    while at < 9:\n        step()\n")
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, earlier)
 
 
 def test_an_elastic_loader_knows(tmp_path: Path) -> None:

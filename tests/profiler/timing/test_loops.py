@@ -15,7 +15,8 @@ from typing import Any
 import hops_profiler
 import pytest
 import torch
-from hops_profiler.timing import events, graphless, hooks, inspections, session
+from hops_profiler.timing import events, graphless, hooks, inspections
+from hops_profiler.timing import session as session_module
 from hops_profiler.timing.batch import samples_given, samples_of
 from hops_profiler.timing.recorder import Recorder
 from torch import nn
@@ -28,9 +29,9 @@ FEATURES = 4
 
 
 def measured(train: Callable[[], object]) -> dict[str, Any]:
-    with hops_profiler.profile() as seen:
+    with hops_profiler.profile() as session:
         train()
-    summary = seen.summary()
+    summary = session.summary()
     assert summary["failure"] == ""
     return summary
 
@@ -136,8 +137,8 @@ def test_data_read_once_before_the_loop() -> None:
             loop.step(features)
 
     def cut_and_train() -> None:
-        for at in range(20):
-            loop.step(features[4 * at : 4 * at + 4])
+        for position in range(20):
+            loop.step(features[4 * position : 4 * position + 4])
 
     assert counts(measured(read_and_train))[:2] == (20, 2000)
     assert counts(measured(cut_and_train))[:2] == (20, 80)
@@ -184,9 +185,9 @@ def test_an_episodes_steps_add_up() -> None:
 
     def train() -> None:
         for _ in range(10):
-            chosen = [loop.model(torch.randn(1, FEATURES)).sum() for _ in range(25)]
+            picks = [loop.model(torch.randn(1, FEATURES)).sum() for _ in range(25)]
             loop.optimizer.zero_grad()
-            torch.stack(chosen).sum().backward()
+            torch.stack(picks).sum().backward()
             loop.optimizer.step()
 
     assert counts(measured(train))[:2] == (10, 250)
@@ -353,8 +354,8 @@ def test_models_that_are_called_in_their_own_way() -> None:
 def test_a_sampler_that_refuses_its_length_is_measured() -> None:
     class Endless(Sampler[list[int]]):
         def __iter__(self) -> Iterator[list[int]]:
-            for at in range(10):
-                yield list(range(8 * at, 8 * at + 8))
+            for position in range(10):
+                yield list(range(8 * position, 8 * position + 8))
 
         def __len__(self) -> int:
             raise NotImplementedError
@@ -362,7 +363,7 @@ def test_a_sampler_that_refuses_its_length_is_measured() -> None:
     loop = Loop()
 
     def train() -> None:
-        session._session._next_write = 0.0  # type: ignore[union-attr]
+        session_module._session._next_write = 0.0  # type: ignore[union-attr]
         for features, _ in DataLoader(rows(80), batch_sampler=Endless()):
             loop.step(features)
 
@@ -430,7 +431,7 @@ def nothing_compiled() -> Iterator[None]:
     yield
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    session._session._hooks._inputs._compiles = False  # type: ignore[union-attr]
+    session_module._session._hooks._inputs._compiles = False  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("nothing_compiled")
@@ -486,11 +487,11 @@ def test_what_is_listened_to_can_be_pickled() -> None:
 
 
 def test_modules_are_called_as_ever_after_a_look() -> None:
-    before = nn.Module.__call__
+    earlier = nn.Module.__call__
     measured(lambda: [Loop().step(torch.randn(2, FEATURES)) for _ in range(3)])
     loop = Loop()
     measured(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(7)])
-    assert nn.Module.__call__ is before
+    assert nn.Module.__call__ is earlier
 
 
 @pytest.mark.parametrize("loader", [True, False])
@@ -505,7 +506,7 @@ def test_what_is_told_together_gives_the_same_result(
     def train() -> None:
         nonlocal now
         now, loop = 100.0, Loop()
-        other = torch.optim.SGD(loop.model.parameters(), lr=0.01)
+        peer = torch.optim.SGD(loop.model.parameters(), lr=0.01)
         batches = iter(DataLoader(rows(6000), batch_size=8))
         for number in range(300):
             for part in range(1 + number % 3):
@@ -518,18 +519,18 @@ def test_what_is_told_together_gives_the_same_result(
             if number % 23 == 0:
                 loop.evaluate(DataLoader(rows(8), batch_size=8))
             if number > 150:
-                other.step()
+                peer.step()
 
-    found = []
+    results = []
     for together in (1, 7, 64):
-        with hops_profiler.profile() as seen:
-            monkeypatch.setattr(seen._hooks, "batch_steps", together)
+        with hops_profiler.profile() as session:
+            monkeypatch.setattr(session._hooks, "batch_steps", together)
             train()
-        told = seen.summary()
-        assert (told["failure"], told["iterations"]) == ("", 300)
+        report = session.summary()
+        assert (report["failure"], report["iterations"]) == ("", 300)
         same = ("samples", "timed", "phases", "interrupted", "basics")
-        found.append({name: told[name] for name in same})
-    assert found[0] == found[1] == found[2]
+        results.append({name: report[name] for name in same})
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("rest", [0, 1])
@@ -561,26 +562,26 @@ def test_a_step_whose_part_without_a_graph_is_slow_once_is_no_evaluation(
 
 def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
     """As one does that saves checkpoints in the background: the order of events stays."""
-    asked, over, told = threading.Event(), threading.Event(), []
+    request, end, report = threading.Event(), threading.Event(), []
 
     def slow(*_: object) -> None:
-        asked.set()
-        over.wait()
-        told.append("first")
+        request.set()
+        end.wait()
+        report.append("first")
 
-    with hops_profiler.profile() as seen:
-        seen._hooks._queue.extend((slow, None))
-        first = threading.Thread(target=lambda: seen._hooks.recorder)
+    with hops_profiler.profile() as session:
+        session._hooks._queue.extend((slow, None))
+        first = threading.Thread(target=lambda: session._hooks.recorder)
         first.start()
-        asked.wait()
-        seen._hooks._queue.extend((lambda *_: told.append("second"), None))
-        second = threading.Thread(target=seen._hooks._queue.flush)
+        request.wait()
+        session._hooks._queue.extend((lambda *_: report.append("second"), None))
+        second = threading.Thread(target=session._hooks._queue.flush)
         second.start()
-        over.set()
+        end.set()
         first.join()
         second.join()
-        seen.summary()
-    assert told == ["first", "second"]
+        session.summary()
+    assert report == ["first", "second"]
 
 
 class PreemptedError(Exception):
@@ -589,7 +590,7 @@ class PreemptedError(Exception):
 
 def test_a_handler_may_raise_anywhere_while_events_are_told() -> None:
     """Before any instruction, as in Python 3.9: then the next one is told, in every thread."""
-    handled, told, number = True, [], 0
+    signals, report, number = True, [], 0
 
     def handler(frame: Any, event: str, _: object) -> Any:
         nonlocal left
@@ -602,29 +603,29 @@ def test_a_handler_may_raise_anywhere_while_events_are_told() -> None:
         return handler
 
     def tell() -> None:
-        told.clear()
-        seen._hooks._queue.extend((lambda *_: told.append(number), None))
-        seen._hooks._queue.flush()
+        report.clear()
+        session._hooks._queue.extend((lambda *_: report.append(number), None))
+        session._hooks._queue.flush()
 
-    before = sys.gettrace()
-    with hops_profiler.profile() as seen:
-        while handled:
+    earlier = sys.gettrace()
+    with hops_profiler.profile() as session:
+        while signals:
             number += 1
-            left, handled = number, False
+            left, signals = number, False
             sys.settrace(handler)
             try:
                 tell()
             except PreemptedError:
-                handled = True
+                signals = True
             finally:
-                sys.settrace(before)
+                sys.settrace(earlier)
             tell()
-            assert told[-1] == number
+            assert report[-1] == number
             telling = threading.Thread(target=tell, daemon=True)
             telling.start()
             telling.join(60)
-            assert told == [number]
-        assert seen.summary()["failure"] == ""
+            assert report == [number]
+        assert session.summary()["failure"] == ""
     assert number > 20
 
 
@@ -636,7 +637,7 @@ def test_what_a_handler_raises_while_events_are_told_is_the_programs() -> None:
 
     def note(place: str) -> None:
         if place == where:
-            seen._hooks._queue.extend((lambda *_: signal.raise_signal(signal.SIGUSR1), None))
+            session._hooks._queue.extend((lambda *_: signal.raise_signal(signal.SIGUSR1), None))
 
     class Rows(Dataset[torch.Tensor]):
         def __len__(self) -> int:
@@ -656,25 +657,25 @@ def test_what_a_handler_raises_while_events_are_told_is_the_programs() -> None:
             loop.optimizer.step()
 
     loop, loader = Loop(), DataLoader(Rows())
-    before = signal.signal(signal.SIGUSR1, handler)
+    earlier = signal.signal(signal.SIGUSR1, handler)
     try:
-        with hops_profiler.profile() as seen:
+        with hops_profiler.profile() as session:
             for where in ("data", "backward", "update"):  # noqa: B007 - note() reads it
                 with pytest.raises(PreemptedError):
                     train()
-                assert not seen._hooks.recorder.in_phase
+                assert not session._hooks.recorder.in_phase
             where = "nowhere"
             train()
-            told = seen.summary()
+            report = session.summary()
     finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert (told["failure"], told["iterations"]) == ("", 4)
+        signal.signal(signal.SIGUSR1, earlier)
+    assert (report["failure"], report["iterations"]) == ("", 4)
 
 
 def test_a_block_begins_once_another_thread_has_told_what_was_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begins, told = threading.Event(), []
+    begins, report = threading.Event(), []
 
     class Watched:
         """A lock that says when somebody wants it."""
@@ -694,48 +695,48 @@ def test_a_block_begins_once_another_thread_has_told_what_was_before(
             self.lock.__exit__(*error)
 
     def begin() -> None:
-        seen.resume()
+        session.resume()
         for number in (1, 2):
-            seen._hooks._queue.extend((lambda *_, number=number: told.append(number), None))
+            session._hooks._queue.extend((lambda *_, number=number: report.append(number), None))
         begins.set()
 
     def slow(*_: object) -> None:
         beginning.start()
         begins.wait()
 
-    with hops_profiler.profile() as seen:
-        monkeypatch.setattr(seen._hooks._queue, "_lock", Watched())
+    with hops_profiler.profile() as session:
+        monkeypatch.setattr(session._hooks._queue, "_lock", Watched())
         beginning = threading.Thread(target=begin)
-        seen._hooks._queue.extend((slow, None))
-        telling = threading.Thread(target=seen._hooks._queue.flush)
+        session._hooks._queue.extend((slow, None))
+        telling = threading.Thread(target=session._hooks._queue.flush)
         telling.start()
         telling.join()
         beginning.join()
-        assert seen.summary()["failure"] == ""
-    assert told == [1, 2]
+        assert session.summary()["failure"] == ""
+    assert report == [1, 2]
 
 
 def test_what_is_noted_between_steps_does_not_grow_for_ever() -> None:
     """A server of inference requests that calls ``eval()`` before each."""
     model = nn.Linear(1, 1)
-    with hops_profiler.profile() as seen:
+    with hops_profiler.profile() as session:
         for _ in range(2 * events.MAX_EVENTS):
             model.eval()
-        assert len(seen._hooks._queue.events) <= events.MAX_EVENTS + 2
+        assert len(session._hooks._queue.events) <= events.MAX_EVENTS + 2
 
 
 def test_a_handler_that_saves_while_the_recorder_is_told_is_not_waited_for() -> None:
-    told: list[str] = []
+    report: list[str] = []
 
     def handled(*_: object) -> None:
-        assert not seen._hooks._queue.flush()
-        told.append("first")
+        assert not session._hooks._queue.flush()
+        report.append("first")
 
-    with hops_profiler.profile() as seen:
-        seen._hooks._queue.extend((handled, None))
-        seen._hooks._queue.extend((lambda *_: told.append("second"), None))
-        seen.summary()
-    assert told == ["first", "second"]
+    with hops_profiler.profile() as session:
+        session._hooks._queue.extend((handled, None))
+        session._hooks._queue.extend((lambda *_: report.append("second"), None))
+        session.summary()
+    assert report == ["first", "second"]
 
 
 def test_after_a_failure_nothing_is_kept_and_the_first_one_is_reported(
@@ -744,12 +745,12 @@ def test_after_a_failure_nothing_is_kept_and_the_first_one_is_reported(
     def broken(*_: object) -> None:
         raise ValueError("first")
 
-    with hops_profiler.profile() as seen:
-        monkeypatch.setattr(seen._hooks, "failure", "")
+    with hops_profiler.profile() as session:
+        monkeypatch.setattr(session._hooks, "failure", "")
         for _ in range(3):
-            seen._hooks._queue.extend((broken, None))
-        told = seen.summary()
-        assert (told["failure"], len(seen._hooks._queue.events)) == ("ValueError('first')", 0)
+            session._hooks._queue.extend((broken, None))
+        report = session.summary()
+        assert (report["failure"], len(session._hooks._queue.events)) == ("ValueError('first')", 0)
 
 
 class Refuses(torch.optim.SGD):
@@ -771,12 +772,12 @@ def test_a_step_that_raises_is_over(loads: bool) -> None:
     optimizer = Refuses(model.parameters(), lr=0.01)
     rows = [torch.ones(FEATURES)] * 12
     open_after = []
-    with hops_profiler.profile() as seen:
+    with hops_profiler.profile() as session:
         for features in DataLoader(rows) if loads else rows:  # type: ignore[arg-type]
             model(features).square().mean().backward()
             with contextlib.suppress(PreemptedError):
                 optimizer.step()
-                open_after.append(seen._hooks.recorder.in_phase)
-        told = seen.summary()
+                open_after.append(session._hooks.recorder.in_phase)
+        report = session.summary()
     assert open_after == [False] * 8
-    assert (told["iterations"], told["failure"]) == (8, "")
+    assert (report["iterations"], report["failure"]) == (8, "")

@@ -28,9 +28,9 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "memory.py"
 def test_an_error_that_nobody_caught(
     node: Node, iteration: str, how: str, told: list[tuple[int, bool]]
 ) -> None:
-    done = node.run(PROGRAM, iteration, how)
-    assert (done.code == 0) == (how == "caught"), done.err
-    assert [(r["iterations"], r["out_of_memory"]) for r in done.reports] == told
+    result = node.run(PROGRAM, iteration, how)
+    assert (result.code == 0) == (how == "caught"), result.err
+    assert [(r["iterations"], r["out_of_memory"]) for r in result.reports] == told
 
 
 def test_in_a_process_that_pytorch_started(node: Node) -> None:
@@ -44,6 +44,6 @@ def test_in_a_process_that_pytorch_started(node: Node) -> None:
         "if __name__ == '__main__':\n"
         "    mp.spawn(train, nprocs=1)\n"
     )
-    done = node.run(program)
-    assert done.code == 1
-    assert [report["out_of_memory"] for report in done.reports] == [True]
+    result = node.run(program)
+    assert result.code == 1
+    assert [report["out_of_memory"] for report in result.reports] == [True]

@@ -61,11 +61,11 @@ def test_losses_are_bitwise_equal_and_counts_exact(
     node: Node, program: str, argument: str, iterations: int, samples: int, params: int
 ) -> None:
     alone = node.program(program, *filter(None, [argument]), profiler=False)
-    watched = node.program(program, *filter(None, [argument]))
+    profile = node.program(program, *filter(None, [argument]))
     assert len(alone.losses) >= 20
-    assert watched.losses == alone.losses
+    assert profile.losses == alone.losses
     assert alone.reports == []
-    (report,) = watched.reports
+    (report,) = profile.reports
     believed(report)
     assert report["failure"] == ""
     assert report["final"] is True
@@ -91,9 +91,9 @@ def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
     """To 5 %. On a busy machine a process may lose the CPU between two clocks: three tries."""
     worst: dict[str, float] = {}
     for _ in range(3):
-        done = node.program("instrumented")
-        by_hand = json.loads(done.out)
-        (report,) = done.reports
+        result = node.program("instrumented")
+        by_hand = json.loads(result.out)
+        (report,) = result.reports
         assert by_hand["t_iter"] > 0.02
         assert report["basics"]["pattern"] == 2
         assert report["basics"]["t_w"] == 0
@@ -105,7 +105,7 @@ def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
 
 def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
     """Rank 1 is 40 ms late at each second iteration; on a busy machine either is: three tries."""
-    seen = []
+    session = []
     for _ in range(3):
         reports = node.torchrun(2, "spread").reports
         told = [(r["rank"], r["world"], r["samples"]) for r in reports]
@@ -120,8 +120,8 @@ def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
             and fast["t_iter"] == pytest.approx(slow["t_iter"], rel=0.05)
         ):
             return
-        seen.append((fast, slow))
-    pytest.fail(f"basic times of rank 0 and 1: {seen}")
+        session.append((fast, slow))
+    pytest.fail(f"basic times of rank 0 and 1: {session}")
 
 
 def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> None:
@@ -143,9 +143,9 @@ for _ in range(20):
     optimizer.step(); optimizer.zero_grad()
 print(len(torch.nn.modules.module._global_forward_pre_hooks))
 """
-    done = node.run("-c", code)
-    (report,) = done.reports
-    assert done.out == "0\n"
+    result = node.run("-c", code)
+    (report,) = result.reports
+    assert result.out == "0\n"
     assert (report["iterations"], report["samples"], report["samples_from"]) == (20, 240, "input")
     assert report["timed"]["samples"] == 17 * 12
 
@@ -207,10 +207,10 @@ for _ in range(2):
 with open("last.pt", "rb") as file:
     torch.load(file)
 """
-    done = node.run("-c", code, HOPS_RESTART_COUNT=str(restarts), SLURM_PROCID=str(rank))
-    assert [text for text in done.err.splitlines(keepends=True) if "hops" in text] == [line] * bool(
+    result = node.run("-c", code, HOPS_RESTART_COUNT=str(restarts), SLURM_PROCID=str(rank))
+    assert [text for text in result.err.splitlines(keepends=True) if "hops" in text] == [
         line
-    )
+    ] * bool(line)
 
 
 def test_a_save_of_several_files_is_told_while_it_is_under_way(node: Node) -> None:
@@ -244,15 +244,15 @@ for _ in range(20):
     optimizer.zero_grad(); (w * w).sum().backward(); optimizer.step()
 """
     (blind,) = node.run("-c", code).reports
-    (told,) = node.run("-c", code, HOPS_BATCH="8").reports
+    (report,) = node.run("-c", code, HOPS_BATCH="8").reports
     assert (blind["iterations"], blind["samples"], blind["samples_from"]) == (20, 0, "")
-    assert (told["iterations"], told["samples"], told["samples_from"]) == (20, 160, "comment")
+    assert (report["iterations"], report["samples"], report["samples_from"]) == (20, 160, "comment")
 
 
 @pytest.mark.long
 def test_overhead_and_memory_of_many_iterations(node: Node) -> None:
     """Under 0.5 % of 20 ms, and nothing that grows: 100,000 iterations of the smallest model."""
-    watched = json.loads(node.program("long", "100000").out)
+    profile = json.loads(node.program("long", "100000").out)
     alone = json.loads(node.program("long", "20000", profiler=False).out)
-    assert watched["seconds"] - alone["seconds"] < 0.005 * 0.020
-    assert watched["grown_kib"] < 1024
+    assert profile["seconds"] - alone["seconds"] < 0.005 * 0.020
+    assert profile["grown_kib"] < 1024

@@ -34,14 +34,14 @@ def test_waiting_and_traffic_agree_with_clocks_around_the_all_reduces(
 ) -> None:
     """The second rank is 40 ms late. The model is gone when the last report is made. For a busy
     machine there are three tries."""
-    seen = []
+    session = []
     for _ in range(3):
-        done = node.torchrun(ranks, "ranks", "local")
-        found = [r["basics"] for r in done.reports]
-        told = [(basics["t_w"], basics["t_c"]) for basics in found]
-        assert all(report["communication_timed"] for report in done.reports)
-        clocks = json.loads(done.out.splitlines()[-1])
-        bound = 0.1 * min(basics["t_iter"] for basics in found)
+        result = node.torchrun(ranks, "ranks", "local")
+        results = [r["basics"] for r in result.reports]
+        told = [(basics["t_w"], basics["t_c"]) for basics in results]
+        assert all(report["communication_timed"] for report in result.reports)
+        clocks = json.loads(result.out.splitlines()[-1])
+        bound = 0.1 * min(basics["t_iter"] for basics in results)
         if all(
             mine == pytest.approx(clock, abs=bound)
             for rank, by_hand in zip(told, clocks, strict=True)
@@ -49,5 +49,5 @@ def test_waiting_and_traffic_agree_with_clocks_around_the_all_reduces(
         ):
             assert told[1][0] < min(wait for wait, _ in told[:1] + told[2:])
             return
-        seen.append((told, clocks, bound))
-    pytest.fail(f"waiting and traffic of each rank, by clocks, and what is allowed: {seen}")
+        session.append((told, clocks, bound))
+    pytest.fail(f"waiting and traffic of each rank, by clocks, and what is allowed: {session}")

@@ -229,12 +229,12 @@ def _events(kinds: list[tuple[str, int]]) -> list[Any]:
 
 
 def _told(events: list[Any], *, together: bool) -> Recorder:
-    recorder, at = Recorder(), 0
-    while at < len(events):
-        several = recorder.consume_regular_iterations(events, at) if together else 0
+    recorder, position = Recorder(), 0
+    while position < len(events):
+        several = recorder.consume_regular_iterations(events, position) if together else 0
         if not several:
-            events[at](recorder, events[at + 1])
-        at += several or 2
+            events[position](recorder, events[position + 1])
+        position += several or 2
     return recorder
 
 
@@ -274,19 +274,19 @@ def test_usual_iterations_may_be_told_together(kinds: list[tuple[str, int]]) -> 
 def test_whatever_is_said_no_time_is_lost_or_counted_twice(said: list[tuple[str, float]]) -> None:
     """The phases of the timed iterations add up to their wall time, and nothing is negative."""
     recorder, now = Recorder(), 50.0
-    for what, seconds in said:
+    for kind, seconds in said:
         now += seconds
-        if what in ("data", "backward", "update"):
-            getattr(recorder, f"begin_{what}")(now)
-        elif what == "leave":
+        if kind in ("data", "backward", "update"):
+            getattr(recorder, f"begin_{kind}")(now)
+        elif kind == "leave":
             recorder.leave(now)
-        elif what == "fetched":
+        elif kind == "fetched":
             recorder.leave(now)
             recorder.add_batch(4)
         else:
             recorder.begin_update(now)
             recorder.leave(now)
-            recorder.step(int(what[-1]))
+            recorder.step(int(kind[-1]))
     counts = recorder.counts
     parts = sum(counts.phases[name].sum for name in PHASES)
     assert parts == pytest.approx(counts.iteration.sum)

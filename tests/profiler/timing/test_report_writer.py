@@ -19,21 +19,21 @@ NAME = report.file_name("17", 0, "n0", 0, 4242, OWN)
 
 
 def test_a_report_is_replaced_as_a_whole_and_all_may_read_it(tmp_path: Path) -> None:
-    before = os.umask(0o077)
+    earlier = os.umask(0o077)
     try:
-        for at in range(3):
-            report.write(str(tmp_path), NAME, {"at": at})
+        for position in range(3):
+            report.write(str(tmp_path), NAME, {"at": position})
     finally:
-        os.umask(before)
+        os.umask(earlier)
     (path,) = tmp_path.iterdir()
     assert json.loads(path.read_text()) == {"at": 2}
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
 def test_hopsd_knows_the_name_and_nobody_guesses_it() -> None:
-    found = FILE_NAME.fullmatch(NAME)
-    assert found is not None
-    assert found.groups() == ("17", "0", "n0", "0", "4242")
+    results = FILE_NAME.fullmatch(NAME)
+    assert results is not None
+    assert results.groups() == ("17", "0", "n0", "0", "4242")
     assert len({report.token() for _ in range(1000)}) == 1000
 
 

@@ -20,22 +20,22 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 
 def watched(node: Node, program: str, *arguments: str) -> tuple[dict[str, Any], str]:
     """The only report, and what the program printed."""
-    done = node.run(PROGRAMS / f"gpu_{program}.py", *arguments)
-    assert done.code == 0, done.err
-    (report,) = done.reports
+    result = node.run(PROGRAMS / f"gpu_{program}.py", *arguments)
+    assert result.code == 0, result.err
+    (report,) = result.reports
     assert report["failure"] == ""
-    return report, done.out
+    return report, result.out
 
 
 def test_phases_are_those_that_the_training_itself_measures(node: Node) -> None:
     """Without waiting for the GPU: the program raises if somebody does."""
     report, out = watched(node, "timed")
     forward, backward, update, _ = (1e-3 * value for value in json.loads(out))
-    seen = report["basics"]
-    assert seen["clock"] == "cuda"
+    session = report["basics"]
+    assert session["clock"] == "cuda"
     assert report["iterations"] == 90
     for name, truth in (("t_f", forward), ("t_b", backward), ("t_u", update)):
-        assert seen[name] == pytest.approx(truth, rel=0.1, abs=1e-4), (name, seen, out)
+        assert session[name] == pytest.approx(truth, rel=0.1, abs=1e-4), (name, session, out)
 
 
 def test_a_profile_run_measures_the_gpu_not_how_fast_the_loop_queues_work(node: Node) -> None:
@@ -47,9 +47,9 @@ def test_a_profile_run_measures_the_gpu_not_how_fast_the_loop_queues_work(node: 
     scontrol.write_text("#!/bin/sh\nkill -KILL $PPID\n")
     scontrol.chmod(0o755)
     path = f"{scontrol.parent}:{os.environ['PATH']}"
-    done = node.run(PROGRAMS / "gpu_timed.py", HOPS_PROFILE="50", PATH=path)
-    assert done.code == -signal.SIGKILL, done.err
-    (report,) = done.reports
+    result = node.run(PROGRAMS / "gpu_timed.py", HOPS_PROFILE="50", PATH=path)
+    assert result.code == -signal.SIGKILL, result.err
+    (report,) = result.reports
     timed = report["timed"]
     assert timed["iterations"] >= 10
     *_, whole = (1e-3 * value for value in json.loads(alone.out))
@@ -71,10 +71,10 @@ def test_losses_are_bitwise_equal(node: Node, kind: str) -> None:
 def test_a_rank_that_the_launcher_forks_has_its_gpu(node: Node) -> None:
     """The launcher imports PyTorch before it forks; CUDA must not have been in use by then."""
     alone = node.run(PROGRAMS / "gpu_train.py", "12", "adam", profiler=False)
-    done = node.run(
+    result = node.run(
         "-m", "hops_profiler.launch", "--nproc-per-node=1", PROGRAMS / "gpu_train.py", "12", "adam"
     )
-    assert done.code == 0, done.err
-    assert done.out == alone.out
-    (report,) = done.reports
+    assert result.code == 0, result.err
+    assert result.out == alone.out
+    (report,) = result.reports
     assert report["iterations"] == 12
