@@ -225,10 +225,8 @@ def difference(plain: Trial, hops: Trial) -> list[str]:
         found.append(f"output has {list(more)[:3]}")
     if plain.dependents != hops.dependents:
         found.append(f"afterok, afternotok: {plain.dependents} are {hops.dependents}")
-    begun = [line for line in hops.steps() if line.startswith("from")]
-    if (
-        len(begun) > len(hops.steps()) / 2 and begun[-1] == "from 0"
-    ):  # one was stopped, and began anew
+    begun = Counter(line for line in hops.steps() if line.startswith("from 0 "))
+    if max(begun.values(), default=0) > 1:  # one was stopped, and began anew
         found.append("a restart lost what was trained")
     return found
 

@@ -15,7 +15,8 @@ STEPS, EVERY, PACE = 100, 20, 0.05
 def main() -> None:
     """Notes from which step it began and to which it came; prints nothing."""
     job, folder = os.environ["SLURM_JOB_ID"], Path(os.environ["NOTES"])
-    path = folder / f"save.{job}.{sys.argv[1] if len(sys.argv) > 1 else 0}"
+    name = sys.argv[1] if len(sys.argv) > 1 else "0"
+    path = folder / f"save.{job}.{name}"
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step = 0
@@ -24,7 +25,7 @@ def main() -> None:
         step = saved["step"]
         model.load_state_dict(saved["model"])
     with (folder / f"steps.{job}").open("a") as notes:
-        notes.write(f"from {step}\n")
+        notes.write(f"from {step} {name}\n")
     while step < STEPS:
         optimizer.zero_grad()
         model(torch.randn(16, 8)).pow(2).mean().backward()
