@@ -52,7 +52,8 @@ BEHAVIOURS = [
     Behaviour("answers a signal", "trap 'echo saved' USR1\nkill -USR1 $$\necho a", ("saved", "a")),
     Behaviour(
         "passes a signal on",
-        "bash -c 'trap \"echo saved; exit 0\" USR1; sleep 60 & wait' & p=$!\nsleep 1\n"
+        "bash -c 'trap \"echo saved; exit 0\" USR1; touch ready.$SLURM_JOB_ID; sleep 60 & wait' & p=$!\n"
+        "until [ -e ready.$SLURM_JOB_ID ]; do sleep 0.1; done\n"
         "trap 'kill -USR1 $p' USR1\nkill -USR1 $$\nwait $p\necho code $?",
         ("saved", "code 0"),
     ),
