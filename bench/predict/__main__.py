@@ -29,7 +29,7 @@ from bench.predict.works import Folders, to_learn, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
 from hopsd.predict.calibration import Kind, scale
-from hopsd.predict.prior import FILE, Residual, learn_prior
+from hopsd.predict.prior import FILE, Residual, family_of, learn_prior
 from hopsd.predict.traits import traits_of
 
 PRIOR = Path("hopsd/predict") / FILE
@@ -44,7 +44,8 @@ FAMILIES = ("steady", "elastic")
 def learn(family: str, numbers: int, workers: int) -> None:
     """Write the family's prior; the others stay."""
     with ProcessPoolExecutor(workers) as pool:
-        cases = list(to_learn(family, numbers))
+        every = (to_learn(number) for number in range(numbers))
+        cases = [case for case in every if family_of(traits_of(case.policy)) == family]
         found = [residual for part in pool.map(_residuals, cases) for residual in part]
     shipped = json.loads(PRIOR.read_text())
     PRIOR.write_text(json.dumps(shipped | learn_prior(found), indent=0) + "\n")
@@ -198,7 +199,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--only", multiple=True, help="Cases whose name has this text.")
 @click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
-@click.option("--numbers", type=click.IntRange(min=1), default=21, help="Works to learn from.")
+@click.option("--numbers", type=click.IntRange(min=1), default=50, help="To learn from: below.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes.")
 def main(
     philly: Path | None,

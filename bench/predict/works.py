@@ -16,8 +16,6 @@ from bench.study.works import OTHERS, drawn
 from hopsd.formats.source import read_text
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.scenario import Cluster, Server, WorkloadJob
-from hopsd.predict.prior import family_of
-from hopsd.predict.traits import traits_of
 from hopsd.sim.information.knowledge import Knows
 from hopsd.sim.logs.importers import IMPORTERS, workload_of
 from hopsd.sim.presets import preset
@@ -47,13 +45,6 @@ multiplies run times, as a logarithm.
 """
 
 BURST_JOBS = 12
-
-ELASTIC_JOBS_MAX = 110
-"""Larger works are left out of what policies that move jobs are learnt from, for time."""
-
-PAPER_JOBS = 40
-PAPER_RATES = 10.0, 25.0
-"""Jobs of a ``paper-64`` to learn from, and jobs an hour."""
 
 LARGE_JOBS = 150
 """Of ``paper-512``'s jobs, for time."""
@@ -108,30 +99,8 @@ def _philly(path: Path) -> Iterator[Case]:
         yield Case("Philly, 500 jobs", cluster, workload, policy, knows)
 
 
-def to_learn(family: str, numbers: int) -> Iterator[Case]:
-    """Works for the prior of a family of policies, of the first ``numbers``."""
-    for number in range(numbers):
-        case = _to_learn(number)
-        if family_of(traits_of(case.policy)) != family:
-            continue
-        if family == "elastic":
-            yield _paper_to_learn(number)
-            if len(case.workload.jobs) > ELASTIC_JOBS_MAX:
-                continue
-        yield case
-
-
-def _paper_to_learn(number: int) -> Case:
-    """Of ``paper-64``, whose jobs wait for longer than those of most drawn works."""
-    seed = LEARN_SEED + number
-    made = preset("paper-64")
-    policy, knows = ELASTIC[number % len(ELASTIC)]
-    workload = made.workload(seed, jobs=PAPER_JOBS, rate_per_hour=PAPER_RATES[number % 2])
-    return Case(f"learn paper-64 {number}", made.cluster(), workload, policy, knows, seed)
-
-
-def _to_learn(number: int) -> Case:
-    """Cluster, load, jobs, tail of run times and arrivals are drawn."""
+def to_learn(number: int) -> Case:
+    """A work for the prior: cluster, load, jobs, tail of run times and arrivals are drawn."""
     seed = LEARN_SEED + number
     rng = random.Random(seed)  # a simulation, not a secret
     policy, knows = LEARN[number % len(LEARN)]

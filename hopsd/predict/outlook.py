@@ -158,6 +158,7 @@ class Outlook:
             "at": self._situation.now,
             "seconds": self._seconds,
             "arrivals_per_hour": rate,
+            "arrivals_by_hour": self._predictor.arrivals.by_hour,
             "errors": self._errors.as_dict(),
         }
 

@@ -64,5 +64,6 @@ def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> D
     return {
         "at": set_info["at"],
         "arrivals_per_hour": set_info["arrivals_per_hour"],
+        "arrivals_by_hour": set_info["arrivals_by_hour"],
         "ways": starts,
     }

@@ -57,7 +57,8 @@ def when(
     rows = [(way["reqs"], *_cells(way["predicted"], now)) for way in answer["ways"]]
     show(table("If it were submitted now", ["GPUs", "starts in", "80 % interval", "by"], rows))
     rate = answer["arrivals_per_hour"]
-    coming = f"{rate:.1f} jobs an hour as of late" if rate else "none: too little was seen yet"
+    like = "as usual at this hour" if answer["arrivals_by_hour"] else "as of late"
+    coming = f"{rate:.1f} jobs an hour {like}" if rate else "none: too little was seen yet"
     say(f"estimated from {clock(answer['at'])}; jobs to come: {coming}")
 
 

@@ -63,7 +63,7 @@ def test_other_times_are_refused(text: str) -> None:
 
 
 def test_every_count_is_asked_for() -> None:
-    source = Source({"at": 5.0, "arrivals_per_hour": 2.0})
+    source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
     comment = "hops:reqs=1,2;samples=10;workload=net"
     found = answer(source, ANN, {"comment": comment, "time_limit_seconds": 60.0})
     assert [way["reqs"] for way in found["ways"]] == [[1, 2], [1], [2]]
@@ -92,7 +92,9 @@ def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     def ask(_path: Path, command: str, **arguments: Any) -> Any:
         asked.update(arguments, command=command)
-        return answer(Source({"at": 5.0, "arrivals_per_hour": 2.0}), ANN, arguments)
+        return answer(
+            Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False}), ANN, arguments
+        )
 
     monkeypatch.setattr(module, "ask_daemon", ask)
     monkeypatch.setattr("time.time", lambda: 0.0)
