@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 
 from hopsd.errors import SlurmUnavailableError, StoreUnavailableError, UnreachableError
 
@@ -17,6 +19,15 @@ def printable(text: str) -> str:
 def say(text: str) -> None:
     """Print lines to standard output."""
     print(_lines(text), flush=True)
+
+
+def say_prose(text: str) -> None:
+    """Print a paragraph, broken between words where a terminal shows it."""
+    text = printable(text)
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    print(text, flush=True)
 
 
 def complain(text: object, program: str = "hopsctl") -> None:

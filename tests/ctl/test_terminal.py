@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from hopsd import ctl
+from hopsd.ctl.terminal import say_prose
 from hopsd.errors import ConfigError, HopsError, SlurmError
 from hopsd.serve.socket import LocalServer, Request
 from hopsd.service import logs
@@ -85,3 +86,16 @@ def test_no_line_of_the_log_does(form: str, capsys: pytest.CaptureFixture[str]) 
         structlog.reset_defaults()
     assert "owned" in said
     assert harmless(said)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_prose_is_broken_between_words_on_a_terminal_alone(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    text = "squeue shows it held until hops starts it; `hopsctl explain JOB` says why"
+    say_prose(text)
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines) == text
+    assert (max(map(len, lines)) <= 40) == is_terminal

@@ -21,7 +21,7 @@ from hopsd.core.submission.comment import Comment, parse
 from hopsd.core.submission.contract import MARK, read_script_options
 from hopsd.core.submission.nodelist import node_names
 from hopsd.core.submission.unseen import why_unseen
-from hopsd.ctl.terminal import complain, printable
+from hopsd.ctl.terminal import complain, say_prose
 from hopsd.errors import CommentError, HopsError
 from hopsd.model.allocation import Allocation
 from hopsd.model.asked import Asked
@@ -72,17 +72,17 @@ def check(words: tuple[str, ...]) -> None:
         sys.exit(NOT_OURS if accepted else REFUSED)
     if not accepted:
         for line in why_refused(reply):
-            print(printable(line))
+            say_prose(line)
         sys.exit(REFUSED)
     for line in lines:
         if not line.startswith(_FOUND):
-            print(printable(line))
+            say_prose(line)
     options = dict(
         line.removeprefix(_FOUND).partition(" ")[::2] for line in lines if _FOUND in line
     )
     obstacle = why_unseen(_script_options(options))
     if obstacle:
-        print(f"hops may not see its speed: {obstacle}")
+        say_prose(f"hops may not see its speed: {obstacle}")
     try:
         for line in shapes(options, ScontrolAdapter(SlurmCommands()).read()):
             print(line)
