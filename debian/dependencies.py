@@ -2,6 +2,7 @@
 """Splits hops' requirements: what this Debian release has is depended on, pip installs the rest.
 
 dependencies missing           requirements of setup.cfg that Debian's packages do not meet
+dependencies constraints       the releases of requirements.lock, but for what Debian has
 dependencies pinned REPORT     what pip says it would install for them, as requirements with hashes
 dependencies packages FOLDER   the Debian packages that the distributions in FOLDER need
 """
@@ -40,16 +41,33 @@ def missing() -> Iterator[str]:
             yield line
 
 
+def locked() -> dict[str, str]:
+    """The lines of requirements.lock by project: a release with its hashes, or several."""
+    text = Path("requirements.lock").read_text()
+    lines: dict[str, str] = {}
+    for part in re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]:
+        name = part.partition("==")[0]
+        lines[name] = lines.get(name, "") + part
+    return lines
+
+
+def constraints() -> Iterator[str]:
+    """What Debian has in a release that is good enough stays Debian's."""
+    wanted = {canonicalize_name(Requirement(line).name) for line in missing()}
+    there = found(DEBIAN).keys() - wanted
+    for name, lines in locked().items():
+        if name not in there:
+            yield from (line.rstrip(" \\") for line in lines.splitlines() if "==" in line)
+
+
 def pinned(report: str) -> Iterator[str]:
-    """Lines of requirements.lock; one that is missing there stops the build."""
-    parts = re.split(r"^(?=[\w.-]+==)", Path("requirements.lock").read_text(), flags=re.MULTILINE)
-    locked = {part.split()[0]: part for part in parts[1:]}
+    """Lines of requirements.lock; a project that is missing there stops the build."""
+    lines = locked()
     for item in json.loads(Path(report).read_text())["install"]:
         name = canonicalize_name(item["metadata"]["name"])
-        release = f"{name}=={item['metadata']['version']}"
-        if release not in locked:
-            sys.exit(f"requirements.lock has no {release}: make lock")
-        yield locked[release]
+        if name not in lines:
+            sys.exit(f"requirements.lock has no {name}: make lock")
+        yield lines[name]
 
 
 def packages(folder: str) -> set[str]:
@@ -76,6 +94,8 @@ def package_of(path: Path) -> str:
 match sys.argv[1:]:
     case ["missing"]:
         print("\n".join(missing()))
+    case ["constraints"]:
+        print("\n".join(constraints()))
     case ["pinned", report]:
         print("".join(pinned(report)))
     case ["packages", folder]:

@@ -1400,6 +1400,7 @@ local function read_request(job, values)
   add("per_core", o.memory_per_core and (o.cores or o.cores_per_gpu) and string.format("%.0f", o.memory_per_core))
   add("exclusive", o.exclusive and "yes")
   o.signal, o.traps = signal_of(job), traps_of(job.script)
+  add("preempt", values.preempt == "yes" and "yes") -- its user says that it bears a move
   add("signal", o.signal)
   add("type", o.kind)
   add("gres", o.gres)
@@ -1503,6 +1504,7 @@ local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
   local others = has_other_counts(o, values)
   local text = "the job may be stopped and restarted, also on other nodes" .. (others and " or another GPU count: " or ": ")
+  local waits = values.preempt == "yes" and "" or " and will not move the job until it has called torch.save once"
   if has(o.repeats, "resubmits") then
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
@@ -1511,24 +1513,24 @@ local function warn_of_moves(script, o, values, job)
       .. "there, and hops may"
   elseif o.signal and o.signal:find("^batch:") and not has(o.traps, o.signal:match(":(%w+):")) then
     text = text .. string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops "
-      .. "does not send it and will not move the job until it has called torch.save once. ", o.signal:match(":(%w+):"))
+      .. "does not send it%s. ", o.signal:match(":(%w+):"), waits)
   elseif o.ends and (o.signal and o.signal:find("^batch:") and has(o.ends, o.signal:match(":(%w+):"))
     or not o.signal and o.ends == o.traps) then
-    text = text .. string.format("on %s the script may end as if it were done, so hops does not send it and will not move the "
-      .. "job until it has called torch.save once: have the trap run scontrol requeue $SLURM_JOB_ID, and hops sends it. ",
-      o.signal and o.signal:match(":(%w+):") or o.ends)
+    text = text .. string.format("on %s the script may end as if it were done, so hops does not send it%s: have the trap run "
+      .. "scontrol requeue $SLURM_JOB_ID, and hops sends it. ", o.signal and o.signal:match(":(%w+):") or o.ends, waits)
   elseif o.signal then
     local target, name, seconds = o.signal:match("^(%w+):(%w+):(%d+)$")
     text = text .. string.format("hops sends %s %s %d s ahead, and the script then starts from its first line. ",
       target == "steps" and "the steps that srun starts" or "it", name, seconds)
-    if target == "steps" and not has(o.repeats, "requeues") then
+    if target == "steps" and values.preempt ~= "yes" and not has(o.repeats, "requeues") then
       text = text .. "It is not moved before hops has seen that they handle the signal, or has seen torch.save once. "
     end
   elseif o.traps ~= "none" then
     text = text .. "hops signals the script before (trap), which then starts from its first line. "
   else
-    text = text .. "the script handles no signal (--signal, trap), so hops will not move it until it has called torch.save "
-      .. "once, and work since the last save is lost. "
+    text = text .. "the script handles no signal (--signal, trap), so "
+      .. (values.preempt == "yes" and "" or "hops will not move it until it has called torch.save once, and ")
+      .. "work since the last save is lost. "
   end
   local commands = commands_of(script)
   local keeps = commands:find("HOPS_FRAMEWORK_SAVES=1", 1, true) or commands:find("ElasticLoader", 1, true)

@@ -125,6 +125,9 @@ class MemoryStore(MemoryKnowledge):
                 for job in self._ended.values()
                 if job.id in self._ended_by_signal
             ),
+            failed_again=frozenset(
+                (job.user, job.workload) for job in self._ended.values() if job.failed_again
+            ),
             theory=tuple(fit for _, fit in sorted(self._theory.items())),
             bandwidth=tuple(found for _, found in sorted(self._bandwidth.items())),
             shortages=tuple(found for _, found in sorted(self._shortages.items())),

@@ -24,8 +24,8 @@ from hopsd.health.slow import find_slow
 from hopsd.health.sudden import RunSeries, find_changes
 
 TRAINING = 600.0
-ONSET = 1.5 * DAY
-SITE = SiteSettings(nodes=20, days=2.0)
+ONSET = 0.75 * DAY
+SITE = SiteSettings(nodes=20, days=1.0)
 LOOK_SECONDS = 600.0
 FALSE_ALARMS = 1e-3
 """In a server-day."""
@@ -122,7 +122,7 @@ def main() -> None:
         for situation, each in sorted(named.items())
     ]
     days, alarms = healthy(options.servers, options.days, options.sites)
-    sure = sum(map(sum, named.values()))
+    total = sum(sum(each) for each in named.values())
     text = "\n".join(
         [
             (
@@ -136,8 +136,8 @@ def main() -> None:
             *rows,
             "",
             (
-                f"{right} of {sure} intervals hold the truth; {false} of {judged:,} healthy servers"
-                " were named."
+                f"{right} of {total} intervals hold the truth; {false} of {judged:,} healthy"
+                " servers were named."
             ),
             "",
             (

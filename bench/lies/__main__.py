@@ -1,14 +1,14 @@
 """What a user gains who lies about samples, speeds or progress, and what that costs the others.
 
-    python -m bench.lies [--jobs 25] [--seeds 3] [--policy hops+] [--rigid] [--only LIE] [--write]
-    python -m bench.lies --sia DIR --policy hops+ [--tail-weight 0]
+    python -m bench.lies [--jobs 25] [--first 0] [--seeds 3] [--rigid] [--only LIE] [--write]
+    python -m bench.lies --sia DIR [--policy hops+] [--tail-weight 0]
 
 One user in ten lies about all jobs; the same workload with the truth told is the measure. Speeds
 are faked as the estimator would believe them: held to what is plausible. What comes by chance is
 measured by the truth told twice, with submissions a little later the second time. ``--write`` puts
-the table into bench/results/lies.md. ``--rigid``: each job has one of its GPU counts. ``--sia``:
-Sia's traces philly 1, 2 and so on, rigid, in place of the paper's jobs; the ``sia-simulator``
-folder of its authors (github: siasosp23/artifacts).
+the table into bench/results/lies_elastic.md or lies_rigid.md. ``--rigid``: each job has one of its
+GPU counts. ``--sia``: Sia's traces philly 1, 2 and so on, rigid, in place of the paper's jobs; the
+``sia-simulator`` folder of its authors (github: siasosp23/artifacts).
 """
 
 from __future__ import annotations
@@ -249,16 +249,18 @@ def table(rows: list[str]) -> str:
 @click.command()
 @click.option("--jobs", default=25, show_default=True)
 @click.option("--seeds", default=3, show_default=True, help="Draws of the workload.")
-@click.option("--policy", default="hops", show_default=True)
+@click.option("--first", default=0, show_default=True, help="The first draw, or trace less one.")
+@click.option("--policy", default="hops+", show_default=True)
 @click.option("--priority", default="latency_ratio", show_default=True)
 @click.option("--tail-weight", default=PlanSettings().tail_weight, show_default=True)
 @click.option("--rigid", is_flag=True, help="One GPU count a job.")
 @click.option("--only", multiple=True, help="These lies alone, by a part of their names.")
 @click.option("--sia", "folder", type=Path, help="Play Sia's traces in place of draws.")
-@click.option("--write", is_flag=True, help="Write bench/results/lies.md.")
+@click.option("--write", is_flag=True, help="Write bench/results/lies_*.md.")
 def main(
     jobs: int,
     seeds: int,
+    first: int,
     policy: str,
     priority: str,
     tail_weight: float,
@@ -268,8 +270,8 @@ def main(
     write: bool,
 ) -> None:
     """Play every lie and print what it brings."""
-    if write and (folder is not None or policy != "hops"):
-        raise click.UsageError("--write: the page has the draws under hops")
+    if write and (folder is not None or policy != "hops+"):
+        raise click.UsageError("--write: the pages have the draws under hops+")
     plan = PlanSettings(
         effort=0,
         time_limit_seconds=PLAN_SECONDS_MAX,
@@ -279,9 +281,9 @@ def main(
     )
     settings = SimulationSettings(plan=plan)
     scenes = (
-        [Scene.draw(seed, jobs, rigid=rigid) for seed in range(seeds)]
+        [Scene.draw(seed, jobs, rigid=rigid) for seed in range(first, first + seeds)]
         if folder is None
-        else [_of_trace(folder, f"philly-{seed + 1}") for seed in range(seeds)]
+        else [_of_trace(folder, f"philly-{seed + 1}") for seed in range(first, first + seeds)]
     )
     honest = [scene.completion(scene.truth, settings) for scene in scenes]
     print("honest, hours:", [(round(a / 3600, 2), round(b / 3600, 2)) for a, b in honest])
@@ -289,7 +291,8 @@ def main(
     rows = [chance(scenes, honest, settings), *lied(scenes, honest, lies, settings)]
     text = table(rows)
     if write:
-        write_result("lies", "What lies gain", text)
+        kind = "rigid" if rigid else "elastic"
+        write_result(f"lies_{kind}", f"What lies gain: {kind} jobs", text)
 
 
 if __name__ == "__main__":

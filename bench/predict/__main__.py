@@ -5,11 +5,13 @@
     python -m bench.predict --learn steady|elastic   # writes hopsd/predict/prior.json
 
 Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
-many intervals came true, the median and mean absolute error, those of Slurm's backfill with time
-limits (starts under ``slurm``) or of ``samples left / present speed`` (ends), and shares within one
-and ten minutes. Then the same by load, by how far ahead, and of starts said at submission. Replays
-are kept under build/predict: only those that are missing are played, with ``--no-run`` none.
-``--only``: cases whose name has the text.
+many intervals came true and how wide they were in the median, the median and mean absolute error,
+those of Slurm's backfill with time limits (starts under ``slurm``) or of ``samples left / present
+speed`` (ends), and shares within one and ten minutes. Then the same by load, by how far ahead, and
+of starts said at submission. What a predictor sees during a trace is kept under build/predict: only
+traces that are missing are played, with ``--no-run`` none; predictions are always made anew.
+``--only``: cases whose name has the text. Without it the tables of docs/predictions.md are written,
+too.
 """
 
 from __future__ import annotations
@@ -22,16 +24,18 @@ from pathlib import Path
 import click
 import numpy as np
 
-from bench.predict.replay import Case, Replay, replay, true_of
-from bench.predict.works import LEARN, Folders, to_learn, works
+from bench.predict.replay import Case, Replay, recorded, replay, true_of
+from bench.predict.works import Folders, to_learn, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
 from hopsd.predict.calibration import Kind, scale
-from hopsd.predict.prior import FILE, Residual, family_of, learn_prior
+from hopsd.predict.prior import FILE, Residual, learn_prior
 from hopsd.predict.traits import traits_of
 
 PRIOR = Path("hopsd/predict") / FILE
 KEPT = Path("build/predict")
+PAGE = Path("docs/predictions.md")
+BEGIN, END = "<!-- Below: written by python -m bench.predict -->", "<!-- Above: written -->"
 LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
@@ -39,23 +43,19 @@ FAMILIES = ("steady", "elastic")
 
 def learn(family: str, numbers: int, workers: int) -> None:
     """Write the family's prior; the others stay."""
-    chosen = [
-        number
-        for number in range(numbers)
-        if family_of(traits_of(LEARN[number % len(LEARN)][0])) == family
-    ]
     with ProcessPoolExecutor(workers) as pool:
-        found = [residual for part in pool.map(_residuals, chosen) for residual in part]
+        cases = list(to_learn(family, numbers))
+        found = [residual for part in pool.map(_residuals, cases) for residual in part]
     shipped = json.loads(PRIOR.read_text())
     PRIOR.write_text(json.dumps(shipped | learn_prior(found), indent=0) + "\n")
 
 
-def _residuals(number: int) -> list[Residual]:
+def _residuals(case: Case) -> list[Residual]:
     """Of one work to learn from."""
-    result = replay(to_learn(number))
+    result = replay(case, recorded(case, path_of(case)))
     true = true_of(result)
-    traits = traits_of(result.case.policy)
-    print(number, result.case.policy, result.case.knows, f"{result.seconds:.0f} s", flush=True)
+    traits = traits_of(case.policy)
+    print(f"{case.label}: {result.seconds:.0f} s", flush=True)
     return [
         Residual(
             traits,
@@ -88,65 +88,102 @@ def measured(of: Replay, kind: Kind) -> Floats:
 
 
 def path_of(case: Case) -> Path:
-    """Where its replay is kept."""
-    return KEPT / f"{case.label.replace('/', ' per ')}.npz"
+    """Where its recording is kept."""
+    return KEPT / f"{case.label.replace('/', ' per ')}.pickle.gz"
 
 
-def kept(case: Case) -> dict[Kind, Floats]:
-    """Rows of both kinds, from an earlier run or a replay."""
-    path = path_of(case)
-    if not path.exists():
-        result = replay(case)
-        KEPT.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **{kind.value: measured(result, kind) for kind in Kind})
-        print(f"{case.label}: {result.seconds:.0f} s", flush=True)
-    with np.load(path) as found:
-        return {kind: found[kind.value] for kind in Kind}
+def rows_of(case: Case) -> dict[Kind, Floats]:
+    """Rows of both kinds."""
+    result = replay(case, recorded(case, path_of(case)))
+    print(f"{case.label}: {result.seconds:.0f} s", flush=True)
+    return {kind: measured(result, kind) for kind in Kind}
 
 
 def line(name: str, rows: Floats) -> str:
     """One line of a table."""
     if not len(rows):
-        return f"| {name} | 0 | | | | | |"
+        return f"| {name} | 0 | | | | | | |"
     _, expected, low, high, true, rival, _, _ = rows.T
     error, other = np.abs(expected - true), np.abs(rival - true)
     other = other[~np.isnan(other)]
     beside = f"{np.median(other):,.0f} / {np.mean(other):,.0f}" if len(other) else ""
-    right = np.mean((low - 1e-6 <= true) & (true <= high + 1e-6))
+    early, late = np.mean(true < low - 1e-6), np.mean(true > high + 1e-6)
     return (
-        f"| {name} | {len(rows):,} | {right:.0%} | {np.median(error):,.0f} /"
-        f" {np.mean(error):,.0f} | {beside} | {np.mean(error < 60):.0%} |"
-        f" {np.mean(error < 600):.0%} |"
+        f"| {name} | {len(rows):,} | {1.0 - early - late:.0%} ({early:.0%}, {late:.0%})"
+        f" | {np.median(high - low):,.0f} | {np.median(error):,.0f} / {np.mean(error):,.0f}"
+        f" | {beside} | {np.mean(error < 60):.0%} | {np.mean(error < 600):.0%} |"
     )
 
 
 HEAD = (
-    "## {}\n\n"
-    "| {} | predictions | came true | error, s: median / mean | {}'s | < 1 min | < 10 min |\n"
-    "|---|---:|---:|---:|---:|---:|---:|"
+    "| {} | predictions | right (too early, too late) | width, s | error, s: median / mean | {}'s"
+    " | < 1 min | < 10 min |\n"
+    "|---|---:|---:|---:|---:|---:|---:|---:|"
 )
 RIVALS = {Kind.START: "backfill", Kind.END: "present speed"}
 
 
-def tables(results: Sequence[tuple[Case, dict[Kind, Floats]]]) -> Iterable[str]:
+Results = Sequence[tuple[Case, dict[Kind, Floats]]]
+
+
+def everything(results: Results, kind: Kind) -> Floats:
+    """Rows of all cases."""
+    return np.concatenate([rows[kind] for _, rows in results])
+
+
+def by_policy(results: Results, kind: Kind) -> Iterable[str]:
+    """A line for each policy."""
+    for policy in sorted({case.policy for case, _ in results}):
+        some = [(case, rows) for case, rows in results if case.policy == policy]
+        yield line(f"`{policy}`, {len(some)} replays", everything(some, kind))
+
+
+def by_load(rows: Floats) -> Iterable[str]:
+    """A line for each range of GPUs wanted."""
+    for low, high in zip((0, *LOADS), (*LOADS, np.inf), strict=True):
+        inside = (rows[:, 6] >= low) & (rows[:, 6] < high)
+        yield line(f"GPUs wanted: {low} to {high:g} %", rows[inside])
+
+
+def summary(results: Results) -> str:
+    """The tables of docs/predictions.md."""
+    starts = everything(results, Kind.START)
+    lines = [
+        HEAD.format("starts", RIVALS[Kind.START]),
+        *by_policy(results, Kind.START),
+        line("all, at submission", starts[starts[:, 7] > 0.0]),
+        *by_load(starts),
+        "",
+        HEAD.format("ends", RIVALS[Kind.END]),
+        *by_policy(results, Kind.END),
+    ]
+    return "\n".join(lines)
+
+
+def write_summary(text: str) -> None:
+    """Put it in the place of the one in docs/predictions.md."""
+    page = PAGE.read_text()
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+
+
+def tables(results: Results) -> Iterable[str]:
     """All tables."""
     for kind in Kind:
-        yield HEAD.format(f"{kind.value.capitalize()}s", "trace", RIVALS[kind])
+        yield f"## {kind.value.capitalize()}s\n"
+        yield HEAD.format("trace", RIVALS[kind])
         for case, rows in results:
             yield line(case.label, rows[kind])
-        everything = np.concatenate([rows[kind] for _, rows in results])
-        for policy in sorted({case.policy for case, _ in results}):
-            some = [rows[kind] for case, rows in results if case.policy == policy]
-            yield line(f"all under `{policy}`", np.concatenate(some))
+        rows_all = everything(results, kind)
+        yield from by_policy(results, kind)
         if kind is Kind.START:
-            yield line("all, at submission", everything[everything[:, 7] > 0.0])
-        for low, high in zip((0, *LOADS), (*LOADS, np.inf), strict=True):
-            inside = (everything[:, 6] >= low) & (everything[:, 6] < high)
-            yield line(f"GPUs wanted: {low} to {high:g} %", everything[inside])
-        ahead = everything[:, 1] - everything[:, 0]
+            yield line("all, at submission", rows_all[rows_all[:, 7] > 0.0])
+        yield from by_load(rows_all)
+        ahead = rows_all[:, 1] - rows_all[:, 0]
         for first, last in zip((0.0, *AHEADS), (*AHEADS, np.inf), strict=True):
             inside = (ahead >= first) & (ahead < last)
-            yield line(f"{first / 60:g} to {last / 60:g} min ahead", everything[inside])
+            yield line(f"{first / 60:g} to {last / 60:g} min ahead", rows_all[inside])
         yield ""
 
 
@@ -159,10 +196,10 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--shockwave", type=EXISTING)
 @click.option("--speeds", type=EXISTING)
 @click.option("--only", multiple=True, help="Cases whose name has this text.")
-@click.option("--no-run", is_flag=True, help="Of the replays that are kept alone.")
+@click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
-@click.option("--numbers", type=click.IntRange(min=1), default=50, help="To learn from: below.")
-@click.option("--workers", type=click.IntRange(min=1), default=2, help="Processes.")
+@click.option("--numbers", type=click.IntRange(min=1), default=21, help="Works to learn from.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes.")
 def main(
     philly: Path | None,
     sia: Path | None,
@@ -184,10 +221,12 @@ def main(
         and (not no_run or path_of(case).exists())
     ]
     with ProcessPoolExecutor(workers) as pool:
-        results = list(zip(cases, pool.map(kept, cases), strict=True))
+        results = list(zip(cases, pool.map(rows_of, cases), strict=True))
     text = "\n".join(tables(results))
     print(text)
-    write_result("predictions", "Predicted starts and ends", text)
+    if not only:
+        write_result("predictions", "Predicted starts and ends", text)
+        write_summary(summary(results))
 
 
 if __name__ == "__main__":

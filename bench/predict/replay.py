@@ -1,9 +1,14 @@
-"""Plays a trace with predictions, and with what others would have predicted beside them."""
+"""Records what a predictor sees during a trace; plays predictions over it, with what others would
+have predicted beside them. A recording holds for every predictor, since none changes the trace.
+"""
 
 from __future__ import annotations
 
+import gzip
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 
 from hopsd.model.ids import JobId, NodeName
@@ -11,9 +16,11 @@ from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
 from hopsd.policies.timetable import Gain, Timetable
+from hopsd.predict.arrivals import Arrivals
 from hopsd.predict.calibration import Kind
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation
+from hopsd.predict.traits import traits_of
 from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.metrics import JobOutcome
@@ -35,6 +42,31 @@ class Case:
     @property
     def label(self) -> str:
         return f"{self.name}, {self.policy}, {self.knows.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The start of ``job`` is to be predicted; None: all starts and ends."""
+
+    situation: Situation
+    job: JobId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """The start or the end of a job at ``time``; of no kind: its submission."""
+
+    job: JobId
+    kind: Kind | None
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a predictor sees during a case, in order, and how its jobs fared."""
+
+    events: Sequence[Question | Happened]
+    outcomes: Sequence[JobOutcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +132,97 @@ def backfilled(of: Situation) -> dict[JobId, float]:
     return found
 
 
-def replay(case: Case) -> Replay:
-    """Play it once."""
-    made = Predictor.of_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
-    predictor = _Rivals(made.traits, made.seed, calibration=made.calibration)
+class _Submissions(Arrivals):
+    """Records them."""
+
+    def __init__(self, events: list[Question | Happened]) -> None:
+        Arrivals.__init__(self)
+        self.events = events
+
+    def note(self, time: float) -> None:
+        self.events.append(Happened(JobId(""), None, time))
+
+
+class _Recorder(Predictor):
+    """Predicts nothing, and records what it sees."""
+
+    def __init__(self, case: Case) -> None:
+        self.events: list[Question | Happened] = []
+        Predictor.__init__(self, traits_of(case.policy), arrivals=_Submissions(self.events))
+
+    def start_of(self, situation: Situation, job: JobId, *, keep: bool = True) -> None:
+        del keep
+        self.events.append(Question(situation, job))
+
+    def all_of(self, situation: Situation) -> list[Prediction]:
+        self.events.append(Question(situation, None))
+        return []
+
+    def resolve(self, job: JobId, kind: Kind, time: float) -> None:
+        self.events.append(Happened(job, kind, time))
+
+
+def record(case: Case) -> Recording:
+    """Play the trace once."""
     plan = PlanSettings(
         policy=case.policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0, seed=case.seed
     )
     settings = SimulationSettings(
         plan=plan, knowledge=KnowledgeSettings(case.knows, seed=case.seed)
     )
-    watcher = Watcher(predictor)
-    began = perf_counter()
-    run = Simulation(case.cluster, case.workload, get(case.policy), settings, watcher=watcher).run()
-    seconds = perf_counter() - began
+    recorder = _Recorder(case)
+    simulation = Simulation(
+        case.cluster, case.workload, get(case.policy), settings, watcher=Watcher(recorder)
+    )
+    run = simulation.run()
     outcomes = result_of(case.policy, run, case.cluster, case.workload).outcomes
+    return Recording(recorder.events, outcomes)
+
+
+def recorded(case: Case, path: Path) -> Recording:
+    """As kept by an earlier run, else played and kept now."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".part")
+        with gzip.open(partial, "wb", compresslevel=3) as file:
+            pickle.dump(record(case), file)
+        partial.replace(path)
+    with gzip.open(path) as file:
+        recording: Recording = pickle.load(file)  # noqa: S301  (written above)
+    return recording
+
+
+def replay(case: Case, recording: Recording) -> Replay:
+    """Predict over a recording."""
+    made = Predictor.of_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
+    predictor = _Rivals(made.traits, made.seed, calibration=made.calibration)
+    began = perf_counter()
+    said: list[Prediction] = []
+    running: set[JobId] = set()
+    for event in recording.events:
+        if isinstance(event, Question):
+            if event.job is not None:
+                one = predictor.start_of(event.situation, event.job)
+                said += [one] if one is not None else []
+            else:
+                said += [
+                    p
+                    for p in predictor.all_of(event.situation)
+                    if p.kind is Kind.END or p.job not in running
+                ]
+        elif event.kind is None:
+            predictor.arrivals.note(event.time)
+        else:
+            predictor.resolve(event.job, event.kind, event.time)
+            if event.kind is Kind.START:
+                running.add(event.job)
     return Replay(
         case,
-        watcher.said,
-        outcomes,
+        said,
+        recording.outcomes,
         predictor.present_speed,
         predictor.backfill,
-        seconds,
+        perf_counter() - began,
         predictor.load,
     )
 

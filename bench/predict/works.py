@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from bench import unseen
@@ -15,6 +16,8 @@ from bench.study.works import OTHERS, drawn
 from hopsd.formats.source import read_text
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.scenario import Cluster, Server, WorkloadJob
+from hopsd.predict.prior import family_of
+from hopsd.predict.traits import traits_of
 from hopsd.sim.information.knowledge import Knows
 from hopsd.sim.logs.importers import IMPORTERS, workload_of
 from hopsd.sim.presets import preset
@@ -33,7 +36,8 @@ LEARN = (
 )
 """Taken in turn by the works to learn from."""
 
-ELASTIC = (("hops", Knows.PERFECT), ("hops", Knows.MEASURED), ("hops+", Knows.PERFECT))
+ELASTIC = tuple(product(("hops", "hops+"), (Knows.PERFECT, Knows.MEASURED)))
+"""On generated works; on traces :data:`Knows.MEASURED` alone, as a daemon would have it."""
 
 LOADS = 0.6, 2.0
 JOBS = 40, 160
@@ -43,6 +47,16 @@ multiplies run times, as a logarithm.
 """
 
 BURST_JOBS = 12
+
+ELASTIC_JOBS_MAX = 110
+"""Larger works are left out of what policies that move jobs are learnt from, for time."""
+
+PAPER_JOBS = 40
+PAPER_RATES = 10.0, 25.0
+"""Jobs of a ``paper-64`` to learn from, and jobs an hour."""
+
+LARGE_JOBS = 150
+"""Of ``paper-512``'s jobs, for time."""
 
 PHILLY_GPUS = 48
 """The trace needs 54 on average: jobs wait, but not for days."""
@@ -73,11 +87,12 @@ def works(folders: Folders) -> Iterator[Case]:
         cluster, workload = work.make()
         name = work.name if work.name.startswith(("philly", "saturn")) else f"Shockwave {work.name}"
         name = f"Sia {name}" if folders.sia and work.family.startswith("Sia") else name
-        for policy, knows in rigid[1:] if fixed else ELASTIC:
+        for policy, knows in rigid[1:] if fixed else ELASTIC[1::2]:
             yield Case(name if fixed else f"{name}, elastic", cluster, workload, policy, knows)
     large = preset("paper-512")
-    for policy, knows in (("slurm", Knows.MEASURED), ("hops", Knows.PERFECT)):
-        yield Case("paper-512", large.cluster(), large.workload(7), policy, knows, 7)
+    workload = large.workload(7, jobs=LARGE_JOBS)
+    for policy in ("slurm", "hops", "hops+"):
+        yield Case("paper-512", large.cluster(), workload, policy, Knows.MEASURED, 7)
 
 
 def _philly(path: Path) -> Iterator[Case]:
@@ -88,12 +103,35 @@ def _philly(path: Path) -> Iterator[Case]:
         ("slurm", Knows.MEASURED),
         ("slurm", Knows.NONE),
         ("hops", Knows.MEASURED),
+        ("hops+", Knows.MEASURED),
     ):
         yield Case("Philly, 500 jobs", cluster, workload, policy, knows)
 
 
-def to_learn(number: int) -> Case:
-    """A work for the prior: cluster, load, jobs, tail of run times and arrivals are drawn."""
+def to_learn(family: str, numbers: int) -> Iterator[Case]:
+    """Works for the prior of a family of policies, of the first ``numbers``."""
+    for number in range(numbers):
+        case = _to_learn(number)
+        if family_of(traits_of(case.policy)) != family:
+            continue
+        if family == "elastic":
+            yield _paper_to_learn(number)
+            if len(case.workload.jobs) > ELASTIC_JOBS_MAX:
+                continue
+        yield case
+
+
+def _paper_to_learn(number: int) -> Case:
+    """Of ``paper-64``, whose jobs wait for longer than those of most drawn works."""
+    seed = LEARN_SEED + number
+    made = preset("paper-64")
+    policy, knows = ELASTIC[number % len(ELASTIC)]
+    workload = made.workload(seed, jobs=PAPER_JOBS, rate_per_hour=PAPER_RATES[number % 2])
+    return Case(f"learn paper-64 {number}", made.cluster(), workload, policy, knows, seed)
+
+
+def _to_learn(number: int) -> Case:
+    """Cluster, load, jobs, tail of run times and arrivals are drawn."""
     seed = LEARN_SEED + number
     rng = random.Random(seed)  # a simulation, not a secret
     policy, knows = LEARN[number % len(LEARN)]
@@ -102,7 +140,7 @@ def to_learn(number: int) -> Case:
     conditions = Conditions(load=load, rigid=rng.choice((0.0, 0.5, 1.0)))
     cluster, workload = drawn(name, conditions, seed, round(rng.uniform(*JOBS)))
     jobs = _arrive(_with_tail(workload.jobs, rng.uniform(0.0, TAIL_MOST), rng), rng)
-    return Case("learn", cluster, replace(workload, jobs=jobs), policy, knows, seed)
+    return Case(f"learn {number}", cluster, replace(workload, jobs=jobs), policy, knows, seed)
 
 
 def _with_tail(

@@ -64,7 +64,8 @@ class Trial:
         if not self.jobs:
             return 0
         job = self.jobs[0]
-        nodes, tasks = (int(job.get(name, "1").split("-")[0]) for name in ("NumNodes", "NumTasks"))
+        counts = (job.get(name, "").split("-")[0] for name in ("NumNodes", "NumTasks"))
+        nodes, tasks = (int(count) if count.isdigit() else 1 for count in counts)  # or N/A
         for name, times in (("TresPerNode", nodes), ("TresPerJob", 1), ("TresPerTask", tasks)):
             found = re.search(r"gpu(?::[a-z]\w*)?(?::(\d+))?(?:,|$)", job.get(name, ""))
             if found:
@@ -178,6 +179,9 @@ class Sandbox(Site):
             time.sleep(2)
         time.sleep(3)  # for what depends on them
         records = self._records()
+        # What waits for a server that is not there would hold its GPUs for ever.
+        self.cluster.run("scancel", "--quiet", "--state=PENDING", "--user=nobody")
+        self.cluster.run("scancel", "--quiet", "--state=RUNNING", "--user=nobody")
         for trial in trials:
             ours = [job for job in records if trial.job in (job["JobId"], job.get("ArrayJobId"))]
             trial.jobs = [job for job in ours if job.get("ArrayTaskId", "0").isdigit()] or ours

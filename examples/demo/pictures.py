@@ -29,6 +29,8 @@ def main() -> None:
 
 async def _picture(top: Top) -> str:
     async with top.run_test(size=(80, 24)) as pilot:
+        while not top.screen.query("FooterKey"):  # the keys at the foot come last
+            await pilot.pause(0.1)
         await pilot.pause()
         return top.export_screenshot(title="hopsctl top")
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-#SBATCH --comment=hops:reqs=1,2,4
+#SBATCH --comment=hops:reqs=1,2,4;preempt=yes
 #SBATCH --signal=USR1@60
 #SBATCH --open-mode=append
 

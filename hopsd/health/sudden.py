@@ -35,6 +35,9 @@ PAST_SECONDS = 7200.0
 MIN_RECENT, MIN_PAST = 4, 8
 """Records on either side."""
 
+MIN_NODES = 3
+"""Of a type, on which runs go on: with fewer nobody knows what all have in common."""
+
 YOUNG_SECONDS = 180.0
 """The first minutes of a run are not compared."""
 
@@ -42,8 +45,8 @@ ALARM = 5.0
 """Standard errors at which a change is one. In windows of five minutes to eighty a server has some
 550 independent chances a day; a normal variable passes once in 6,000 days."""
 
-MIN_CHANGE = 0.012
-"""Less is a matter of hours."""
+MIN_CHANGE = 0.02
+"""Less is a matter of hours: so much comes of the time of day, too."""
 
 USUAL_WANDER, USUAL_WEIGHT = 0.003, 4.0
 """By how much a run's speed changes in such times besides its noise, before anything is measured;
@@ -112,6 +115,7 @@ class RunSeries:
         value = columns.value[self._rows] * np.where(width > 1, width / np.maximum(width - 1, 1), 1)
         self._value = value
         self._whole = columns.value[self._rows] + columns.common[self._rows]
+        self._at_end: dict[float, list[Change]] = {}
         self._noise = np.zeros(count)
         clipped = value.copy()
         bounds = np.searchsorted(self._series, np.arange(count + 1)).tolist()
@@ -135,6 +139,12 @@ class RunSeries:
                     clearest[change.node] = deviations, change
         return [change for _, change in clearest.values()]
 
+    def changes_at_end(self, time: float) -> list[Change]:
+        """As :meth:`changes`, remembered: of a run that is over they stay the same."""
+        if time not in self._at_end:
+            self._at_end[time] = self.changes(time)
+        return self._at_end[time]
+
     def seconds_after(self, node: int, time: float) -> float:
         """For how long runs that began after ``time`` have been on a node."""
         later = self._at[(self._at > time) & (self._node[self._series] == node)]
@@ -148,8 +158,10 @@ class RunSeries:
     def _place(self, series: Ints, time: float) -> Ints:
         """How many rows are before or at ``time``, counted to the end of it in each of series."""
         at = np.clip(time - self._begin, -PAST_SECONDS, self._span - PAST_SECONDS - 1.0)
-        rows: Ints = np.searchsorted(self._key, series * self._span + at, "right").astype(np.int64)
-        return rows
+        places: Ints = np.searchsorted(self._key, series * self._span + at, "right").astype(
+            np.int64
+        )
+        return places
 
     def _changes(self, now: float, window: float) -> Iterator[tuple[float, Change]]:
         every = np.arange(len(self))
@@ -168,13 +180,16 @@ class RunSeries:
         last = np.maximum(middle, last)
         latest = _mean(self._sums, last, end) - _mean(self._sums, middle, end)
         ranks = self._columns.kind[self._head[series]] == RANKS
-        change -= np.where(ranks, 0.0, self._common(series, change))
+        nodes = self._nodes_alike(series)
+        change -= np.where(ranks, 0.0, self._common(series, change, nodes))
+        comparable = ranks | (nodes >= MIN_NODES)
         variance = self._noise[series] ** 2 * (1.0 / recent + 1.0 / past)
         for members in self._beside_each_other(series):
             each, noise2 = change[members], variance[members]
             weight = 1.0 / (noise2 + USUAL_WANDER**2)
             slowness = float((weight * each).sum() / weight.sum())
-            if slowness < max(MIN_CHANGE, ALARM / np.sqrt((1.0 / noise2).sum())):
+            least = max(MIN_CHANGE, ALARM / np.sqrt((1.0 / noise2).sum()))
+            if slowness < least or not comparable[members].all():
                 continue
             wander = _wander(np.delete(change, members), np.delete(variance, members))
             # What wanders does so for all that share a node.
@@ -195,13 +210,17 @@ class RunSeries:
                 if not self._is_habit(series[members], since, window, slowness):
                     yield deviations, Change(int(self._node[first]), slowness, error, since)
 
-    def _common(self, series: Ints, change: Floats) -> Floats:
-        """What runs on nodes of the same type changed by, (n,): heat, a busy file server."""
+    def _nodes_alike(self, series: Ints) -> Ints:
+        """How many nodes of the same type all ``series`` are on, of each (n,)."""
+        nodes = np.unique(self._node[series])
+        return np.bincount(self._types[nodes])[self._types[self._node[series]]]
+
+    def _common(self, series: Ints, change: Floats, nodes: Ints) -> Floats:
+        """What runs on nodes of the same type changed by (n,): heat, a busy file server."""
         kinds = self._types[self._node[series]]
-        count = int(kinds.max()) + 1
-        nodes = np.bincount(kinds, minlength=count)
-        usual = np.nan_to_num(group_medians(change, kinds, count)) * nodes / (nodes + 3.0)
-        return np.where(nodes < 3, 0.0, usual)[kinds]
+        usual = np.nan_to_num(group_medians(change, kinds, int(kinds.max()) + 1))[kinds]
+        common: Floats = np.where(nodes < MIN_NODES, 0.0, usual * nodes / (nodes + 3.0))
+        return common
 
     def _beside_each_other(self, series: Ints) -> list[Ints]:
         """Indices into ``series`` of those that ran on a node at the same time."""
@@ -273,7 +292,7 @@ def find_changes(series: RunSeries, now: float) -> dict[int, Change]:
     """
     changes: dict[int, Change] = {}
     for time in series.ends(now):
-        for change in series.changes(time):
+        for change in series.changes(time) if time == now else series.changes_at_end(time):
             if series.seconds_after(change.node, time) < LATER_SECONDS:
                 changes[change.node] = change
     return changes

@@ -34,8 +34,9 @@ class Asked:
     ``starts``: what the script starts its training by, where that matters to measuring it
     (``hopsd/core/submission/unseen.py``). ``repeats``: what a second start would do once more:
     "submits" jobs, "requeues" the job, "counts" its restarts; "resubmits": submits a job when it is
-    stopped; "refuses": fails at a second start. ``time_min_seconds``: from ``--time-min``, None:
-    the job starts with all of its time.
+    stopped; "refuses": fails at a second start. ``preempt``: its user wrote preempt=yes, so that it
+    may be moved though no save of it was seen. ``time_min_seconds``: from ``--time-min``, None: the
+    job starts with all of its time.
     """
 
     shape: ShapeRule | None = None
@@ -65,6 +66,7 @@ class Asked:
     consolidate_segments: bool = False
     starts: frozenset[str] = frozenset()
     repeats: frozenset[str] = frozenset()
+    preempt: bool = False
     time_min_seconds: float | None = None
 
     @property

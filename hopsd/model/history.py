@@ -26,7 +26,8 @@ class JobRecord:
     ``account``: Slurm's, "" if it has none. ``communication_timed``: whether its ranks tell how
     long they communicate, None: unknown, or one rank. ``keeps_steps``: whether its steps have the
     same samples on any number of GPUs, None: unknown. ``answers_signal``: whether its ranks handle
-    the signal of the script's ``--signal``, None: it reported nothing.
+    the signal of the script's ``--signal``, None: it reported nothing. ``failed_again``: whether it
+    failed soon after it was started again, having run longer before.
     """
 
     id: JobId
@@ -59,6 +60,7 @@ class JobRecord:
     communication_timed: bool | None = None
     keeps_steps: bool | None = None
     answers_signal: bool | None = None
+    failed_again: bool = False
 
     @property
     def latency_ratio(self) -> float | None:

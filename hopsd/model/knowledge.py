@@ -171,6 +171,7 @@ class Knowledge:
     ``runs``: past runs of the users, and of the accounts, whose jobs are present, oldest first.
 
     ``ended_by_signal``: users' workloads of which a job ended in the grace of hops' own signal.
+    ``failed_again``: those of which a job failed soon after a restart.
 
     ``theory``: basic times by workload and type, where measured; ``bandwidth``: of calibrated
     types, ``implied``: of others, as measured shapes imply it. ``shortages``: types whose memory
@@ -184,6 +185,7 @@ class Knowledge:
     records: tuple[ThroughputRecord, ...] = ()
     runs: tuple[PastRun, ...] = ()
     ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
+    failed_again: frozenset[tuple[UserName, WorkloadName]] = frozenset()
     theory: tuple[Theory, ...] = ()
     bandwidth: tuple[Bandwidth, ...] = ()
     implied: tuple[Bandwidth, ...] = ()

@@ -186,7 +186,7 @@ class Playout:
             self._arrives > self._clock[:, None], self._arrives - self._clock[:, None], np.inf
         )
         waiting = self._present() & ~running
-        waits: Bools = np.any(waiting | running, axis=1)
+        waits: Bools = waiting.any(axis=1) | running.any(axis=1)
         boundary = np.where(
             waits & self._traits.preempts, np.maximum(self._boundary - self._clock, 1e-6), np.inf
         )

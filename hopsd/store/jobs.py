@@ -216,6 +216,12 @@ def ended_by_signal(connection: Connection) -> frozenset[tuple[UserName, Workloa
     return frozenset((UserName(user), WorkloadName(workload)) for user, workload in rows)
 
 
+def failed_again(connection: Connection) -> frozenset[tuple[UserName, WorkloadName]]:
+    """The users' workloads of which a job failed soon after a restart."""
+    rows = connection.execute("SELECT DISTINCT user_name, workload FROM jobs WHERE failed_again")
+    return frozenset((UserName(user), WorkloadName(workload)) for user, workload in rows)
+
+
 def past_runs(connection: Connection) -> tuple[PastRun, ...]:
     """What `hopsd.store.past_runs.select_runs` selects, by index instead of from all jobs."""
     limits = {"alike": MAX_SIMILAR, "user": MAX_OF_USER, "account": MAX_OF_ACCOUNT}

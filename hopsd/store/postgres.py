@@ -153,6 +153,7 @@ class PostgresStore:
         with self._records_lock, self._database.transaction() as connection:
             runs = jobs.past_runs(connection)
             ended_by_signal = jobs.ended_by_signal(connection)
+            failed_again = jobs.failed_again(connection)
             records = self._newest_records(connection)
             theory = throughput.theory(connection)
             bandwidth = throughput.bandwidth(connection)
@@ -162,6 +163,7 @@ class PostgresStore:
             records=records,
             runs=runs,
             ended_by_signal=ended_by_signal,
+            failed_again=failed_again,
             theory=theory,
             bandwidth=bandwidth,
             shortages=shortages,

@@ -51,9 +51,9 @@ class Step:
 
     def __iter__(self) -> Iterator[tuple[Any, float]]:
         while not self.is_drawn:
-            batch = next(self._fetched)
             weight = self._sizes[self._drawn] * self._ranks / self.samples
-            self._drawn += 1
+            self._drawn += 1  # also where a sample cannot be read, and the loop goes on
+            batch = next(self._fetched)
             if self.is_drawn:
                 self._on_drawn()
             yield batch, weight
@@ -194,6 +194,7 @@ class ElasticLoader:
                     raise RuntimeError("the loader has moved meanwhile: go on with its new steps()")
                 for _ in self._current:  # what the loop did not want
                     pass
+                drawn()
             self._position = self._position.after_epoch()
         _in_use[:] = []
 

@@ -20,6 +20,7 @@ from hops_profiler.checkpoint.wishes import Asked, first, several
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.accelerate_order import Training, begun
 from hops_profiler.frameworks.loader_order import is_plain, shuffles
+from torch.nn.utils import clip_grad_norm_
 
 _PATIENCE = timedelta(seconds=20)
 """For the other ranks. One may have saved before its signal came: then all leave with the next."""
@@ -64,8 +65,8 @@ def _attach_saves(module: ModuleType) -> None:
 
 _USED = {
     "Accelerator": (
-        "prepare_data_loader", "backward", "end_training", "clip_grad_norm_", "log",
-        "load_state", "unwrap_model",
+        "prepare_data_loader", "backward", "end_training", "clip_grad_norm_", "clip_grad_value_",
+        "log", "load_state", "unwrap_model",
     ),
     "AcceleratedOptimizer": ("step",),
     "AcceleratedScheduler": ("step",),
@@ -78,7 +79,7 @@ def _attach_training(module: ModuleType) -> None:
     """The parts of a training that goes on: its loader, losses, steps, schedule and end."""
     kind = module.Accelerator
     prepare, backward, ends = kind.prepare_data_loader, kind.backward, kind.end_training
-    clip, log = kind.clip_grad_norm_, kind.log
+    clip, clip_values, log = kind.clip_grad_norm_, kind.clip_grad_value_, kind.log
     step, schedule = module.AcceleratedOptimizer.step, module.AcceleratedScheduler.step
 
     @functools.wraps(prepare)
@@ -98,15 +99,22 @@ def _attach_training(module: ModuleType) -> None:
     @functools.wraps(backward)
     def weighted(self: Any, loss: Any, **kwargs: Any) -> Any:
         training = getattr(self, _TRAINING, None)
-        if training is not None:
-            training.backwards += 1
-            loss = loss * (training.weight * self.gradient_accumulation_steps)
-        return backward(self, loss, **kwargs)
+        if training is None:
+            return backward(self, loss, **kwargs)
+        training.backwards += 1
+        loss = loss * (training.weight * self.gradient_accumulation_steps)
+        with training.adding_up():
+            return backward(self, loss, **kwargs)
 
     @functools.wraps(clip)
     def clipped(self: Any, parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
-        partial = getattr(self, _TRAINING, None) is not None and not self.sync_gradients
-        return clip(self, parameters, float("inf") if partial else max_norm, *args, **kwargs)
+        if _is_partial(self):  # a scaler would divide those of float16 by its scale once more
+            return clip_grad_norm_(parameters, float("inf"), *args, **kwargs)
+        return clip(self, parameters, max_norm, *args, **kwargs)
+
+    @functools.wraps(clip_values)
+    def clipped_values(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if _is_partial(self) else clip_values(self, *args, **kwargs)
 
     @functools.wraps(log)
     def logged(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -145,8 +153,13 @@ def _attach_training(module: ModuleType) -> None:
         return result
 
     kind.prepare_data_loader, kind.backward, kind.end_training = prepared, weighted, ended
-    kind.clip_grad_norm_, kind.log = clipped, logged
+    kind.clip_grad_norm_, kind.clip_grad_value_, kind.log = clipped, clipped_values, logged
     module.AcceleratedOptimizer.step, module.AcceleratedScheduler.step = stepped, scheduled
+
+
+def _is_partial(accelerator: Any) -> bool:
+    """Whether gradients are those of a part of a step."""
+    return getattr(accelerator, _TRAINING, None) is not None and not accelerator.sync_gradients
 
 
 _current: list[Training] = []

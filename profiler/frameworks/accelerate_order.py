@@ -97,6 +97,7 @@ class Training:
         self._first: Place = place
         self._order = order_of(dataloader, place.global_batch, place.seed)
         self.share = Share(accelerator.process_index, ranks, batch)
+        self._script_accumulates = accelerator.gradient_accumulation_steps > 1
         accelerator.gradient_accumulation_steps = len(weighted_parts(self._order, self.share, 0))
         self.loader = _loader(accelerator, dataloader, self)
         self.reason = ""
@@ -104,6 +105,7 @@ class Training:
         self._asked = Asked(signal.SIGUSR1)
         self._request = request.Request(self._asked)
         self._epoch = -1
+        self._parts: list[tuple[Any, Any]] = []
         self.weight = 1.0
         self.is_catching_up = latest is not None
         self.backwards = self.steps = 0
@@ -171,8 +173,7 @@ class Training:
         accelerator = self._accelerator
         if len(accelerator._optimizers) != 1:
             self.keep_out("it has not one optimizer")
-        optimizer = accelerator._optimizers[0].optimizer if accelerator._optimizers else None
-        if not accelerator._schedulers and hasattr(optimizer, "_opt_called"):
+        if not accelerator._schedulers and any(map(_is_scheduled, accelerator._optimizers)):
             self.keep_out("its schedule was not prepared")
         if reason := why_not_repeated():
             self.keep_out(reason)
@@ -196,6 +197,22 @@ class Training:
         for model in self._accelerator._models:
             if hasattr(model, "require_backward_grad_sync"):
                 model.require_backward_grad_sync = is_last
+
+    @contextlib.contextmanager
+    def adding_up(self) -> Iterator[None]:
+        """Around a backward pass. What a script that does not accumulate does with its gradients
+        (clip them by PyTorch, log, zero those of the model) is done once a step: until then the
+        parts are not there.
+        """
+        for parameter, part in self._parts:
+            parameter.grad = part
+        self._parts = []
+        yield
+        if not self._accelerator.sync_gradients and not self._script_accumulates:
+            every = [one for model in self._accelerator._models for one in model.parameters()]
+            self._parts = [(one, one.grad) for one in every if one.grad is not None]
+            for parameter, _ in self._parts:
+                parameter.grad = None
 
     def _after(self) -> None:
         if (self.backwards, self.steps) != (1, 1):
@@ -244,11 +261,14 @@ class Training:
             project.automatic_checkpoint_naming, project.iteration = naming, iteration
 
     def keep_out(self, reason: str) -> None:
-        """It leaves as without this, by the script's own saves."""
+        """It leaves as without this, by the script's own saves. Later runs are as without hops,
+        since what does not fit may count batches.
+        """
         if not self.reason:
             self.reason = reason
             self._asked.listen_no_more()
             if first():
+                self._own.decline()
                 sys.stderr.write(
                     f"hops: this training is not saved on request: {reason}. Where it saves by"
                     " itself, it leaves after that\n"
@@ -321,6 +341,13 @@ def begun(accelerator: Any, dataloader: Any) -> Training | None:
     if not broadcast(turn.take() and own.is_usable() if first() else None):
         return None
     return Training(accelerator, dataloader, own, turn)
+
+
+def _is_scheduled(optimizer: Any) -> bool:
+    """Whether a schedule of PyTorch's has been made for it, before or after it was prepared."""
+    steps = [optimizer.step, optimizer.optimizer.step]
+    marks = ("_wrapped_by_lr_sched", "_with_counter")  # since PyTorch 2.4; before
+    return any(hasattr(step, mark) for step in steps for mark in marks)
 
 
 def _global_batch(accelerator: Any, dataloader: Any) -> int:

@@ -42,16 +42,18 @@ class Split:
 @dataclass(frozen=True)
 class Note:
     """What a checkpoint does not say itself: its run's samples a step, the comment's learning rate
-    there, which a script may follow, and how many micro-batches a rank had in a step.
+    there, which a script may follow, and how many micro-batches a rank had in a step, of how many
+    ranks.
     """
 
     global_batch: int
     learning_rate: float | None
     accumulation: int = 1
+    ranks: int = 1
 
     @classmethod
     def now(cls, split: Split) -> Note:
-        return cls(split.global_batch, environment.learning_rate(), split.accumulation)
+        return cls(split.global_batch, environment.learning_rate(), split.accumulation, split.ranks)
 
     @classmethod
     def read(cls, checkpoint: Path | None) -> Note | None:
@@ -67,12 +69,11 @@ class Note:
         """Of what `asdict` has made, after a file or a checkpoint; None: of something else."""
         try:
             batch, rate = content["global_batch"], content["learning_rate"]
-            accumulation = content["accumulation"]
-        except (KeyError, TypeError):
+            counts = (batch, content["accumulation"], content.get("ranks", 1))
+        except (AttributeError, KeyError, TypeError):
             return None
-        counts = (batch, accumulation)
         usable = all(type(count) is int and count > 0 for count in counts)
-        return cls(batch, rate, accumulation) if usable else None
+        return cls(batch, rate, *counts[1:]) if usable else None
 
     def write(self, checkpoint: Path) -> None:
         """Beside the framework's own files. A checkpoint without it is one, too."""

@@ -11,9 +11,12 @@ with the ranks, that of its steps does not. Looked at: transformers 5.24 (``trai
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import inspect
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -28,10 +31,12 @@ from hops_profiler.frameworks.loader_order import (
     having,
     weighted_parts,
 )
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import BatchSampler, IterableDataset
 
 _USED = (
     "get_train_dataloader", "get_batch_samples", "_get_num_items_in_batch", "training_step",
+    "compute_loss",
 )  # fmt: skip
 
 _SAMPLERS = ("SeedableRandomSampler", "SequentialSampler", "LengthGroupedSampler")
@@ -58,6 +63,9 @@ class KeptSteps:
         self._trainer, self._note = trainer, note
         self._accumulation = trainer.args.gradient_accumulation_steps
         self._batches: _Batches | None = None
+        self._begun = note
+        self._counts: bool | None = None
+        """Whether losses are divided by what Trainer counts; None: that was not seen yet."""
         self._forget()
 
     def _forget(self) -> None:
@@ -76,20 +84,22 @@ class KeptSteps:
             return
         self._load, self._fetch = trainer.get_train_dataloader, trainer.get_batch_samples
         self._count, self._train = trainer._get_num_items_in_batch, trainer.training_step
+        self._compute = trainer.compute_loss
         with having(
             trainer,
             get_train_dataloader=self._loader,
             get_batch_samples=self._fetched,
             _get_num_items_in_batch=self._counted,
             training_step=self._trained,
+            compute_loss=self._computed,
         ):
             yield
 
     def note(self) -> Note:
         """Of a checkpoint that is written now."""
-        if self._batches is None:
-            return Note.now(split(self._trainer))
-        return Note(self._batches.order.global_batch, environment.learning_rate())
+        now = split(self._trainer)
+        batch = self._batches.order.global_batch if self._batches else now.global_batch
+        return replace(self._begun, global_batch=batch, learning_rate=environment.learning_rate())
 
     def _loader(self) -> Any:
         """Called anew where Trainer looks for a batch size that memory holds."""
@@ -97,6 +107,8 @@ class KeptSteps:
         trainer.args.gradient_accumulation_steps = self._accumulation
         self._forget()
         loader, now = self._load(), split(trainer)
+        if kept_batch(now, self._note) != self._note.global_batch:
+            self._begun = Note.now(now)
         sampler = _sampler(trainer, loader)
         self._batches = None
         if sampler is not None:
@@ -151,30 +163,45 @@ class KeptSteps:
     def _trained(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """A micro-batch's forward and backward pass."""
         items = args[0] if args else kwargs.get("num_items_in_batch")
-        factor = self._factor(items)
-        if factor == 1.0:
-            return self._train(model, inputs, *args, **kwargs)
         backward = self._trainer.accelerator.backward
+        factor = functools.lru_cache(maxsize=1)(lambda: self._factor(items))  # as its loss is there
 
         def weighted(loss: Any, **options: Any) -> None:
-            backward(loss * factor, **options)
+            backward(loss if factor() == 1.0 else loss * factor(), **options)
 
         with having(self._trainer.accelerator, backward=weighted):
-            return self._train(model, inputs, *args, **kwargs) * factor
+            loss = self._train(model, inputs, *args, **kwargs)
+        return loss if factor() == 1.0 else loss * factor()
+
+    def _computed(self, *args: Any, **kwargs: Any) -> Any:
+        """A micro-batch's loss: the first one shows whether it uses the step's items."""
+        items, options = kwargs.get("num_items_in_batch"), self._trainer.args
+        compiled = options.torch_compile or hasattr(self._trainer.model, "_orig_mod")
+        if self._counts is not None or not torch.is_tensor(items) or options.n_gpu > 1 or compiled:
+            return self._compute(*args, **kwargs)
+        with _Uses(items) as uses:
+            loss = self._compute(*args, **kwargs)
+        self._counts = uses.seen
+        return loss
 
     def _factor(self, items: Any) -> float:
         """Of the next micro-batch's loss, as Trainer computes it: a mean, divided by the number of
-        micro-batches; or a sum over what it counts, divided by the step's ``items``.
+        micro-batches; a sum over what it counts, divided by the step's ``items``; or a mean that
+        Trainer takes for such a sum.
         """
-        if self._done >= len(self._weights):
-            return 1.0
-        weight = self._weights[self._done]
-        self._done += 1
-        trainer = self._trainer
+        trainer, weight = self._trainer, None
+        if self._done < len(self._weights):
+            weight = self._weights[self._done]
+            self._done += 1
         is_divided = getattr(trainer, "loss_is_scaled_for_ga", None)
         if is_divided is None:
             counts = trainer.model_accepts_loss_kwargs and items is not None
             is_divided = counts or trainer.compute_loss_func is not None
+            if is_divided and self._counts is False:
+                each = 1 / trainer.current_gradient_accumulation_steps
+                return (each if weight is None else weight) * self._scale_of_means()
+        if weight is None:
+            return 1.0
         if not weight:
             return 0.0
         if not is_divided:
@@ -184,6 +211,40 @@ class KeptSteps:
         else:  # the items are the rank's
             factor = sum(self._weights)
         return 1.0 if math.isclose(factor, 1.0, rel_tol=1e-9) else factor
+
+    def _scale_of_means(self) -> float:
+        """What Trainer makes of mean losses that it takes for sums, as of an own ``compute_loss``
+        without `num_items_in_batch`: it adds up those of a step's micro-batches, and its own
+        `compute_loss` those of the ranks, too. So it was in the first run.
+        """
+        trainer, scale = self._trainer, float(self._begun.accumulation)
+        compute = inspect.unwrap(type(trainer).compute_loss)
+        calls_base = "super" in getattr(getattr(compute, "__code__", None), "co_names", ())
+        is_base = compute.__module__ == "transformers.trainer"
+        if trainer.args.average_tokens_across_devices and (is_base or calls_base):
+            scale *= self._begun.ranks / trainer.args.world_size
+        return scale
+
+
+class _Uses(TorchFunctionMode):
+    """Sees whether an operation uses ``tensor``, and does not only hand it on."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__()
+        self._copies, self.seen = [tensor], False
+
+    def __torch_function__(
+        self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        operands = [*args, *(kwargs or {}).values()]
+        if any(operand is copy for operand in operands for copy in self._copies):
+            name = getattr(function, "__name__", "")
+            if name == "to":
+                self._copies.append(result)
+            else:
+                self.seen = self.seen or name != "__get__"  # of an attribute
+        return result
 
 
 def _without_labels(batch: Any) -> Any:
@@ -203,6 +264,8 @@ def _sampler(trainer: Any, loader: Any) -> Any:
     sampler: Any = getattr(batches, "sampler", None)
     fits = (
         type(batches) is BatchSampler
+        and batches.batch_size == trainer._train_batch_size  # or the script has its own loader
+        and hasattr(loader, "synchronized_generator")  # Accelerate's
         and not shared
         and kind in _DISTRIBUTED
         and getattr(accelerator, "parallelism_config", None) is None

@@ -143,7 +143,7 @@ def _callback(base: type) -> Any:
             self._asked, self._own, self._turn, self._latest = asked, own, turn, latest
             self._order = order
             self._step = 0
-            self.leads = False
+            self.leads = self._has_waited = False
 
         def on_fit_start(self, trainer: Any, *_: Any) -> None:
             """All ranks have looked for the checkpoint by now. A script may handle the signal on
@@ -182,7 +182,9 @@ def _callback(base: type) -> Any:
             stepped, self._step = trainer.global_step != self._step, trainer.global_step
             able = stepped and self.leads and not trainer.is_last_batch
             # After an epoch's last batch Lightning would begin that epoch again.
-            if able and self._asked is not None and self._asked.reached():
+            waits = able and not self._has_waited and self._order.validates()
+            self._has_waited = waits
+            if able and not waits and self._asked is not None and self._asked.reached():
                 final = self._own.at(self._step)
                 request.tried(self._own, final, lambda at: self._save(trainer, at), self._asked)
                 leave(first=trainer.is_global_zero)

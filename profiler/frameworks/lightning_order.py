@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -49,33 +50,64 @@ class KeptOrder:
         self._stack = contextlib.ExitStack()
         self.resumed: Note | None = None
         self.note: Note | None = None
+        self._requested: Any = None
+        """What the script has for training: a loader, or several."""
+        self._sampler: _EpochSampler | None = None
+        self._is_restored = False
 
     def __enter__(self) -> KeptOrder:
         connector = getattr(self._trainer, "_data_connector", None)
         prepare = getattr(connector, "_prepare_dataloader", None)
-        if connector is None or prepare is None:  # another release's
+        loop: Any = getattr(self._trainer, "fit_loop", None)
+        if prepare is None or not hasattr(loop, "_data_source"):  # another release's
             return self
+        request, run = loop.setup_data, loop.run
 
         def prepared(dataloader: Any, shuffle: bool, mode: Any) -> Any:
-            if getattr(mode, "name", "") == "TRAINING" and self._fits(dataloader):
-                ordered = self._ordered(dataloader)
+            if getattr(mode, "name", "") == "TRAINING":
+                ordered = self._ordered(dataloader) if self._fits(dataloader) else None
                 if ordered is not None:
                     return ordered
+                self._tell()
             return prepare(dataloader, shuffle, mode)
 
+        def requested() -> None:
+            source = loop._data_source
+            load = source.dataloader
+
+            def loaded() -> Any:
+                self._requested = load()
+                return self._requested
+
+            with having(source, dataloader=loaded):
+                request()
+
+        def restored() -> None:
+            """A checkpoint is loaded by now. A script that asks for `estimated_stepping_batches`
+            has had the data set up before.
+            """
+            self._is_restored = True
+            if self._sampler is not None:
+                self._place(self._sampler)
+                iter(loop._data_fetcher)
+            run()
+
         self._stack.enter_context(having(connector, _prepare_dataloader=prepared))
+        self._stack.enter_context(having(loop, setup_data=requested, run=restored))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def _fits(self, dataloader: Any) -> bool:
-        """Whether the loader is a plain one, and what comes of it does not depend on more."""
+        """Whether the loader is the only one, plain, and what comes of it does not depend on
+        more.
+        """
         trainer = self._trainer
         return (
-            is_plain(dataloader)
+            dataloader is self._requested
+            and is_plain(dataloader)
             and trainer.lightning_module.automatic_optimization
-            and len(trainer.optimizers) == 1
             and not any(type(one).__name__ == _CHANGES_BATCH for one in trainer.callbacks)
             and not trainer.overfit_batches
             and trainer.limit_train_batches == 1.0
@@ -86,7 +118,7 @@ class KeptOrder:
         """``dataloader`` in hops' order; None: an epoch has no step, or its samples no weights."""
         trainer = self._trainer
         now = Split(dataloader.batch_size, trainer.accumulate_grad_batches, trainer.world_size)
-        begun = Note.of(self._own.first_note(asdict(Note.now(now))))
+        begun = Note.of(self._own.first_note(asdict(Note.now(now)))) or Note.now(now)
         global_batch = kept_batch(now, self.resumed or begun)
         order = order_of(dataloader, global_batch, environment.lightning_seed())
         share = Share(trainer.global_rank, now.ranks, now.micro_batch)
@@ -97,17 +129,76 @@ class KeptOrder:
             return None  # which weighs losses by itself
         self.note = Note(global_batch, environment.learning_rate(), factors.accumulation)
         trainer.accumulate_grad_batches = factors.accumulation
-        position = Position(trainer.current_epoch)
-        if self.resumed is not None:
-            position = self._position(order, share, self.resumed, factors.accumulation)
+        self._sampler = _EpochSampler(order, share, factors.accumulation)
+        if self._is_restored:
+            self._place(self._sampler)
+        if begun.global_batch != global_batch:
+            begun = Note.now(now)
+        batches = _Batches(order, begun, factors.accumulation, len(self._sampler))
+        if not batches.are_the_same:
+            self._schedule(batches)
         if not factors.are_one:
             self._weigh(factors)
         keeps_steps("Lightning")
         options = {name: getattr(dataloader, name) for name in PASSED_ON}
         return DataLoader(
             dataloader.dataset,
-            batch_sampler=_EpochSampler(order, share, position),
+            batch_sampler=self._sampler,
             **options,
+        )
+
+    def _tell(self) -> None:
+        if self._trainer.is_global_zero:
+            sys.stderr.write(
+                "hops: the training data stays in the script's order, which depends on the number"
+                " of GPUs: it is not one plain DataLoader, or one of the Trainer's options does"
+                " not fit\n"
+            )
+
+    def validates(self) -> bool:
+        """Whether Lightning validates after the present batch. After a checkpoint of that moment it
+        would not.
+        """
+        if self.note is None or type(self._trainer.val_check_batch) is not int:
+            return False  # by time the ranks may differ
+        loop = self._trainer.fit_loop
+        return bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
+
+    def _schedule(self, batches: _Batches) -> None:
+        """Lightning counts batches, and not steps, where it validates or changes the learning rate
+        every so many: have it count those of the first run.
+        """
+        trainer, loop = self._trainer, self._trainer.fit_loop.epoch_loop
+        check, update = loop._should_check_val_fx, loop.update_lr_schedulers
+        interval, longest = trainer.val_check_interval, sys.maxsize
+        if type(interval) is int:  # Lightning compares it with the batches of an epoch
+            scaled = max(1, interval * batches.accumulation // batches.first_accumulation)
+            self._stack.enter_context(having(trainer, val_check_interval=scaled))
+        elif isinstance(interval, float):
+            interval = max(1, int(batches.first_total * interval))
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            if type(trainer.val_check_batch) is not int:  # it validates by time
+                return check(*args, **kwargs)
+            before, after = batches.done(loop.batch_idx), batches.done(loop.batch_idx + 1)
+            if trainer.check_val_every_n_epoch is None:
+                passed = trainer.current_epoch * batches.first_total
+                before, after = before + passed, after + passed
+            due = before // interval != after // interval
+            with having(trainer, val_check_batch=1 if due else longest):
+                return check(*args, **kwargs)
+
+        def updated(interval: str, *args: Any, **kwargs: Any) -> None:
+            after = batches.done(loop.batch_idx + 1)
+            configs = trainer.lr_scheduler_configs if interval == "step" else []
+            with contextlib.ExitStack() as stack:
+                for config in configs:
+                    due = after % config.frequency == 0
+                    stack.enter_context(having(config, frequency=1 if due else longest))
+                update(interval, *args, **kwargs)
+
+        self._stack.enter_context(
+            having(loop, _should_check_val_fx=checked, update_lr_schedulers=updated)
         )
 
     def _weigh(self, factors: _Factors) -> None:
@@ -119,8 +210,16 @@ class KeptOrder:
 
         self._stack.enter_context(having(module, backward=weighted))
 
-    def _position(self, order: Order, share: Share, note: Note, accumulation: int) -> Position:
+    def _place(self, sampler: _EpochSampler) -> None:
+        """Have ``sampler`` begin where Lightning's checkpoint is."""
+        if self.resumed is None:
+            sampler.position = Position(self._trainer.current_epoch)
+        else:
+            sampler.position = self._position(sampler, self.resumed)
+
+    def _position(self, sampler: _EpochSampler, note: Note) -> Position:
         """Where the checkpoint is; Lightning's counts of batches are changed to this run's."""
+        order, share, accumulation = sampler.order, sampler.share, sampler.accumulation
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
         done = progress.current.ready // note.accumulation  # of a broken step nothing is saved
         at_end = progress.is_last_batch or done >= order.steps_per_epoch
@@ -164,23 +263,46 @@ class _Factors:
         return (self._last if last else self._whole)[part] * self.accumulation
 
 
+class _Batches:
+    """The batches of an epoch in the training's first run, of which ``note`` is, beside those of
+    this run, ``accumulation`` a step and ``total`` in all.
+    """
+
+    def __init__(self, order: Order, note: Note, accumulation: int, total: int) -> None:
+        micro_batch = max(1, note.global_batch // (note.accumulation * note.ranks))
+        self.first_total = batches_per_epoch(order, Share(0, note.ranks, micro_batch))
+        self.first_accumulation, self.accumulation = note.accumulation, accumulation
+        self._total = total
+
+    @property
+    def are_the_same(self) -> bool:
+        return self.first_accumulation == self.accumulation
+
+    def done(self, batches: int) -> int:
+        """How many batches of the first run the whole steps of this run's first ``batches`` are."""
+        if batches >= self._total:  # the last step may have fewer
+            return self.first_total
+        return batches // self.accumulation * self.first_accumulation
+
+
 class _EpochSampler:
     """Yields the batches of one rank from ``position`` on, and of each later epoch all."""
 
-    def __init__(self, order: Order, share: Share, position: Position) -> None:
-        self._order, self._share, self._position = order, share, position
+    def __init__(self, order: Order, share: Share, accumulation: int) -> None:
+        self.order, self.share, self.accumulation = order, share, accumulation
+        self.position = Position()
         self.sampler = self
         """Where Lightning looks for `set_epoch`."""
 
     def set_epoch(self, epoch: int) -> None:
-        if epoch != self._position.epoch:
-            self._position = Position(epoch)
+        if epoch != self.position.epoch:
+            self.position = Position(epoch)
 
     def __len__(self) -> int:
         """Of a whole epoch: Lightning counts from where it is."""
-        return batches_per_epoch(self._order, self._share)
+        return batches_per_epoch(self.order, self.share)
 
-    def __iter__(self) -> Iterator[list[Any]]:
-        sampler = EvenSampler(self._order)
-        sampler.begin(self._position, self._share)
+    def __iter__(self) -> Iterator[list[int]]:
+        sampler = EvenSampler(self.order)
+        sampler.begin(self.position, self.share)
         return iter(sampler)

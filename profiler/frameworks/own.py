@@ -143,9 +143,13 @@ class Own:
             f"hops: {self.folder}: not used, since another command has made it ({self._change()}"
             " differs); this job saves no more on request\n"
         )
+        self.decline()
+        return False
+
+    def decline(self) -> None:
+        """No later run of the job saves on request."""
         with contextlib.suppress(OSError):
             (self.folder / _UNUSED).touch()
-        return False
 
     def fails_anew(self) -> bool:
         """A save has failed: whether the run before could save, and this failure can be noted."""

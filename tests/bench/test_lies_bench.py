@@ -32,7 +32,7 @@ def test_a_claim_that_is_true_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--write", "--policy", "hops+"], "--write: the page has the draws under hops"),
+        (["--write", "--policy", "hops"], "--write: the pages have the draws under hops+"),
         (["--sia", "FOLDER"], "no trace philly-1, only none"),
     ],
 )

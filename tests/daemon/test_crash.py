@@ -83,6 +83,7 @@ STEPS_ALONE = """#!/bin/bash
 #SBATCH --signal=USR1@15
 echo "shell $$" >> $LOG
 srun bash -c 'trap "" USR1; until [ -e $FOLDER/go ]; do sleep 0.5; done'
+[ -e $FOLDER/go ] || scontrol requeue $SLURM_JOB_ID
 """
 
 

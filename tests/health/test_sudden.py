@@ -66,6 +66,11 @@ def test_what_all_nodes_share_is_no_nodes_fault() -> None:
     assert named(*every) == {}
 
 
+def test_of_two_nodes_neither_is_certainly_the_odd_one() -> None:
+    assert named(run(0, later(0.08)), run(1)) == {}
+    assert set(named(run(0, later(0.08)), run(1), run(2))) == {"n0"}
+
+
 def test_what_went_away_is_over() -> None:
     found = named(run(0, lambda at: 0.06 if 3000.0 < at < 5000.0 else 0.0), others())
     assert found == {}

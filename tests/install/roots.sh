@@ -92,7 +92,8 @@ build_tools() {
 build_packages() {
     local from source=$base.build/build/source
     from=$(cd "$repository" && git ls-files -z --cached --others --exclude-standard -- debian hopsd \
-        profiler slurm_plugin systemd migrations conf docs setup.cfg pyproject.toml tests/install/roots.sh |
+        profiler slurm_plugin systemd migrations conf docs setup.cfg pyproject.toml requirements.lock \
+        tests/install/roots.sh |
         xargs -0 sha256sum 2> /dev/null | sha256sum)
     [ "$(cat "$base.debs.from" 2> /dev/null)" != "$from" ] || return 0
     rm -rf "$base.build/build"

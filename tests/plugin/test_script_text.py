@@ -184,6 +184,22 @@ def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do(
     assert ("requeues" in asked.repeats) == (not waits)
 
 
+@pytest.mark.parametrize("preempt", ["", ";preempt=yes"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#SBATCH --signal=USR1@60\nsrun x",
+        "#SBATCH --signal=B:USR1@60\nsrun x",
+        "trap 'exit 0' USR1\nsrun x & wait",
+        "srun x",
+    ],
+)
+def test_who_says_that_the_job_bears_a_move_is_believed(script: str, preempt: str) -> None:
+    asked, told = submitted(f"#!/bin/bash\n{script}\n", f"hops:reqs=1{preempt}")
+    assert asked.preempt == bool(preempt)
+    assert ("torch.save once" in told) == (not preempt)
+
+
 def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
     told = submitted("#!/bin/bash\n#SBATCH --signal=B:USR1@90\ntrap : USR1\nsrun x\n")[1]
     assert "the job may be stopped and restarted" in told

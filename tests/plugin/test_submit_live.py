@@ -43,10 +43,8 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     assert "--no-requeue is ignored" in told
     assert "accepted: 2 or 6 GPUs, all on one node." in told
     job = shown(cluster, queue(cluster)[0])
-    word = (
-        "hops:asks|shape:node|counted:yes|tasks:1/1|cores:2/1|memory:default|type:rtx3090|nodes:n1"
-    )
-    word += "|traps:none|time_min:30"
+    word = "hops:asks|shape:node|counted:yes|tasks:1/1|cores:2/1|memory:default|preempt:yes"
+    word += "|type:rtx3090|nodes:n1|traps:none|time_min:30"
     assert job["AdminComment"] == word
     assert (job["JobState"], job["Priority"], job["Requeue"]) == ("PENDING", "0", "1")
     sbatch(cluster, comment, "--time=60", "--time-min=30")

@@ -651,6 +651,8 @@ BATCH = "signal:batch:USR1:90|traps:USR1"
         (STEPS, 1, False, True, True),  # no save followed
         (STEPS, 1, True, None, False),
         (STEPS + "|repeats:requeues", 2, None, None, False),
+        (STEPS + "|preempt:yes", 2, None, None, False),  # its user says that it bears a move
+        ("traps:none|preempt:yes", 0, None, None, False),
         (BATCH, 2, None, None, False),  # its shell's text is known
         (BATCH, 0, False, None, False),
         (BATCH, 1, False, None, True),  # no save followed
@@ -704,6 +706,23 @@ def test_who_was_not_seen_to_save_is_told_what_a_move_does(saved: bool | None, t
     memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
     notes = run_round(port, memory, hops, SETTINGS, None).built.notes
     assert ("preempt=no in the comment keeps it" in notes.get(job, "")) == told
+
+
+def test_a_workload_that_failed_at_a_restart_once_is_moved_no_more() -> None:
+    port, memory = cluster(comment(1), comment(1)), store()
+    run_round(port, memory, hops, SETTINGS, None)
+    first, second = port.jobs
+    port.jobs[first] = replace(port.jobs[first], state=SlurmState.FAILED, end=port.now)
+    memory.save_jobs(
+        [
+            replace(record, saved=True, failed_again=record.id == first)
+            for record in memory.jobs().values()
+        ]
+    )
+    run_round(port, memory, hops, SETTINGS, None)
+    built = run_round(port, memory, hops, SETTINGS, None).built
+    assert second in built.pinned
+    assert "failed within a minute of a restart" in built.notes[second]
 
 
 @pytest.mark.parametrize(

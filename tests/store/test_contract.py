@@ -288,6 +288,12 @@ def test_runs_that_hops_own_signal_ended_are_no_run_times_and_name_their_workloa
     assert knowledge.ended_by_signal == {(one.user, WorkloadName("w1"))}
 
 
+def test_workloads_that_failed_at_a_restart_are_known(store: History) -> None:
+    one, two = ended("1", 200.0, run_seconds=9.0), ended("2", 200.0, run_seconds=9.0)
+    store.save_jobs([replace(one, workload=WorkloadName("w1"), failed_again=True), two])
+    assert store.knowledge().failed_again == {(one.user, WorkloadName("w1"))}
+
+
 def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
     lab = {"account": "lab"}
     store.save_jobs(

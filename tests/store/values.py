@@ -162,4 +162,5 @@ job_records = every_field(
     communication_timed=st.none() | st.booleans(),
     keeps_steps=st.none() | st.booleans(),
     answers_signal=st.none() | st.booleans(),
+    failed_again=st.booleans(),
 )

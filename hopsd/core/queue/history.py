@@ -10,6 +10,9 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState, reused
 
+FAILED_AGAIN_SECONDS = 60.0
+"""A script that refuses a second start fails within this time of it."""
+
 OCCUPYING = frozenset({SlurmState.RUNNING, SlurmState.COMPLETING, SlurmState.SUSPENDED})
 
 
@@ -119,7 +122,16 @@ def advance(
         communication_timed=old.communication_timed,
         keeps_steps=old.keeps_steps,
         answers_signal=old.answers_signal,
+        failed_again=old.failed_again or _failed_again(job, old.run_seconds + run),
     )
+
+
+def _failed_again(job: JobReading, run_seconds: float) -> bool:
+    """Whether the job, which ran for ``run_seconds`` in all, did not bear its last start."""
+    failed = job.state is SlurmState.FAILED and not job.ended_in_profile
+    last = job.end - job.start
+    soon = job.start > 0 and 0.0 <= last < FAILED_AGAIN_SECONDS and last < run_seconds - last
+    return failed and job.restarts > 0 and soon
 
 
 def _held_again(job: JobReading) -> bool:

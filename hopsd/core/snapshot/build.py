@@ -73,6 +73,7 @@ def build_snapshot(
         settings.pinned,
         settings.unsaved,
         frozenset() if settings.unsaved is Unsaved.MOVES else knowledge.ended_by_signal,
+        frozenset() if settings.unsaved is Unsaved.MOVES else knowledge.failed_again,
     )
     jobs: list[Job] = []
     pinned: set[JobId] = set()

@@ -27,7 +27,7 @@ class Unsaved(StrEnum):
 
 UNSAVED_NOTE = (
     "it is not moved until it has been seen to save once, since it might start over (nor is there a"
-    " signal that it was seen to handle: --signal, trap)"
+    " signal that it was seen to handle: --signal, trap); preempt=yes in the comment lets hops"
 )
 
 
@@ -42,6 +42,12 @@ RESUBMITS_NOTE = (
     "it is not moved, since its script submits a job when it is stopped (trap): leave sbatch out of"
     " the trap, and hops starts the job again by itself"
 )
+
+FAILED_AGAIN_NOTE = (
+    "it is not moved, since an earlier job of its workload failed within a minute of a restart:"
+    " have the script bear a second start, and name another workload in the comment"
+)
+
 
 REFUSES_NOTE = (
     "it is not moved, since its script fails where a file or folder of an earlier start is there:"
@@ -65,7 +71,7 @@ class Stay(Enum):
     """Whether a job stays where it runs; ``UNTIL_SAVED``: until it was seen to save once;
     ``ENDS_BY_SIGNAL``: since an earlier job of its workload ended in the grace of hops' signal;
     ``RESUBMITS``: since its script submits a job when it is stopped; ``REFUSES``: since it fails at
-    a second start.
+    a second start; ``FAILED_AGAIN``: since an earlier job of its workload did.
     """
 
     NO = auto()
@@ -74,6 +80,7 @@ class Stay(Enum):
     ENDS_BY_SIGNAL = auto()
     RESUBMITS = auto()
     REFUSES = auto()
+    FAILED_AGAIN = auto()
 
 
 STAY_NOTES = {
@@ -81,6 +88,7 @@ STAY_NOTES = {
     Stay.ENDS_BY_SIGNAL: ENDS_NOTE,
     Stay.RESUBMITS: RESUBMITS_NOTE,
     Stay.REFUSES: REFUSES_NOTE,
+    Stay.FAILED_AGAIN: FAILED_AGAIN_NOTE,
 }
 """What users are told."""
 
@@ -89,7 +97,7 @@ STAY_NOTES = {
 class Pinning:
     """The rules by which running jobs stay. ``schedulable``: nodes; ``by_user``: whether
     ``preempt=no`` is honoured; ``unsaved``: what happens to a job that was not seen to save;
-    ``ended_by_signal``: as in :class:`hopsd.model.knowledge.Knowledge`.
+    ``ended_by_signal``, ``failed_again``: as in :class:`hopsd.model.knowledge.Knowledge`.
     """
 
     schedulable: frozenset[NodeName]
@@ -97,6 +105,7 @@ class Pinning:
     by_user: bool
     unsaved: Unsaved
     ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
+    failed_again: frozenset[tuple[UserName, WorkloadName]] = frozenset()
 
     def decide(self, job: JobReading, comment: Comment | None, record: JobRecord | None) -> Stay:
         """Whether the job stays: it does if its user says so, if Slurm may not requeue it, or if
@@ -111,21 +120,25 @@ class Pinning:
         )
         if not (willing and job.requeue and returnable):
             return Stay.YES
-        if "resubmits" in job.asked.repeats:
-            return Stay.RESUBMITS
-        if "refuses" in job.asked.repeats:
-            return Stay.REFUSES
-        workload_ends = (
-            record is not None and (record.user, record.workload) in self.ended_by_signal
-        )
-        if workload_ends and job.asked.warned:
-            return Stay.ENDS_BY_SIGNAL
-        return Stay.UNTIL_SAVED if _unsaved(job, record, self.unsaved) else Stay.NO
+        return self._harm(job, record)
+
+    def _harm(self, job: JobReading, record: JobRecord | None) -> Stay:
+        """Which harm a move would do to a job that Slurm and its user would let go."""
+        kind = None if record is None else (record.user, record.workload)
+        reasons = {
+            Stay.RESUBMITS: "resubmits" in job.asked.repeats,
+            Stay.REFUSES: "refuses" in job.asked.repeats,
+            Stay.FAILED_AGAIN: kind in self.failed_again,
+            Stay.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.asked.warned,
+            Stay.UNTIL_SAVED: _unsaved(job, record, self.unsaved),
+        }
+        return next((stay for stay, applies in reasons.items() if applies), Stay.NO)
 
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
     """Whether a job that could otherwise be moved stays until it has saved."""
-    if record is None or record.saved or rule is Unsaved.MOVES or _answers(job, record):
+    vouched = rule is Unsaved.MOVES or job.asked.preempt
+    if record is None or record.saved or vouched or _answers(job, record):
         return False
     return rule is Unsaved.STAYS or record.saved is False
 

@@ -97,6 +97,7 @@ def _options(pairs: Mapping[str, str]) -> Asked:
         consolidate_segments="consolidate" in segments,
         starts=frozenset(filter(None, pairs.get("starts", "").split(","))),
         repeats=frozenset(filter(None, pairs.get("repeats", "").split(","))),
+        preempt=pairs.get("preempt") == "yes",
         time_min_seconds=None if time_min is None else 60.0 * time_min,
     )
 

@@ -8,11 +8,13 @@
 
 ``v_ij`` is job i's speed under column j; its restart ``c_ij`` (0 where it runs now, and at its
 first start) is spread over ``h_ij``, the time that its rest takes there, five minutes at most and
-as long as a restart at least. ``u_i`` is that of one GPU of the mean type, for a job that has to
-start. ``w_i`` is the GPU time that the job has left, so ``s_i`` is nearly the share of jobs with at
-least as much left: the jobs that job i would keep waiting. ``r_i`` is its latency ratio, ``rho_i``
-the least finish-time fairness that it can still have. ``z_i`` is ``1 + c_i / h_i`` on one GPU of
-the mean type while the job runs, since it has to restart if it is stopped, and 1 while it waits.
+as long as a restart at least. ``u_i`` is that of each GPU of the mean type, with the GPU count
+where it is fastest, for a job that has to start: a speed that is faked for all of its counts
+cancels. ``w_i`` is the GPU time that the job has left, so ``s_i`` is nearly the share of jobs with
+at least as much left: the jobs that job i would keep waiting. ``r_i`` is its latency ratio,
+``rho_i`` the least finish-time fairness that it can still have, if several GPUs are as fast as they
+are one by one or, where it says so, faster. ``z_i`` is ``1 + c_i / h_i`` at the speed ``u_i`` while
+the job runs, since it has to restart if it is stopped, and 1 while it waits.
 
 The setting ``tail_weight``, l, replaces ``s_i`` by ``s_i + l k_i^3``: ``k_i`` is the shortest time
 in which the job's rest can be done over the time that the cluster needs for everybody's.
@@ -129,20 +131,16 @@ class RemainingWork:
     """The remaining work of a job.
 
     ``samples``; ``gpu_seconds`` on one GPU of the mean type; ``age``: all of its expected run time,
-    in seconds; ``slowest``, ``fastest``: samples per second over its configurations on an idle
-    cluster.
+    in seconds; ``unit``: samples per second of each GPU of the mean type, with the best of its
+    counts; ``slowest``, ``fastest``: samples per second over its configurations on an idle cluster.
     """
 
     samples: float
     gpu_seconds: float
     age: float
+    unit: float
     slowest: float
     fastest: float
-
-    @property
-    def unit(self) -> float:
-        """Samples per second of one GPU of the mean type."""
-        return self.samples / self.gpu_seconds
 
     @property
     def shortest(self) -> float:
@@ -174,32 +172,38 @@ def _remaining_work(snapshot: Snapshot) -> dict[JobId, RemainingWork]:
         memory_key = _speed_range, job.reqs, job.rules, job.sensitivity
         speeds = memory.of(job, memory_key, partial(_speed_range, job, pools))
         if speeds is not None:
-            slowest, fastest, mean = speeds
+            alone, *speed_range = speeds
             age = expected_seconds[job.id]
             gpu_seconds = remaining_seconds(job, age) * mean_count(job.reqs)
-            work[job.id] = RemainingWork(gpu_seconds * mean, gpu_seconds, age, slowest, fastest)
+            work[job.id] = RemainingWork(gpu_seconds * alone, gpu_seconds, age, *speed_range)
     return work
 
 
-def _speed_range(job: Job, pools: Pools) -> tuple[float, float, float] | None:
-    """Samples per second on an idle cluster: slowest and fastest configuration, and the mean of one
-    GPU as used in eq. 9. None if it cannot run.
+def _speed_range(job: Job, pools: Pools) -> tuple[float, float, float, float] | None:
+    """Samples per second on an idle cluster: of one GPU alone and of each with the best of the
+    job's counts, both means over the types as in eq. 9; of its slowest and fastest configuration.
+    None if it cannot run.
     """
-    slowest, fastest, seconds, gpus = inf, 0.0, 0.0, 0
+    slowest, fastest, alone_seconds, best_seconds, gpus = inf, 0.0, 0.0, 0.0, 0
     for pool in pools_for(job, pools, sigma=inf):
         table = job.throughput[pool.gpu_type]
+        best = 0.0
         for size in job.reqs:
             nodes = 1 if size <= pool.largest else -(-size // pool.largest)
             if not job.rules.enough(pool.gpu_type, size):
                 continue
-            if size <= pool.gpus and (rate := size * per_gpu(table, size, nodes)) > 0.0:
+            speed = per_gpu(table, size, nodes)
+            if size <= pool.gpus and (rate := size * speed) > 0.0:
                 slowest, fastest = min(slowest, rate), max(fastest, rate)
+                best = max(best, speed)
         alone = single_gpu(job, pool.gpu_type)
         if alone > 0.0:
-            seconds, gpus = seconds + pool.gpus / alone, gpus + pool.gpus
+            alone_seconds += pool.gpus / alone
+            best_seconds += pool.gpus / (best or alone)
+            gpus += pool.gpus
     if fastest <= 0.0 or not gpus:
         return None
-    return slowest, fastest, gpus / seconds
+    return gpus / alone_seconds, gpus / best_seconds, slowest, fastest
 
 
 def _weights(
@@ -221,8 +225,11 @@ def _weights(
     late = priorities(jobs, snapshot.nodes, settings, snapshot.now)
     weights = {}
     for job, job_outlook, u in zip(jobs, outlook, urgency.tolist(), strict=True):
+        # Speeds add up in its share, so they do here: a job that said that several GPUs are slow
+        # was behind before it had waited, and ended 1.37 times sooner (docs/lies.md).
+        shortest = min(job_outlook.shortest, job_outlook.gpu_seconds / max(job.reqs))
         # Not since its submission: a hold is no unfairness of the plan's.
-        end = job.wait_seconds + job.run_seconds + job_outlook.shortest
+        end = job.wait_seconds + job.run_seconds + shortest
         fairness = end / seconds_on_share(job, job_outlook.age, gpus, len(jobs))
         behind = _squared(late[job.id]) + UNFAIR * _squared(fairness - 1.0)
         weights[job.id] = float((1.0 + behind) * u)

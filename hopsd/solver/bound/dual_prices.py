@@ -46,7 +46,7 @@ class Prices(ItemPrices):
     row: Floats
 
 
-_Dual = Callable[[Floats], tuple[float, Floats]]
+Dual = Callable[[Floats], tuple[float, Floats]]
 
 
 def find_prices(program: Program, parts: ColumnGroups, floor: float, give_up: float) -> Prices:
@@ -212,7 +212,8 @@ def _descend_in_rounds(
         dual, pace = _by_row(program, rows, active), rounds.pace * rounds.shrink**number
         if rounds.from_best:
             steps = [
-                point for _, point in _steps(dual, best.row, floor, rounds.steps, give_up, pace)
+                point
+                for _, point in polyak_steps(dual, best.row, floor, rounds.steps, give_up, pace)
             ]
             row = np.mean(steps[len(steps) // 2 :], axis=0)
         else:
@@ -245,15 +246,15 @@ def _near_best(program: Program, prices: Prices, rng: np.random.Generator) -> In
 
 
 def _descend(
-    dual: _Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float = 1.0
+    dual: Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float = 1.0
 ) -> Floats:
     """The best of some steps."""
-    steps_taken = _steps(dual, start, floor, steps, give_up, pace)
+    steps_taken = polyak_steps(dual, start, floor, steps, give_up, pace)
     return min(steps_taken, key=lambda step: step[0], default=(np.inf, start))[1]
 
 
-def _steps(
-    dual: _Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float
+def polyak_steps(
+    dual: Dual, start: Floats, floor: float, steps: int, give_up: float, pace: float
 ) -> Iterator[tuple[float, Floats]]:
     """Polyak's steps towards ``floor``, shorter whenever the bound does not fall for a while: the
     bounds and prices on the way.
@@ -282,7 +283,7 @@ def _dot(left_vector: Floats, right_vector: Floats) -> float:
     return float(np.einsum("i,i", left_vector, right_vector))
 
 
-def _by_type(program: Program, parts: ColumnGroups) -> _Dual:
+def _by_type(program: Program, parts: ColumnGroups) -> Dual:
     """The dual with one price a GPU type: only a column group's best column can be best."""
     weights = program.idle.astype(np.float64)
     gpus: Floats = np.bincount(program.configurations.pool, weights=weights).astype(np.float64)
@@ -311,7 +312,7 @@ def _first_of(job: Ints, columns: Ints) -> Ints:
     )
 
 
-def _by_row(program: Program, rows: CapacityRows, active: Ints) -> _Dual:
+def _by_row(program: Program, rows: CapacityRows, active: Ints) -> Dual:
     """The dual with a price a row; a job's equally good columns share its demand.
 
     Over the ``active`` columns, sorted: a bound on all of them only where these are all.

@@ -88,6 +88,32 @@ def test_time_that_the_user_chose_does_not_count(kept_back: JobReading) -> None:
     assert life((130.0, kept_back), (190.0, replace(PENDING, submit=100.0))).wait_seconds <= 90.0
 
 
+@pytest.mark.parametrize(
+    ("state", "restarts", "seconds", "failed_again"),
+    [
+        (SlurmState.FAILED, 1, 4.0, True),  # a folder of the first start was there
+        (SlurmState.COMPLETED, 1, 4.0, False),
+        (SlurmState.FAILED, 0, 4.0, False),
+        (SlurmState.FAILED, 1, 70.0, False),
+        (SlurmState.FAILED, 1, 50.0, False),  # the first run was no longer
+    ],
+)
+def test_a_job_that_does_not_bear_its_restart_is_noted(
+    state: SlurmState, restarts: int, seconds: float, failed_again: bool
+) -> None:
+    requeued = replace(PENDING, submit=170.0, restarts=1)
+    ended = replace(
+        PENDING, state=state, restarts=restarts, start=200.0, end=200.0 + seconds, ran_on=ON_N0
+    )
+    record = life(
+        (130.0, PENDING),
+        (160.0, replace(RUNNING, start=140.0)),
+        (180.0, requeued),
+        (300.0, ended),
+    )
+    assert record.failed_again == failed_again
+
+
 def test_the_end_is_slurms_and_final_figures_stop_there() -> None:
     ended = replace(RUNNING, state=SlurmState.COMPLETED, start=110.0, end=150.0)
     record = life((105.0, PENDING), (120.0, replace(RUNNING, start=110.0)), (200.0, ended))

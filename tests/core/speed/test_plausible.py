@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hopsd.core.speed.estimator import Estimator, EstimatorSettings
 from hopsd.core.speed.plausible import OVER_CPU, SPREAD, TOGETHER, TYPES, plausible_tables
+from hopsd.core.speed.throughput import per_gpu
 from hopsd.model.ids import GpuType, NodeName, WorkloadName
 from hopsd.model.job import Node, ThroughputTable
 from hopsd.model.knowledge import Knowledge, ThroughputRecord
@@ -55,6 +56,13 @@ def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> No
     alone = [table.aggregated[1] for table in faked.values()]
     assert max(alone) / min(alone) <= TYPES * 1.001
     assert "held to what is plausible" in faked[A].source_of(8, 1)
+
+
+@pytest.mark.parametrize(("gpus", "nodes"), [(8, 1), (8, 2)])
+def test_several_gpus_count_for_hardly_more_than_as_many_single_ones(gpus: int, nodes: int) -> None:
+    """Believed up to 3.1 times as fast for each GPU, a liar's jobs ended 1.34 times sooner."""
+    tables = estimated(("a0", 1, 1, 10.0), ("a0", gpus, nodes, 1e6))
+    assert per_gpu(tables[A], gpus, nodes) <= 1.1 * tables[A].aggregated[1] * 1.001
 
 
 def test_what_was_measured_for_real_is_left_as_it_is() -> None:

@@ -130,7 +130,7 @@ def weight(one: Job, snapshot: Snapshot, tail_weight: float) -> float:
     drained = max(sum(map(rest, jobs)) / 5, *map(shortest, jobs))
     urgency = share + tail_weight * (shortest(one) / drained) ** 3
     behind = latency_ratio(one) ** 2 + 3.0 * max(0.0, rho(one, len(jobs)) - 1.0) ** 2
-    stopped = unit(one) / lasting(one, unit(one), one.restart_seconds if one.running else 0.0)
+    stopped = best(one) / lasting(one, best(one), one.restart_seconds if one.running else 0.0)
     return (1.0 + behind) * urgency * stopped
 
 
@@ -147,11 +147,17 @@ def unit(one: Job) -> float:
     return 5 / (3 / one.throughput[A].aggregated[1] + 2 / one.throughput[B].aggregated[1])
 
 
+def best(one: Job) -> float:
+    """The same of each of as many GPUs as are fastest for each."""
+    per_gpu = {t: max(one.throughput[t].aggregated[n] for n in one.reqs) for t in (A, B)}
+    return 5 / (3 / per_gpu[A] + 2 / per_gpu[B])
+
+
 def rho(one: Job, jobs: int) -> float:
     """The least finish-time fairness that it can still have."""
     alone = 5000.0 / (unit(one) * min(5 / jobs, max(one.reqs)))
-    left = 5000.0 - one.samples_done
-    return (one.wait_seconds + one.run_seconds + left / fastest(one)) / alone
+    left = (5000.0 - one.samples_done) / max(fastest(one), unit(one) * max(one.reqs))
+    return (one.wait_seconds + one.run_seconds + left) / alone
 
 
 def lasting(one: Job, speed: float, restart: float) -> float:
@@ -164,7 +170,7 @@ def worth(one: Job, name: str, size: int) -> float:
     again = one.restart_seconds if one.running or one.run_seconds else 0.0
     speed = size * one.throughput[SERVERS[name][0]].aggregated[size]
     stays = one.running == Allocation.of({name: size})
-    return (lasting(one, speed, 0.0 if stays else again) / lasting(one, unit(one), again)) ** 0.65
+    return (lasting(one, speed, 0.0 if stays else again) / lasting(one, best(one), again)) ** 0.65
 
 
 @settings(max_examples=60, deadline=None)
@@ -265,9 +271,9 @@ def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, tail_weight: float
     others, n = snapshot.jobs[1:], len(snapshot.jobs)
     late = max(map(latency_ratio, others), default=0.0)
     unfair = max((max(0.0, rho(one, n) - 1.0) for one in others), default=0.0)
-    most = max((max(1.0, fastest(one) / unit(one)) for one in others), default=1.0)
+    most = max((max(1.0, fastest(one) / best(one)) for one in others), default=1.0)
     ways = [k * job.throughput[t].aggregated[k] for t in (A, B) for k in job.reqs]
-    least = min(1.0, min(ways) / unit(job))
+    least = min(1.0, min(ways) / best(job))
     bound = 3.2 * (1 + tail_weight) * n * min(job.reqs) * (most / least) ** 0.65
     bound *= 1 + late**2 + 3 * unfair**2
 

@@ -192,6 +192,41 @@ def test_a_job_that_does_less_starts_where_it_would_have_started(
         assert starts([replace(first, samples=share * (first.samples or 0.0)), *others])
 
 
+@settings(max_examples=60, deadline=None)
+@given(crowd=crowds(), factor=st.sampled_from([1e-9, 0.1, 0.5, 2.0, 1e9]))
+def test_what_a_new_job_says_of_several_gpus_moves_no_rank(crowd: list[Job], factor: float) -> None:
+    """A job of eight GPUs that said that they are as fast as one ranked 200 times as high."""
+    first, *others = crowd
+    new = replace(first, submit=NOW, wait_seconds=0.0, run_seconds=0.0, samples_done=0.0)
+    faked = {
+        gpu_type: replace(
+            table,
+            aggregated={n: s * (factor if n > 1 else 1.0) for n, s in table.aggregated.items()},
+        )
+        for gpu_type, table in new.throughput.items()
+    }
+    told = ranks([replace(new, throughput=faked), *others])
+    assert told == pytest.approx(ranks([new, *others]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(crowd=crowds(), factor=st.sampled_from([2.0**-10, 0.5, 2.0, 2.0**10]))
+def test_speeds_that_a_job_of_one_gpu_count_multiplies_change_no_plan(
+    crowd: list[Job], factor: float
+) -> None:
+    first, *others = crowd
+    job = replace(
+        first, reqs=(2,), submit=NOW, wait_seconds=0.0, run_seconds=0.0, samples_done=0.0,
+        restart_seconds=0.0,
+    )  # fmt: skip
+    faked = {
+        gpu_type: replace(table, aggregated={**table.aggregated, 2: factor * table.aggregated[2]})
+        for gpu_type, table in job.throughput.items()
+    }
+    told = plan([replace(job, throughput=faked), *others])
+    assert told.placements == plan([job, *others]).placements
+
+
 def _assert_no_lower_against_anybody(
     name: JobId, low: dict[JobId, float], high: dict[JobId, float]
 ) -> None:

@@ -407,3 +407,25 @@ def test_several_workers_of_a_stream_need_torchdata(monkeypatch: pytest.MonkeyPa
 
 def test_it_is_part_of_what_a_script_imports() -> None:
     assert {"ElasticLoader", "average_gradients"} <= set(hops_profiler.__all__)
+
+
+class Broken(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == 7:
+            raise OSError("a broken file")
+        return index
+
+
+def test_a_sample_that_cannot_be_read_does_not_shift_the_following_steps() -> None:
+    loader = ElasticLoader(Broken(20), 8, 2, shuffle=False, rank=0, world_size=1)
+    steps = []
+    for step in loader.steps():
+        samples: list[int] = []
+        try:
+            for batch, _ in step:
+                samples += batch.tolist()
+        except OSError:
+            assert loader.state_dict()["step"] == 0  # saved now, the step comes again
+        steps.append(samples)
+    assert steps == [[0, 1, 2, 3, 4, 5], list(range(8, 16)), [16, 17, 18, 19]]
+    assert loader.state_dict()["step"] == 3

@@ -48,6 +48,9 @@ def test_a_script_that_counts_itself_is_left_as_it_is(node: Node) -> None:
     assert done.code == 0, done.err
     assert "not saved on request" in done.err
     assert "does not step" not in done.err
+    again = run(node, batch=4, how="count", restarts=1)
+    assert again.code == 0, again.err
+    assert again.out.split()[0] == "10"  # and not 5, with gradient accumulation
 
 
 def test_a_resumed_run_plans_the_rest_of_the_training_only(node: Node) -> None:

@@ -46,12 +46,30 @@ class Counting(Model):
         return self.scored(input_ids, labels, "sum", kwargs["num_items_in_batch"])
 
 
+class Mean(Model):
+    """Takes what Trainer counts, but does not use it, as a regression of Transformers' models."""
+
+    def forward(self, input_ids: Any, labels: Any, **_: Any) -> dict[str, Any]:
+        return self.scored(input_ids, labels, "mean", 1)
+
+
+class Weighted(Mean):
+    """With a `compute_loss` of the script's."""
+
+
+def own_loss(self: Any, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+    outputs = model(**inputs)
+    return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+
 def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -> Model:
     import transformers  # noqa: PLC0415 - it may be missing
     from hops_profiler.frameworks.batch import Note  # noqa: PLC0415
     from hops_profiler.frameworks.huggingface_order import KeptSteps  # noqa: PLC0415
 
     model = kind()
+    methods = {"compute_loss": own_loss} if kind is Weighted else {}
+    methods |= options.pop("methods", {})
     arguments = transformers.TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=micro_batch, num_train_epochs=2,
         save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, logging_strategy="no",
@@ -61,7 +79,7 @@ def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -
         {"input_ids": [row] * (1 + row % 3), "labels": row % 4, "length": 1 + row % 3}
         for row in range(SAMPLES)
     ]
-    trainer = transformers.Trainer(
+    trainer = type("Own", (transformers.Trainer,), methods)(
         model=model,
         args=arguments,
         train_dataset=rows,
@@ -70,7 +88,8 @@ def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -
     )
     with KeptSteps(trainer, Note(GLOBAL_BATCH, None)).in_use():
         trainer.train()
-    assert vars(trainer).keys().isdisjoint({"training_step", "get_train_dataloader"})
+    changed = {"training_step", "get_train_dataloader", "compute_loss"}
+    assert vars(trainer).keys().isdisjoint(changed)
     assert trainer.state.global_step == 2 * (2 if options.get("dataloader_drop_last") else 3)
     return model
 
@@ -82,7 +101,7 @@ def collated(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"input_ids": ids, "labels": torch.tensor([row["labels"] for row in rows])}
 
 
-@pytest.mark.parametrize("kind", [Model, Counting])
+@pytest.mark.parametrize("kind", [Model, Counting, Mean, Weighted])
 @pytest.mark.parametrize(
     "options",
     [{}, {"dataloader_drop_last": True}, {"train_sampling_strategy": "group_by_length"}],
@@ -99,3 +118,15 @@ def test_steps_do_not_depend_on_the_micro_batch(
             assert torch.allclose(ours, theirs, atol=1e-6)
     samples = whole.seen[: len(whole.seen) // 2]
     assert len(samples) == len(set(samples)) == (24 if "dataloader_drop_last" in options else 31)
+
+
+def test_a_loader_that_the_script_makes_itself_stays(tmp_path: Path) -> None:
+    """Its batch size is not that of the arguments, and Accelerate has not prepared it."""
+
+    def load(trainer: Any) -> Any:
+        return torch.utils.data.DataLoader(
+            trainer.train_dataset, batch_size=12, collate_fn=collated
+        )
+
+    model = trained(tmp_path, Model, GLOBAL_BATCH, methods={"get_train_dataloader": load})
+    assert model.seen == [*range(SAMPLES)] * 2

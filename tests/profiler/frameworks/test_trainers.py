@@ -19,7 +19,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402 - it may be missing
-from hops_profiler.frameworks import accelerate, huggingface, lightning, request  # noqa: E402
+from hops_profiler.frameworks import (  # noqa: E402
+    accelerate,
+    accelerate_order,
+    huggingface,
+    lightning,
+    request,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -621,6 +627,55 @@ def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) ->
         one.backward()
     assert end.value.code == 85
     assert not (tmp_path / "backward").exists()
+
+
+def test_a_script_that_does_not_accumulate_sees_a_steps_gradients_only() -> None:
+    """It may clip them by PyTorch, or zero those of the model, after each micro-batch."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    accelerator = SimpleNamespace(_models=[model], sync_gradients=False)
+    training = Mock(_accelerator=accelerator, _parts=[], _script_accumulates=False)
+    for accelerator.sync_gradients in (False, False, True):
+        with accelerate_order.Training.adding_up(training):
+            model(torch.ones(1)).sum().backward()
+        if not accelerator.sync_gradients:
+            assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5) == 0.0
+            model.zero_grad()
+    assert model.weight.grad is not None
+    assert float(model.weight.grad) == 3.0
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_schedule_is_seen_before_the_first_step(*, prepared: bool) -> None:
+    """It may be one of the optimizer that `prepare` has returned."""
+    inner = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    outer = torch.optim.SGD(inner.param_groups, lr=0.1)
+    vars(outer)["optimizer"] = inner
+    assert not accelerate_order._is_scheduled(outer)
+    torch.optim.lr_scheduler.StepLR(outer if prepared else inner, 1)
+    assert accelerate_order._is_scheduled(outer)
+
+
+def test_gradients_of_a_part_of_a_step_are_not_clipped() -> None:
+    """By norm that would also divide them by the scale of float16, once for each part."""
+    seen = list[str]()
+
+    def method(name: str) -> Any:
+        return lambda *_args, **_options: seen.append(name)
+
+    kinds = {"Accelerator": ("save_state", *accelerate._USED["Accelerator"])}
+    module = ModuleType("accelerate.accelerator")
+    for kind, names in {**accelerate._USED, **kinds}.items():
+        vars(module)[kind] = type(kind, (), {name: method(name) for name in names})
+    accelerate.attach(module)
+    one = vars(module)["Accelerator"]()
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.full((1,), 3.0)
+    for training, is_whole in ((None, False), (object(), True), (object(), False)):
+        one._hops_training, one.sync_gradients = training, is_whole
+        one.clip_grad_norm_([parameter], 0.5)
+        one.clip_grad_value_([parameter], 0.5)
+    assert seen == ["clip_grad_norm_", "clip_grad_value_"] * 2
+    assert float(parameter.grad) == 3.0
 
 
 def test_lightning_leaves_in_the_next_epoch_after_the_last_batch_of_one(

@@ -1,0 +1,6 @@
+-- Whether the ranks of a job handle the signal of its script's --signal; NULL: it reported nothing.
+-- Whether a job failed soon after it was started again, having run longer before.
+
+ALTER TABLE jobs ADD COLUMN answers_signal boolean;
+ALTER TABLE jobs ADD COLUMN failed_again boolean NOT NULL DEFAULT false;
+CREATE INDEX jobs_failed_again ON jobs (user_name, workload) WHERE failed_again;

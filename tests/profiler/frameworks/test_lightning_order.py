@@ -1,0 +1,99 @@
+"""Real Lightning on one rank, with other micro-batches than before. On several: `tests/bench`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(find_spec("lightning") is None, reason="no Lightning"),
+]
+
+SAMPLES, STEPS = 31, 3
+"""12 samples a step: an epoch's last step has 7."""
+
+
+def trained(folder: Path, batch: int, **options: Any) -> Any:
+    """Two epochs, after a first run with 3 samples at a time on 4 ranks."""
+    import lightning  # noqa: PLC0415 - it may be missing
+    from hops_profiler.frameworks.lightning_order import KeptOrder  # noqa: PLC0415
+    from torch.utils.data import DataLoader  # noqa: PLC0415
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        """Notes its samples, and the steps and learning rates of its validations."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.body = torch.nn.Linear(1, 1)
+            self.seen, self.checks, self.planned = list[int](), list[tuple[int, float]](), 0
+
+        def training_step(self, batch: Any) -> Any:
+            batch = batch["one"] if isinstance(batch, dict) else batch
+            self.seen += batch[:, 0].int().tolist()
+            return self.body(torch.sin(batch)).square().mean()
+
+        def validation_step(self, _batch: Any) -> None:
+            rate = self.optimizers().param_groups[0]["lr"]
+            self.checks.append((self.global_step, round(rate, 6)))
+
+        def configure_optimizers(self) -> Any:
+            self.planned = self.trainer.estimated_stepping_batches
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.5)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+            kept = {"scheduler": schedule, "interval": "step", "frequency": 3}
+            return {"optimizer": optimizer, "lr_scheduler": kept}
+
+    rows = torch.arange(SAMPLES).float()[:, None]
+    module, loader = Module(), DataLoader(rows, batch_size=batch, shuffle=True)
+    several = options.pop("several", False)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, max_epochs=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
+        num_sanity_val_steps=0, **options,
+    )  # fmt: skip
+    note = {"global_batch": 12, "learning_rate": None, "accumulation": 1, "ranks": 4}
+    own: Any = SimpleNamespace(first_note=lambda _now: note)
+    data: Any = {"one": loader, "two": DataLoader(rows, batch_size=2)} if several else loader
+    with KeptOrder(trainer, own) as order:
+        trainer.fit(module, data, DataLoader(rows[:1], batch_size=1))
+    module.is_kept = order.note is not None
+    module.steps = trainer.global_step
+    return module
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's own, of workers and small data
+@pytest.mark.parametrize("interval", [2, 0.7])
+def test_steps_do_not_depend_on_the_micro_batch(tmp_path: Path, interval: float) -> None:
+    """Nor does when it validates or changes the learning rate, also where the script asks how many
+    steps there will be before Lightning has set up its data.
+    """
+    whole = trained(tmp_path, 12, val_check_interval=interval)
+    assert whole.is_kept
+    assert whole.planned == whole.steps == 2 * STEPS
+    assert [step for step, _ in whole.checks] == [2, 5]
+    for batch in (3, 5):
+        parts = trained(tmp_path, batch, val_check_interval=interval)
+        assert parts.is_kept
+        assert (parts.planned, parts.checks) == (whole.planned, whole.checks)
+        assert parts.seen == whole.seen
+        assert torch.allclose(parts.body.weight, whole.body.weight, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_several_loaders_stay_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each would change the accumulation and the weights of the other."""
+    done = trained(tmp_path, 12, several=True)
+    assert (done.is_kept, done.steps) == (False, 2 * 16)
+    assert "in the script's order" in capsys.readouterr().err

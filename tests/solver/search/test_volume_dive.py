@@ -1,0 +1,62 @@
+"""A dive's plans are feasible, leave no GPU idle that a job could use, and are near the best."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+from instances import ruled, snapshot
+from programs import best_value, program_of, usable
+
+from hopsd.core.placement.program import Program
+from hopsd.model.arrays import Ints
+from hopsd.solver.bound.column_groups import column_groups
+from hopsd.solver.bound.dual_prices import find_prices
+from hopsd.solver.search.greedy import greedy_by_weight
+from hopsd.solver.tighten import _Relaxation, find_cuts
+
+
+def dived(program: Program, give_up: float = inf, rng: np.random.Generator | None = None) -> Ints:
+    floor = program.scaled_objective(greedy_by_weight(program))
+    relaxation = _Relaxation(program, find_prices(program, column_groups(program), floor, inf))
+    relaxation.descend(0, floor, inf)
+    return relaxation.dive(give_up, rng)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
+    """With shapes, limits, cores and memory."""
+    program = program_of(ruled(snapshot(seed, servers=8, jobs=20), seed))
+    best = best_value(program)
+    for rng in None, np.random.default_rng(seed):
+        choice = dived(program, rng=rng)
+        assert program.feasible(choice)
+        assert not usable(program, choice)
+        assert 0.85 * best <= program.scaled_objective(choice) <= best * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_dive_of_all_rounds_is_within_its_bound(seed: int) -> None:
+    program = program_of(ruled(snapshot(seed + 50, servers=10, jobs=25, first=seed % 2 == 0), seed))
+    floor = program.scaled_objective(greedy_by_weight(program))
+    prices = find_prices(program, column_groups(program), floor, inf)
+    found = find_cuts(program, prices, floor, 0.0, inf)
+    best = best_value(program)
+    value = floor if found.choice is None else program.scaled_objective(found.choice)
+    assert 0.97 * best <= value <= best * (1 + 1e-6)
+    assert best * (1 - 1e-6) <= found.prices.bound <= prices.bound
+
+
+def test_a_late_dive_is_the_same_as_filling_idle_gpus() -> None:
+    program = program_of(ruled(snapshot(1), 1))
+    choice = dived(program, give_up=0.0)
+    assert program.feasible(choice)
+    assert not usable(program, choice)
+
+
+def test_the_same_seed_dives_the_same_way() -> None:
+    program = program_of(ruled(snapshot(3), 3))
+    first, again, other = (dived(program, rng=np.random.default_rng(n)) for n in (5, 5, 6))
+    assert np.array_equal(first, again)
+    assert program.feasible(other)
