@@ -154,7 +154,7 @@ class Hooks:
 
     def _attach_loader(self) -> None:
         kind: Any = dataloader._BaseDataLoaderIter
-        fetch = kind.__next__
+        fetch, next_size = kind.__next__, self._loader.next_size
         queue, extend, events = self._queue, self._queue.extend, self._queue.events
 
         @functools.wraps(fetch)
@@ -178,7 +178,7 @@ class Hooks:
                     raise
                 now = perf_counter()
             try:
-                size = self._loader.next_size(loader, batch)
+                size = next_size(loader, batch)
                 extend((leave, now, add_batch, size) if now else (add_batch, size))
                 if queue.immediate:
                     if queue.flush():
@@ -252,16 +252,17 @@ class Hooks:
     def _begin_step(self, optimizer: Any, *_: Any) -> None:
         if self.is_off or compiling() or self._is_other_thread():
             return
+        queue = self._queue
         self._step_code = sys._getframe(1).f_code
         if self._stepping is not None and calls(self._step_code) < 2:  # this one, and that
             self._abandon_step()
         self._stepping = id(optimizer)
-        self._queue.extend((begin_update, perf_counter()))
-        if self._queue.immediate:
+        queue.extend((begin_update, perf_counter()))
+        if queue.immediate:
             try:
-                self._queue.flush()
+                queue.flush()
             except BaseException:  # a handler's: the step does not begin
-                self._queue.extend((leave, perf_counter()))
+                queue.extend((leave, perf_counter()))
                 raise
 
     def _abandon_step(self) -> None:

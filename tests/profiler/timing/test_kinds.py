@@ -117,7 +117,7 @@ def test_an_evaluation_that_says_nothing_of_itself_is_not_timed(
     _, report = runs[kind]
     assert (report["iterations"], report["samples"]) == (3 * STEPS, 3 * STEPS * BATCH)
     assert report["interrupted"] == evaluations
-    assert report["timed"]["seconds"] < 0.5
+    assert report["timed"]["iterations"] == 3 * STEPS - WARMUP - evaluations
 
 
 @pytest.mark.parametrize("kind", ROLLOUTS)
