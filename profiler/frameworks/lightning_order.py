@@ -53,7 +53,7 @@ class KeptOrder:
         self._requested: Any = None
         """What the script has for training: a loader, or several."""
         self._sampler: _EpochSampler | None = None
-        self._is_restored = False
+        self._is_restored = self._is_reported = False
 
     def __enter__(self) -> KeptOrder:
         connector = getattr(self._trainer, "_data_connector", None)
@@ -68,7 +68,7 @@ class KeptOrder:
                 ordered = self._ordered(dataloader) if self._fits(dataloader) else None
                 if ordered is not None:
                     return ordered
-                self._tell()
+                self._report()
             return prepare(dataloader, shuffle, mode)
 
         def requested() -> None:
@@ -147,8 +147,10 @@ class KeptOrder:
             **options,
         )
 
-    def _tell(self) -> None:
-        if self._trainer.is_global_zero:
+    def _report(self) -> None:
+        """That the order is the script's, once."""
+        if self._trainer.is_global_zero and not self._is_reported:
+            self._is_reported = True
             sys.stderr.write(
                 "hops: the training data stays in the script's order, which depends on the number"
                 " of GPUs: it is not one plain DataLoader, or one of the Trainer's options does"
