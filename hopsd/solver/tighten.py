@@ -59,7 +59,7 @@ _VIOLATED, _USED = 1e-4, 1e-6
 _LP_SERVERS_MAX = 128
 # About so many columns take part in a descent, and so many of each job at most: those with the
 # least loss, up to a loss relative to value; columns of earlier ones that lose a little more stay.
-_COLUMNS, _PER_JOB, _NEAR_OF_DESCENT, _STAYS = 15_000, 120, 0.1, 0.2
+_COLUMNS, _PER_JOB, _NEAR_OF_DESCENT, _STAYS = 30_000, 120, 0.1, 0.2
 # The same of a dive, and columns that are chosen so often.
 _PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _OFTEN = 60, 0.3, 0.05
 # Steps of a descent and their pace, which slows down to its least.
@@ -220,7 +220,6 @@ def _rounds_of_descents(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> Iterator[Tightened]:
     relaxation, choice, dives = _Descents(program, prices), None, count()
-    cutting = monotonic() + _CUTTING * (give_up - monotonic())
     before = inf
 
     def met() -> bool:
@@ -243,7 +242,7 @@ def _rounds_of_descents(
             before = relaxation.best.bound
             if slow:
                 break
-        if met() or monotonic() > cutting or not relaxation.cut(give_up):
+        if met() or monotonic() > give_up or not relaxation.cut(give_up):
             break
     for _ in range(_OTHER_DIVES):
         if met() or monotonic() > give_up:
@@ -606,7 +605,7 @@ def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, most: int)
     they would be too many.
     """
     job = program.configurations.jobs_of(columns)
-    most = min(most, _COLUMNS // max(1, np.count_nonzero(prices.job)))
+    most = min(most, _COLUMNS // (np.count_nonzero(prices.job) or 1))
     order = np.lexsort((prices.loss(program, columns), job))
     rank = np.arange(len(order)) - np.searchsorted(job, job[order])
     return np.sort(columns[order[rank < max(1, most)]])
