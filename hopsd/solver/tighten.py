@@ -605,7 +605,7 @@ def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, most: int)
     they would be too many.
     """
     job = program.configurations.jobs_of(columns)
-    most = min(most, _COLUMNS // (np.count_nonzero(prices.job) or 1))
+    most = min(most, _COLUMNS // max(1, int(np.count_nonzero(prices.job))))
     order = np.lexsort((prices.loss(program, columns), job))
     rank = np.arange(len(order)) - np.searchsorted(job, job[order])
     return np.sort(columns[order[rank < max(1, most)]])
