@@ -1,14 +1,14 @@
-"""The relaxation with cuts, round by round: a tighter bound, and plans by diving in it.
+"""The relaxation as an LP with cuts, round by round: a tighter bound, and a plan by diving in it.
 
-Every round descends over the columns that could matter, and adds the cliques and, where cores or
-memory are short, the cuts of single servers that the mean of what it chose violates most. It runs
-in a child process: HiGHS, which finds cuts, could not be killed inside this one, and its crash
-would be ours.
+Every round solves the LP over the columns that could matter, and adds the cliques and, where cores
+or memory are short, the cuts of single servers that its solution violates most. Of many servers it
+descends instead (:mod:`hopsd.solver.bound.volume`): an LP takes seconds there. It runs in a child
+process: HiGHS inside this one could not be killed, and its crash would be ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -42,25 +42,35 @@ from hopsd.solver.search.volume_dive import dive
 
 # A server's cuts give weights to this many of its kinds at most, with so many patterns.
 _KINDS_MAX, _PATTERNS_MAX = 12, 3_000
-_ROUNDS, _CUTS_PER_SERVER = 40, 4
+_ROUNDS, _CUTS_PER_SERVER = 20, 4
 # An LP of more servers takes longer than a plan may.
 _SERVERS_MAX = 400
-# About so many columns take part in a round, and so many of each job at most: those with the least
-# loss, up to a loss relative to value; columns of earlier rounds that lose a little more stay.
-_COLUMNS, _PER_JOB, _NEAR, _STAYS = 15_000, 120, 0.1, 0.2
-# Steps of a round and their pace, which slows down to its least.
-_STEPS, _SLOWER, _PACE_MIN = 300, 0.85, 0.05
+# Columns of the first LP, by loss relative to value; how many are added at once, and how often.
+_NEAR, _MORE_COLUMNS, _PRICINGS = 0.03, 1_500, 2
+# Steps from the best prices known towards those of an LP.
+_STEPS = (1.0, 0.5, 0.25, 0.1)
+# Relative: a bound so close to the LP's is the LP's.
+_CLOSE = 2e-4
+# Relative, for each dive: a round with less progress is the last before it, once the bound is so
+# close to the LP's; and the share of the time in which cuts are made.
+_PROGRESS, _REACHED, _CUTTING = (5e-4, 1e-4), 2e-3, 0.5
+_VIOLATED, _USED = 1e-4, 1e-6
+# Of more servers, descents prove more in the time that an LP takes.
+_LP_SERVERS_MAX = 128
+# About so many columns take part in a descent, and so many of each job at most: those with the
+# least loss, up to a loss relative to value; columns of earlier ones that lose a little more stay.
+_COLUMNS, _PER_JOB, _NEAR_OF_DESCENT, _STAYS = 30_000, 120, 0.1, 0.2
 # The same of a dive, and columns that are chosen so often.
 _PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _OFTEN = 60, 0.3, 0.05
-# A clique's row has a limit like a server's: the descent takes rows as they are scaled.
+# Steps of a descent and their pace, which slows down to its least.
+_DESCENT, _SLOWER, _PACE_MIN = 300, 0.85, 0.05
+# A clique's row has a limit like a server's: a descent takes rows as they are scaled.
 _OF_CLIQUE = 6.0
-# Rounds between dives; where they lower the bound by less than a share of it, they are the last,
-# and cuts get a share of the time.
-_ROUNDS_PER_DIVE, _PROGRESS, _CUTTING = 4, 3e-4, 0.5
-_VIOLATED, _USED = 1e-4, 1e-6
-# Dives by linear programs after the last round; from the second on, each with other factors of the
-# columns' values from 1 - so much to 1 + so much.
-_LAST_DIVES, _SPREAD = 9, 0.25
+# Descents, and how many of them come between dives; where these lower the bound by less than a
+# share of it, they are the last.
+_DESCENTS, _PER_DIVE, _SLOW = 40, 4, 3e-4
+# Dives after those, each with other factors of the columns' values from 1 - so much to 1 + so much.
+_OTHER_DIVES, _SPREAD = 8, 0.25
 # The child stops by itself a little before it is killed.
 _TOLD_SHARE = 0.9
 
@@ -173,40 +183,71 @@ def _last(results: Iterator[Tightened], prices: Prices) -> Tightened:
 def rounds(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> Iterator[Tightened]:
-    """The best prices and choice after each linear program and each dive; see :func:`tighten`."""
+    """The best prices and choice after each linear program or descent, and after each dive; see
+    :func:`tighten`.
+    """
+    if len(program.configurations.pool) > _LP_SERVERS_MAX:
+        yield from _rounds_of_descents(program, prices, value, gap, give_up)
+        return
     relaxation = _Relaxation(program, prices)
     cutting = monotonic() + _CUTTING * (give_up - monotonic())
-    choice, quick, exact = None, count(), count()
+    choice = None
 
     def met() -> bool:
         return relaxation.best.bound <= value / (1 - gap)
 
-    def dive(way: _Dive, dives: Iterator[int]) -> Iterator[Tightened]:
+    def dive(rng: np.random.Generator | None = None) -> Iterator[Tightened]:
         nonlocal choice, value
-        number = next(dives)
-        answer = way(give_up, np.random.default_rng(number) if number else None)
+        answer = relaxation.dive(give_up, rng)
         if answer is not None and program.scaled_objective(answer) > value:
             choice, value = answer, program.scaled_objective(answer)
             yield Tightened(relaxation.best, choice)
 
+    for progress in _PROGRESS:
+        if not met():
+            for best in relaxation.tighten(value / (1 - gap), progress, cutting):
+                yield Tightened(best, choice)
+        if met():
+            break
+        yield from dive()
+    for number in range(_OTHER_DIVES):
+        if met() or monotonic() > cutting:
+            break
+        yield from dive(np.random.default_rng(number))
+
+
+def _rounds_of_descents(
+    program: Program, prices: Prices, value: float, gap: float, give_up: float
+) -> Iterator[Tightened]:
+    relaxation, choice, dives = _Descents(program, prices), None, count()
     before = inf
-    for number in range(_ROUNDS):
+
+    def met() -> bool:
+        return relaxation.best.bound <= value / (1 - gap)
+
+    def dive() -> Iterator[Tightened]:
+        nonlocal choice, value
+        number = next(dives)
+        rng = np.random.default_rng(number) if number else None
+        answer = relaxation.dive_by_descents(give_up, rng)
+        if program.scaled_objective(answer) > value:
+            choice, value = answer, program.scaled_objective(answer)
+            yield Tightened(relaxation.best, choice)
+
+    for number in range(_DESCENTS):
         yield Tightened(relaxation.descend(number, value, give_up), choice)
-        if number % _ROUNDS_PER_DIVE == _ROUNDS_PER_DIVE - 1 and not met():
-            yield from dive(relaxation.dive, quick)
-            slow = before - relaxation.best.bound < _PROGRESS * relaxation.best.bound
+        if number % _PER_DIVE == _PER_DIVE - 1 and not met():
+            yield from dive()
+            slow = before - relaxation.best.bound < _SLOW * relaxation.best.bound
             before = relaxation.best.bound
             if slow:
                 break
-        if met() or monotonic() > cutting or not relaxation.cut(give_up):
+        if met() or monotonic() > give_up or not relaxation.cut(give_up):
             break
-    for _ in range(_LAST_DIVES):
+    for _ in range(_OTHER_DIVES):
         if met() or monotonic() > give_up:
             break
-        yield from dive(relaxation.dive_exactly, exact)
-
-
-_Dive = Callable[[float, np.random.Generator | None], Ints | None]
+        yield from dive()
 
 
 @dataclass(slots=True)
@@ -223,17 +264,17 @@ class _Class:
 
 
 class _Relaxation:
-    """The relaxation with all cuts so far, over some of the columns."""
+    """The LP with all cuts so far, over some of the columns."""
 
     def __init__(self, program: Program, prices: Prices) -> None:
         self._program, self._rows = program, capacity_rows(program)
         self._parts = parts = ServerParts.of(program)
         self._cuts = Cuts.none(len(parts.weight))
+        self._job = program.configurations.job_of_column()
+        self._scale = float(program.value.max())
         self.best: ItemPrices = prices
-        # The prices of the last round, and those of its rows.
-        self._last: ItemPrices = prices
-        self._price = prices.row
-        self._active, self._x = NONE, np.zeros(0)
+        self._active = np.concatenate([NONE, *prices.near(program, relative=_NEAR)])
+        self._x = np.zeros(0)
         of_class = np.unique(parts.capacity, axis=0, return_inverse=True)[1].ravel()
         self._classes = []
         for number in range(int(of_class.max(initial=-1)) + 1):
@@ -241,41 +282,91 @@ class _Relaxation:
             self._classes.append(_Class(np.flatnonzero(of_class == number), kinds))
         # Of every cut: its class, its server and its number in the class.
         self._keys: list[tuple[int, int, int]] = []
+        self._price = np.zeros(0)
         self._finder = CliqueFinder(program)
         self._cliques: list[Clique] = []
+        self._simplex = Simplex()
 
-    def descend(self, number: int, floor: float, give_up: float) -> ItemPrices:
-        """The best prices after the ``number``-th round, towards the value ``floor`` of a plan."""
-        self._active = self._columns()
-        packing = self._packing(self._active)
-        pace = max(_PACE_MIN, _SLOWER**number)
-        descent = descend(packing, self._price, floor, _STEPS, pace, give_up)
-        points = [(self._prices(row), row) for row in (descent.prices, descent.mean)]
-        self._last, self._price = min(points, key=lambda point: point[0].bound)
-        self._x = descent.x
-        self.best = min(self.best, self._last, key=lambda known: known.bound)
-        return self.best
+    def tighten(self, target: float, progress: float, give_up: float) -> Iterator[ItemPrices]:
+        """Solve and cut until the ``target`` is proven or, at the LP's own value, a round lowers
+        the bound by less than ``progress`` of it. Yields the best prices after each LP.
+        """
+        before = np.inf
+        try:
+            for _ in range(_ROUNDS):
+                value = yield from self._solve(give_up)
+                bound = self.best.bound
+                slow = before - bound < progress * bound and bound - value < _REACHED * bound
+                before = bound
+                if bound <= target or slow or monotonic() > give_up or not self._cut(give_up):
+                    break
+        except SolverError:
+            pass
 
-    def _columns(self) -> Ints:
-        """The columns of the next round, sorted."""
-        program, best = self._program, self.best
-        near = np.concatenate([NONE, *self._last.near(program, relative=_NEAR)])
-        near = _few_of_each(program, self._last, near, _PER_JOB)
-        losses = best.loss(program, self._active)
-        stays = losses <= _STAYS * program.value[self._active]
-        return distinct(self._active[stays], near)
+    def _solve(self, give_up: float) -> Generator[ItemPrices, None, float]:
+        """Find better prices than the best so far, while columns with a profit are added; yields
+        the best after each LP and returns the value of the last one.
 
-    def _packing(self, columns: Ints) -> Packing:
-        """The relaxation over ``columns`` (sorted)."""
-        job = self._program.configurations.jobs_of(columns)
-        return Packing.of(self._program.value[columns], job, self._entries(columns), self._limits())
+        Few are added a round, and the prices of an LP without the others are far off. The bound is
+        convex, so it is lower on the way from the best prices known towards them (smoothing:
+        Wentges, Int. Trans. Oper. Res. 4, 1997).
+        """
+        program, value = self._program, -np.inf
+        for _ in range(_PRICINGS):
+            value, job, duals = self._solve_lp(give_up)
+            steps = [_interpolate(program, self.best, duals, share) for share in _STEPS]
+            self.best = min(self.best, *steps, key=lambda known: known.bound)
+            yield self.best
+            if self.best.bound - value <= _CLOSE * value:
+                break
+            profit = duals.profit(program, slice(0, len(program.value))) - job[self._job]
+            candidates = np.flatnonzero(profit > _USED * self._scale)
+            if len(candidates) > _MORE_COLUMNS:
+                relative = profit[candidates] / program.value[candidates]
+                candidates = candidates[np.argpartition(-relative, _MORE_COLUMNS)[:_MORE_COLUMNS]]
+            candidates = np.setdiff1d(candidates, self._active)
+            if not len(candidates) or monotonic() > give_up:
+                break
+            columns = np.union1d(self._active, candidates)
+            x = np.zeros(len(columns))
+            x[np.searchsorted(columns, self._active)] = self._x
+            self._active, self._x = columns, x
+        return value
 
-    def _prices(self, row: Floats) -> ItemPrices:
-        """What follows from the prices ``row`` of all rows."""
+    def _solve_lp(self, give_up: float) -> tuple[float, Floats, ItemPrices]:
+        """The LP over the active columns: its value, the jobs' prices (jobs,) and the items'."""
+        program, rows, cuts = self._program, self._rows, self._cuts
+        jobs, active = program.configurations.jobs, self._active
+        column, row, amount = self._entries(active)
+        distinct_rows, row = np.unique(row, return_inverse=True)
+        limit = self._limits()
+        constraints = Constraints(row, column, amount, limit[distinct_rows])
+        offset = jobs + len(rows.limit)
+        cliques = [(number,) for number in range(len(self._cliques))]
+        keys: list[tuple[int, ...]] = [*self._keys, *cliques]
+        labels = [r if r < offset else keys[r - offset] for r in distinct_rows.tolist()]
+        solution = self._simplex.minimise(
+            -program.value[active] / self._scale,
+            constraints,
+            active.tolist(),
+            labels,
+            give_up - monotonic(),
+        )
+        if solution is None:
+            raise SolverError("a capacity is below 0")
+        price = np.zeros(len(limit))
+        price[distinct_rows] = np.maximum(solution.prices, 0.0) * self._scale
+        of_job, of_rows, of_cuts, of_cliques = np.split(
+            price, [jobs, offset, offset + len(cuts.limit)]
+        )
+        self._price = of_cuts
+        self._x = solution.x
+        prices = self._item_prices(of_rows, of_cuts, of_cliques)
+        return -solution.objective * self._scale, of_job, prices
+
+    def _item_prices(self, of_rows: Floats, of_cuts: Floats, of_cliques: Floats) -> ItemPrices:
+        """What follows from the prices of rows, cuts and cliques."""
         rows, cuts = self._rows, self._cuts
-        first = len(rows.limit)
-        of_rows, of_cuts, of_cliques = np.split(row, [first, first + len(cuts.limit)])
-        of_cliques = _OF_CLIQUE * of_cliques
         item, clique_costs = clique_cuts.costs(self._cliques, of_cliques, len(rows.start) - 1)
         item += rows.cost(of_rows)
         of_parts = cuts.costs(self._parts, of_cuts)
@@ -284,18 +375,19 @@ class _Relaxation:
         return prices_of_items(self._program, item, capacity, clique_costs)
 
     def _limits(self) -> Floats:
-        """The limits of the rows: the program's with their cuts, servers' cuts, cliques."""
-        cliques = np.full(len(self._cliques), _OF_CLIQUE)
-        return np.concatenate([self._rows.limit, self._cuts.limit, cliques])
+        """The limits of the LP's rows: jobs, the program's with their cuts, servers', cliques."""
+        jobs, cliques = self._program.configurations.jobs, len(self._cliques)
+        parts = np.ones(jobs), self._rows.limit, self._cuts.limit, np.ones(cliques)
+        return np.concatenate(parts)
 
     def _entries(self, columns: Ints) -> tuple[Ints, Ints, Floats]:
-        """Columns (positions), rows and amounts of the matrix over ``columns`` (sorted)."""
+        """Columns (positions), rows and amounts of the LP's matrix over ``columns`` (sorted)."""
         program, rows, cuts = self._program, self._rows, self._cuts
-        count = len(columns)
+        jobs, count = program.configurations.jobs, len(columns)
         items = program.items(columns)
         lengths = rows.start[items + 1] - rows.start[items]
         positions = np.repeat(rows.start[items], lengths) + ramp(lengths)
-        column_of = np.repeat(np.arange(len(items)) % max(1, count), lengths)
+        column_of = np.repeat(np.arange(len(items)) % count, lengths)
         holder, part = self._parts_of(columns)
         server, kind = self._parts.server[part], self._parts.kind[part]
         first = np.searchsorted(cuts.server, server)
@@ -303,11 +395,13 @@ class _Relaxation:
         cut_rows = np.repeat(first, several) + ramp(several)
         factor = cuts.factor[cut_rows, np.repeat(kind, several)]
         inside, clique = clique_cuts.entries(self._cliques, program, columns)
-        offset = len(rows.limit)
-        column = np.concatenate([column_of, np.repeat(holder, several), inside])
-        row = [rows.row[positions], offset + cut_rows, offset + len(cuts.limit) + clique]
-        of_cliques = np.full(len(inside), _OF_CLIQUE)
-        amount = np.concatenate([rows.amount[positions], factor, of_cliques])
+        offset = jobs + len(rows.limit)
+        column = np.concatenate([np.arange(count), column_of, np.repeat(holder, several), inside])
+        row = [self._job[columns], jobs + rows.row[positions], offset + cut_rows]
+        row.append(offset + len(cuts.limit) + clique)
+        amount = np.concatenate(
+            [np.ones(count), rows.amount[positions], factor, np.ones(len(inside))]
+        )
         used = amount > 0.0
         return column[used], np.concatenate(row)[used], amount[used]
 
@@ -317,33 +411,23 @@ class _Relaxation:
         holder, entry = self._parts.entries(items)
         return holder, self._parts.part[entry]
 
-    def dive(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
-        """A choice (jobs,) by diving; with ``rng`` another one each time."""
-        near = np.concatenate([NONE, *self.best.near(self._program, relative=_NEAR_OF_DIVE)])
-        columns = _few_of_each(self._program, self.best, near, _PER_JOB_OF_DIVE)
-        columns = distinct(columns, self._active[self._x > _OFTEN])
-        return dive(self._program, columns, self._packing(columns), self._price, give_up, rng)
+    def dive(self, give_up: float, rng: np.random.Generator | None = None) -> Ints | None:
+        """A choice (jobs,) by diving in the LP; None without ``highspy``, or if it is too large.
 
-    def dive_exactly(self, give_up: float, rng: np.random.Generator | None = None) -> Ints | None:
-        """:meth:`dive` by linear programs, which is better and slower; None without ``highspy``, or
-        if they are too large.
+        With ``rng`` another one each time.
         """
-        program, jobs = self._program, self._program.configurations.jobs
+        program = self._program
         used = self._active[self._x > _USED]
         columns_tried, likely = promising(program, self.best)
         columns = np.union1d(used, columns_tried)
         if not able_to_dive() or len(columns) > COLUMNS_MAX:
             return None
         column, row, amount = self._entries(columns)
-        job = program.configurations.jobs_of(columns)
-        column = np.concatenate([np.arange(len(columns)), column])
-        distinct_rows, row = np.unique(np.concatenate([job, jobs + row]), return_inverse=True)
-        amount = np.concatenate([np.ones(len(columns)), amount])
+        distinct_rows, row = np.unique(row, return_inverse=True)
         order = np.argsort(column, kind="stable")
         start = np.searchsorted(column[order], np.arange(len(columns) + 1))
-        value = program.value[columns] / float(program.value.max())
-        limit = np.concatenate([np.ones(jobs), self._limits()])[distinct_rows]
-        model = Model(value, start, row[order], amount[order], limit, np.ones(len(columns)))
+        value, upper = program.value[columns] / self._scale, np.ones(len(columns))
+        model = Model(value, start, row[order], amount[order], self._limits()[distinct_rows], upper)
         likely = np.isin(columns, np.union1d(used, columns_tried[likely]))
         liking = None
         if rng is not None:
@@ -351,16 +435,12 @@ class _Relaxation:
         x = fix_in_turn(model, likely, give_up, liking)
         return plan_of(program, columns, x) if model.holds(x) else None
 
-    def cut(self, give_up: float) -> bool:
-        """Add cuts that the mean choice violates; returns whether there are any."""
+    def _cut(self, give_up: float) -> bool:
+        """Add cuts that the LP's solution violates; returns whether there are any."""
         cliques = self._finder.find(self._active, self._x, give_up)
         self._cliques += cliques
-        self._price = np.append(self._price, np.zeros(len(cliques)))
-        added = bool(cliques)
-        if self._program.configurations.short_of_more_than_gpus:
-            with suppress(SolverError):
-                added |= self._cut_knapsacks(give_up)
-        return added
+        short = self._program.configurations.short_of_more_than_gpus
+        return (short and self._cut_knapsacks(give_up)) or bool(cliques)
 
     def _cut_knapsacks(self, give_up: float) -> bool:
         """Add cuts of servers, without those that no longer bind; returns whether there are any."""
@@ -369,9 +449,7 @@ class _Relaxation:
         load = np.zeros((len(parts.capacity), len(parts.weight)))
         np.add.at(load, (parts.server[part], parts.kind[part]), self._x[holder])
         self._find(load, give_up)
-        first = len(self._rows.limit)
-        price = self._price[first : first + len(self._cuts.limit)]
-        binding = np.flatnonzero(price > 0.0)
+        binding = np.flatnonzero(self._price > 0.0)
         keys = [self._keys[cut_index] for cut_index in binding.tolist()]
         present, server, factor = set(keys), [], []
         for number, group in enumerate(self._classes):
@@ -394,9 +472,6 @@ class _Relaxation:
         new = Cuts(server_index, np.array(factor) * unit[:, None], unit)
         self._cuts, order = Cuts.joined(self._cuts.some(binding), new)
         self._keys = [keys[cut_index] for cut_index in order.tolist()]
-        of_cuts = np.append(price[binding], np.zeros(len(server)))[order]
-        of_cliques = self._price[first + len(price) :]
-        self._price = np.concatenate([self._price[:first], of_cuts, of_cliques])
         return True
 
     def _find(self, load: Floats, give_up: float) -> None:
@@ -454,15 +529,95 @@ class _Relaxation:
                 group.factor.append(factor)
 
 
+class _Descents(_Relaxation):
+    """The relaxation with all cuts so far, solved by descents in place of linear programs."""
+
+    def __init__(self, program: Program, prices: Prices) -> None:
+        super().__init__(program, prices)
+        self._active = NONE
+        # The prices of the last descent: of items, and of the rows, cuts and cliques.
+        self._last: ItemPrices = prices
+        self._row = prices.row
+
+    def descend(self, number: int, floor: float, give_up: float) -> ItemPrices:
+        """The best prices after the ``number``-th descent, towards a plan's value ``floor``."""
+        self._active = self._columns()
+        packing = self._packing(self._active)
+        pace = max(_PACE_MIN, _SLOWER**number)
+        descent = descend(packing, self._row, floor, _DESCENT, pace, give_up)
+        points = [(self._prices(row), row) for row in (descent.prices, descent.mean)]
+        self._last, self._row = min(points, key=lambda point: point[0].bound)
+        self._x = descent.x
+        self.best = min(self.best, self._last, key=lambda known: known.bound)
+        return self.best
+
+    def cut(self, give_up: float) -> bool:
+        """Add cuts that the mean choice violates; returns whether there are any."""
+        first, cliques = len(self._rows.limit), len(self._cliques)
+        of_rows, self._price, of_cliques = np.split(
+            self._row, [first, first + len(self._cuts.limit)]
+        )
+        price_of = dict(zip(self._keys, self._price.tolist(), strict=True))
+        added = False
+        with suppress(SolverError):
+            added = self._cut(give_up)
+        of_cuts = np.array([price_of.get(key, 0.0) for key in self._keys])
+        of_new_cliques = np.zeros(len(self._cliques) - cliques)
+        self._row = np.concatenate([of_rows, of_cuts, of_cliques, of_new_cliques])
+        return added or len(self._cliques) > cliques
+
+    def dive_by_descents(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
+        """A choice (jobs,) by diving; with ``rng`` another one each time."""
+        near = np.concatenate([NONE, *self.best.near(self._program, relative=_NEAR_OF_DIVE)])
+        columns = _few_of_each(self._program, self.best, near, _PER_JOB_OF_DIVE)
+        columns = distinct(columns, self._active[self._x > _OFTEN])
+        return dive(self._program, columns, self._packing(columns), self._row, give_up, rng)
+
+    def _columns(self) -> Ints:
+        """The columns of the next descent, sorted."""
+        program = self._program
+        near = np.concatenate([NONE, *self._last.near(program, relative=_NEAR_OF_DESCENT)])
+        near = _few_of_each(program, self._last, near, _PER_JOB)
+        stays = self.best.loss(program, self._active) <= _STAYS * program.value[self._active]
+        return distinct(self._active[stays], near)
+
+    def _packing(self, columns: Ints) -> Packing:
+        """The relaxation over ``columns`` (sorted): its rows but those of jobs."""
+        jobs = self._program.configurations.jobs
+        column, row, amount = self._entries(columns)
+        kept = row >= jobs
+        scale = np.ones(len(self._limits()) - jobs)
+        scale[len(self._rows.limit) + len(self._cuts.limit) :] = _OF_CLIQUE
+        entries = column[kept], row[kept] - jobs, amount[kept] * scale[row[kept] - jobs]
+        limit = self._limits()[jobs:] * scale
+        value, job = self._program.value[columns], self._job[columns].astype(np.int64)
+        return Packing.of(value, job, entries, limit)
+
+    def _prices(self, row: Floats) -> ItemPrices:
+        """What follows from the prices ``row`` of the rows, cuts and cliques."""
+        first = len(self._rows.limit)
+        of_rows, of_cuts, of_cliques = np.split(row, [first, first + len(self._cuts.limit)])
+        return self._item_prices(of_rows, of_cuts, _OF_CLIQUE * of_cliques)
+
+
 def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, most: int) -> Ints:
     """Of ``columns`` (sorted) up to ``most`` of each job, those with the least loss; fewer where
     they would be too many.
     """
     job = program.configurations.jobs_of(columns)
-    most = min(most, _COLUMNS // max(1, np.count_nonzero(prices.job)))
+    most = min(most, _COLUMNS // max(1, int(np.count_nonzero(prices.job))))
     order = np.lexsort((prices.loss(program, columns), job))
     rank = np.arange(len(order)) - np.searchsorted(job, job[order])
     return np.sort(columns[order[rank < max(1, most)]])
+
+
+def _interpolate(
+    program: Program, first: ItemPrices, second: ItemPrices, share: float
+) -> ItemPrices:
+    """The prices at a ``share`` of the way from the first to the second."""
+    item = first.item + share * (second.item - first.item)
+    capacity = first.capacity + share * (second.capacity - first.capacity)
+    return prices_of_items(program, item, capacity, first.own.between(second.own, share))
 
 
 if __name__ == "__main__":

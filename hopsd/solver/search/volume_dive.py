@@ -57,8 +57,8 @@ def dive(
         fixed = still_open[taken]
         choice[packing.job[fixed]] = columns[fixed]
         limit = np.maximum(0.0, limit - packing.by_column[fixed].sum(axis=0))
-        fits = program.configurations.demands.fit(capacity)[program.items(columns[still_open])]
-        fits = fits.reshape(-1, len(still_open)).all(axis=0)
+        items = program.items(columns[still_open]).reshape(-1, len(still_open))
+        fits = np.logical_and.reduce(program.configurations.demands.fit(capacity)[items])
         still_open = still_open[fits & (choice[part.job] < 0)]
         part = packing.some(still_open, limit)
     return fill_idle(program, choice)
