@@ -227,9 +227,9 @@ def _weights(
     for job, job_outlook, u in zip(jobs, outlook, urgency.tolist(), strict=True):
         # Speeds add up in its share, so they do here: a job that said that several GPUs are slow
         # was behind before it had waited, and ended 1.37 times sooner (docs/lies.md).
-        shortest = min(job_outlook.shortest, job_outlook.gpu_seconds / max(job.reqs))
+        remaining = min(job_outlook.shortest, job_outlook.gpu_seconds / max(job.reqs))
         # Not since its submission: a hold is no unfairness of the plan's.
-        end = job.wait_seconds + job.run_seconds + shortest
+        end = job.wait_seconds + job.run_seconds + remaining
         fairness = end / seconds_on_share(job, job_outlook.age, gpus, len(jobs))
         behind = _squared(late[job.id]) + UNFAIR * _squared(fairness - 1.0)
         weights[job.id] = float((1.0 + behind) * u)
