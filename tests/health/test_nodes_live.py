@@ -163,7 +163,7 @@ def test_a_node_with_less_of_a_processor_is_named_in_ten_minutes(
             return named.keys() >= since.keys()
 
         wait_until(all_named, 660.0, lambda: f"{named} {ask('health')}")
-        # How much slower they are differs from minute to minute on a busy machine: quotas are fixed.
+        # Quotas are fixed: on a busy machine it differs by the minute how much that costs.
         assert all(row["after"] <= 600.0 for row in named.values()), named
         assert named.keys() == since.keys()
         cluster.run("scancel", *jobs)
