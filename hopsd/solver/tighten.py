@@ -55,7 +55,7 @@ _CLOSE = 2e-4
 # close to the LP's; and the share of the time in which cuts are made.
 _PROGRESS, _REACHED, _CUTTING = (5e-4, 1e-4), 2e-3, 0.5
 _VIOLATED, _USED = 1e-4, 1e-6
-# Of more servers, descents prove more in the time that an LP takes.
+# Of more servers, some short of cores or memory, descents prove more in the time that an LP takes.
 _LP_SERVERS_MAX = 128
 # About so many columns take part in a descent, and so many of each job at most: those with the
 # least loss, up to a loss relative to value; columns of earlier ones that lose a little more stay.
@@ -186,7 +186,8 @@ def rounds(
     """The best prices and choice after each linear program or descent, and after each dive; see
     :func:`tighten`.
     """
-    if len(program.configurations.pool) > _LP_SERVERS_MAX:
+    columns = program.configurations
+    if columns.short_of_more_than_gpus and len(columns.pool) > _LP_SERVERS_MAX:
         yield from _rounds_of_descents(program, prices, value, gap, give_up)
         return
     relaxation = _Relaxation(program, prices)
