@@ -443,7 +443,7 @@ end
 ------------------------------------------------------------------------------------------
 -- Options. What the script asks for: a shape that hops keeps, tasks, cores and memory in proportion to the
 -- GPUs, and where it may run. It goes to hopsd as one word of the admin comment, which
--- hopsd/core/submission/contract.py reads, and to task_prolog.sh in the job's environment.
+-- hopsd/core/submission/options_text.py reads, and to task_prolog.sh in the job's environment.
 
 local EXCLUSIVE = 0 -- of the field shared
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import (
     USER_HOLD_BEGIN,
@@ -18,6 +17,7 @@ from hopsd.model.reading import (
     Reading,
     SlurmState,
 )
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.shape import filled
 from hopsd.slurm.steps.wave import usable_gpus
@@ -88,18 +88,18 @@ class FakeSlurm:
         return {job: self.table[job] for job in jobs if job in self.table}
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
-        self.asked("hold", job)
+        self.options("hold", job)
         kept = Hold.USER if begin >= USER_HOLD_BEGIN else Hold.HOPS
         self.change(job, hold=kept, begin=begin, requeued_held=False)
 
     def place(self, placement: Placement) -> None:
-        self.asked("place", placement.job)
+        self.options("place", placement.job)
         self.change(placement.job, requeued_held=False)
         self.placed[placement.job] = placement.allocation
         self.cores[placement.job] = placement.cores_per_gpu
 
     def release(self, jobs: Sequence[JobId]) -> None:
-        self.asked("release", tuple(jobs))
+        self.options("release", tuple(jobs))
         for job in jobs:
             self.released_at[job] = self.now
             self.change(job, hold=Hold.NONE)
@@ -114,13 +114,13 @@ class FakeSlurm:
             self.change(job, state=SlurmState.RUNNING, allocation=got, start=self.now)
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
-        self.asked("signal", job)
+        self.options("signal", job)
         self.signals.append((job, signal, scope))
         if signal not in ("STOP", "CONT"):
             self.table[job] = self.on_signal(self.table[job])
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
-        self.asked("requeue_hold", job)
+        self.options("requeue_hold", job)
         self.requeued_at = self.now
         if self.table[job].state.finished and not ended:
             return
@@ -135,13 +135,13 @@ class FakeSlurm:
         comment: str,
         *,
         nodes: int = 1,
-        options: Asked = NOTHING_ASKED,
+        options: ScriptOptions = NO_OPTIONS,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
         partition: str = "",
     ) -> None:
         assert comment.endswith(" #hops-released")
-        self.asked("unpin begin" if begin_now else "unpin", job)
+        self.options("unpin begin" if begin_now else "unpin", job)
 
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName, host_of
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.model.site import NO_RULES, Bounds, Holder, Licence, SiteRules
 
 
@@ -186,7 +186,7 @@ class JobReading:
     own (see ``MARK``), which ``comment`` does not contain.
     ``script``: hash of the batch script and its arguments, empty if it has none or none is needed,
     None: not read yet.
-    ``awaited``: another job depends on the end of this one. ``asked``: its sbatch options;
+    ``awaited``: another job depends on the end of this one. ``options``: its sbatch options;
     ``features``: as in ``--constraint``; memory None: not requested. ``reason``: Slurm's one-word
     reason why a pending job waits, empty: none yet. ``barred``: why Slurm would not start it on any
     placement, empty: it would.
@@ -233,7 +233,7 @@ class JobReading:
     """Its dependency in sbatch's notation: ``afterok:17,singleton``."""
     per_job_gpus: bool = False
     awaited: bool = False
-    asked: Asked = NOTHING_ASKED
+    options: ScriptOptions = NO_OPTIONS
     features: str = ""
     excluded: frozenset[NodeName] = frozenset()
     avoids: frozenset[NodeName] = frozenset()
@@ -263,11 +263,11 @@ class JobReading:
 
         After a placement Slurm's figure of a job without ``--mem`` is what hops asked for.
         """
-        options = self.asked
+        options = self.options
         otherwise_sized = (
             options.whole_memory or options.default_memory or options.memory_mb_per_gpu is not None
         )
-        return None if otherwise_sized or options == NOTHING_ASKED else self.memory_mb_per_node
+        return None if otherwise_sized or options == NO_OPTIONS else self.memory_mb_per_node
 
     @property
     def profiling(self) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import AppName, GpuType, JobId, NodeName, UserName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.rules import ShapeRule
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class WorkloadJob:
     interactive: bool = False
 
     @property
-    def asked(self) -> Asked:
+    def options(self) -> ScriptOptions:
         """What its options ask for."""
         if self.segment is None and self.max_switches is None and self.per_node is None:
-            return NOTHING_ASKED
-        return Asked(
+            return NO_OPTIONS
+        return ScriptOptions(
             shape=ShapeRule.EVEN,
             per_node=self.per_node,
             switches=self.max_switches,

@@ -9,8 +9,8 @@ from statistics import median_low
 import numpy as np
 
 from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.allowed_shapes import form_of, in_one, spread
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.contract import form_of, in_one, spread
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.rack_sets import NO_LEVELS, LeafServers, Levels, leaf_numbers
 from hopsd.core.queue.competing import available_resources, staying_jobs

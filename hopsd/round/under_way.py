@@ -184,7 +184,10 @@ class _Use:
     memory_mb: Counter[NodeName] = field(default_factory=Counter)
 
     def take(self, job: JobReading, target: Allocation, cpus_per_gpu: int) -> None:
-        cores, memory = job.asked.cores_per_gpu or cpus_per_gpu, job.asked.memory_mb_per_gpu or 0
+        cores, memory = (
+            job.options.cores_per_gpu or cpus_per_gpu,
+            job.options.memory_mb_per_gpu or 0,
+        )
         for node, gpus in target:
             self.gpus[node] += gpus
             self.cores[node] += ceil(gpus * cores)

@@ -18,7 +18,9 @@ def shunned_nodes(
     if not unreliable:
         return {}
     shunned = {
-        job.id: frozenset(unreliable) - set(job.allocation.nodes) - (job.asked.nodes or frozenset())
+        job.id: frozenset(unreliable)
+        - set(job.allocation.nodes)
+        - (job.options.nodes or frozenset())
         for job in jobs
     }
     return {job: nodes for job, nodes in shunned.items() if nodes}

@@ -42,7 +42,7 @@ def requeueable(seen: Observation) -> tuple[JobReading, ...]:
         for job in seen.reading.jobs
         if job.state is SlurmState.RUNNING
         and job.requeue
-        and not {"refuses", "resubmits"} & job.asked.repeats
+        and not {"refuses", "resubmits"} & job.options.repeats
         and job.id not in under_way
         and (comment := seen.comments.get(job.id)) is not None
         and comment.preempt

@@ -47,7 +47,7 @@ class Diary:
                 job.id,
                 record.submit,
                 min(comment.reqs),
-                job.asked.gpu_type or "",
+                job.options.gpu_type or "",
                 job.time_limit_seconds,
                 None if target is None else result.seen.reading.now,
                 target or Allocation(),

@@ -331,7 +331,7 @@ class VirtualCluster(InstantPort):
             submit=spec.submit,
             hold=Hold.HOPS,
             dependency=self._early(spec),
-            asked=spec.asked,
+            options=spec.options,
         )
         self._jobs[spec.id] = _VirtualJob(spec, spec.samples, reading)
         self._users[spec.id] = spec.user

@@ -10,9 +10,9 @@ from fractions import Fraction
 from typing import Protocol
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, Reading
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 
 
 class SignalScope(StrEnum):
@@ -30,7 +30,7 @@ class Placement:
     """The shape that a held, pending job gets before its release.
 
     ``cores_per_gpu`` come with each GPU, and memory: ``memory_mb_per_gpu``,
-    ``memory_mb_per_node`` or ``memory_mb_per_core``; None: Slurm's default. ``asked``: tasks,
+    ``memory_mb_per_node`` or ``memory_mb_per_core``; None: Slurm's default. ``options``: tasks,
     GPU type and other GRES.
     ``comment`` replaces the job's; None leaves it. ``reset``: an earlier placement left a request
     on the job that must be cleared by an update of its own first: GPUs per job
@@ -43,7 +43,7 @@ class Placement:
     cores_per_gpu: Fraction = Fraction(1)
     comment: str | None = None
     reset: bool = False
-    asked: Asked = NOTHING_ASKED
+    options: ScriptOptions = NO_OPTIONS
     memory_mb_per_gpu: int | None = None
     memory_mb_per_node: int | None = None
     memory_mb_per_core: int | None = None
@@ -55,7 +55,7 @@ class Placement:
         """Whether only GPUs and cores are requested, with one task per node, in any partition."""
         amounts = (self.memory_mb_per_gpu, self.memory_mb_per_node, self.memory_mb_per_core)
         memory = all(amount is None for amount in amounts)
-        options = self.asked
+        options = self.options
         plain = options.tasks_per_gpu is None and options.tasks_each == 1
         as_it_is = not self.partition and self.time_limit_minutes is None
         return memory and plain and as_it_is and not (options.gpu_type or options.gres)
@@ -126,7 +126,7 @@ class Adapter(Protocol):
         comment: str,
         *,
         nodes: int = 1,
-        options: Asked = NOTHING_ASKED,
+        options: ScriptOptions = NO_OPTIONS,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
         partition: str = "",

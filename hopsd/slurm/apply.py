@@ -355,7 +355,7 @@ class SlurmPort:
                 step.gpus,
                 comment,
                 nodes=step.least_nodes,
-                options=job.asked,
+                options=job.options,
                 avoid=step.avoid,
                 begin_now=kept_back,
                 partition=job.partition if "," in job.partition else "",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, Reading
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.slurm.adapter import Adapter, Placement, SignalScope
 
 
@@ -75,7 +75,7 @@ class FencedAdapter:
         comment: str,
         *,
         nodes: int = 1,
-        options: Asked = NOTHING_ASKED,
+        options: ScriptOptions = NO_OPTIONS,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
         partition: str = "",

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from hopsd.core.submission.comment import is_ours
-from hopsd.core.submission.contract import read_script_options
 from hopsd.core.submission.nodelist import node_names
+from hopsd.core.submission.options_text import read_script_options
 from hopsd.core.submission.rules import gres_count
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
@@ -301,7 +301,7 @@ def job_reading(
         reason=_reason(job) if state is SlurmState.PENDING else "",
         ran_on=node_names(job.get("nodes") or "") if is_over else (),
         per_job_gpus="gpu" in (job.get("tres_per_job") or "") and _has_more(job),
-        asked=options,
+        options=options,
         features=job.get("features") or "",
         excluded=frozenset(node_names(job.get("excluded_nodes") or "")),
         reservation=job.get("resv_name") or "",

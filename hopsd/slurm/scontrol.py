@@ -12,9 +12,9 @@ from typing import Any
 
 from hopsd.core.submission.comment import parse
 from hopsd.errors import CommentError, SlurmError, SlurmUnavailableError
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, NodeName, Tasks, host_of
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.guarded import GuardedCommands
 from hopsd.slurm.accounting.rules import SiteRulesReader
@@ -215,7 +215,7 @@ class ScontrolAdapter:
         comment: str,
         *,
         nodes: int = 1,
-        options: Asked = NOTHING_ASKED,
+        options: ScriptOptions = NO_OPTIONS,
         avoid: Sequence[NodeName] = (),
         begin_now: bool = False,
         partition: str = "",
@@ -266,7 +266,7 @@ class ScontrolAdapter:
         return f"{job}_[{Tasks.from_numbers(self._rests[job])}]" if job in self._rests else job
 
     def _memory(self) -> SiteMemory:
-        """Asked once: an administrator restarts hopsd after changing memory defaults."""
+        """ScriptOptions once: an administrator restarts hopsd after changing memory defaults."""
         if self._site_memory is None:
             self._site_memory = site_memory(self._config())
         return self._site_memory

@@ -29,7 +29,7 @@ def update_arguments(placement: Placement, release: Release) -> list[str]:
     a node in every shape: with a task for each GPU, ``srun --ntasks-per-node=1`` is ignored on
     uneven shapes (22.05).
     """
-    allocation, options = placement.allocation, placement.asked
+    allocation, options = placement.allocation, placement.options
     kind = f"gpu:{options.gpu_type}" if options.gpu_type else "gpu"
     other_gres = [f"gres:{item}" for item in options.gres.split(",") if item]
     even = allocation.even
@@ -56,7 +56,7 @@ def _even_tasks(placement: Placement, release: Release) -> list[str]:
     above it no job fits, and below it some of several nodes get a single core (22.05).
     """
     gpus, nodes = placement.allocation.parts[0][1], len(placement.allocation.nodes)
-    tasks = placement.asked.tasks(gpus)
+    tasks = placement.options.tasks(gpus)
     words = [f"numtasks={tasks * nodes}", f"TasksPerNode={tasks}"]
     if _cores_by_gpu(placement, release):
         return [*words, f"cpusPerTres=gres:gpu:{ceil(placement.cores_per_gpu)}"]
@@ -87,9 +87,9 @@ def _uneven_tasks(placement: Placement, release: Release) -> list[str]:
 
 
 def _cores_by_gpu(placement: Placement, release: Release) -> bool:
-    if placement.asked.exclusive:
+    if placement.options.exclusive:
         return False  # Slurm would count all GPUs of its nodes, and refuse (24.11, 26.05)
-    return release >= (_CORES_BY_GPU_ALONE_SINCE if placement.asked.gres else CORES_BY_GPU_SINCE)
+    return release >= (_CORES_BY_GPU_ALONE_SINCE if placement.options.gres else CORES_BY_GPU_SINCE)
 
 
 def _memory(placement: Placement) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from hopsd.core.submission.contract import with_signal
+from hopsd.core.submission.options_text import with_signal
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
@@ -186,4 +186,4 @@ def _number(job: JobReading) -> JobId:
 
 def _with_line(job: JobReading, line: str) -> JobReading:
     option = signal_option(line, job.command) if "--signal" in line else ""
-    return replace(job, asked=with_signal(job.asked, option)) if option else job
+    return replace(job, options=with_signal(job.options, option)) if option else job

@@ -12,10 +12,10 @@ from spooled_reports import UID, job, look, put, reading
 
 from hopsd.learning.reader import MAX_PROGRAMS_PER_JOB, ReportReader
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, Tasks
 from hopsd.model.knowledge import Phases
 from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.script_options import ScriptOptions
 
 
 def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_whether_ranks_handle_the_signal_of_their_script(
 ) -> None:
     for rank, names in enumerate(ranks):
         put(tmp_path, report(world=2, rank=rank, pid=rank, handled_signals=names))
-    asks = replace(job(), asked=Asked(signal="USR1", signal_steps=True))
+    asks = replace(job(), options=ScriptOptions(signal="USR1", signal_steps=True))
     assert look(ReportReader(tmp_path), reading(asks)).answers_signal == known
 
 

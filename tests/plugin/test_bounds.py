@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hopsd.core.submission.comment import parse
-from hopsd.core.submission.contract import read_script_options
+from hopsd.core.submission.options_text import read_script_options
 from hopsd.errors import CommentError
 from hopsd.model import bounds
 from hopsd.model.bounds import Bound

@@ -74,10 +74,10 @@ def test_an_admin_comment_leaves_the_scripts_options_in_place(
 ) -> None:
     """The job lost its shape in silence: hopsd reads the options from there."""
     job = submit(cluster, "--nodes=1", "--gres=gpu:2", comment="hops:reqs=2", uid=NOBODY)
-    options = reading(cluster, job).asked
+    options = reading(cluster, job).options
     for _ in range(2):
         cluster.run("scontrol", "update", f"jobid={job}", f"admincomment={text}")
-        assert reading(cluster, job).asked == options
+        assert reading(cluster, job).options == options
         said = cluster.run("scontrol", "show", "job", "--oneliner", job)
         assert f"AdminComment={text}" in said
         assert said.count("hops:asks") == 1

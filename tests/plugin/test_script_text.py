@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hopsd.core.submission.contract import read_script_options
-from hopsd.model.asked import Asked
+from hopsd.core.submission.options_text import read_script_options
+from hopsd.model.script_options import ScriptOptions
 
 HERE = Path(__file__).parent
 PLUGIN = HERE.parents[1] / "slurm_plugin" / "job_submit.lua"
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 
 def submitted(
     script: str, comment: str = "hops:reqs=1", variable: str = "", plugin: Path = PLUGIN
-) -> tuple[Asked, str]:
+) -> tuple[ScriptOptions, str]:
     """What becomes of the script's wishes, and what its user is told; with SBATCH_SIGNAL."""
     line = " ".join(text.encode().hex() for text in (comment, script, "", variable)) + "\n"
     done = subprocess.run(

@@ -13,11 +13,11 @@ from memory_store import MemoryStore
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.errors import PlanLateError
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.model.reading import Hold, JobReading, NodeReading
 from hopsd.model.reason import ReasonCode
+from hopsd.model.script_options import ScriptOptions
 from hopsd.model.site import Kind, Partition, Qos, SiteRules
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
@@ -146,8 +146,8 @@ def test_gpus_that_no_running_job_can_use_end_none() -> None:
     site.port.nodes = (*NODES[:1], NodeReading(NodeName("v0"), v100, 4, cores=16))
     site.memory = MemoryStore(tables={WorkloadName("w"): {A100: TABLE, v100: TABLE}})
     for job, node in (("1", "v0"), ("2", "n0")):
-        asked = Asked(nodes=frozenset({NodeName(node)}))
-        site.port.jobs[JobId(job)] = replace(site.port.jobs[JobId(job)], asked=asked)
+        asked = ScriptOptions(nodes=frozenset({NodeName(node)}))
+        site.port.jobs[JobId(job)] = replace(site.port.jobs[JobId(job)], options=asked)
     site.look(0.0)
     assert site.gpus("1") == 4
     ending(site.port, "1")
@@ -160,7 +160,9 @@ def test_gpus_that_no_running_job_can_use_are_no_reason_to_wait_either() -> None
     others = (replace(NODES[1], name=NodeName(f"m{i}"), gpus=64) for i in range(16))
     site.port.nodes = (*NODES[:1], *others)
     for job in site.port.jobs.values():
-        site.port.jobs[job.id] = replace(job, asked=Asked(nodes=frozenset({NodeName("n0")})))
+        site.port.jobs[job.id] = replace(
+            job, options=ScriptOptions(nodes=frozenset({NodeName("n0")}))
+        )
     site.look(0.0)
     ending(site.port, "1")
     assert site.look(100.0).first

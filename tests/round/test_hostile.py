@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import hopsd.round.decide
 import hopsd.round.set_aside
 from hopsd.core.snapshot.build import SnapshotBuild, build_snapshot
-from hopsd.core.submission.contract import read_script_options
+from hopsd.core.submission.options_text import read_script_options
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, Tasks, UserName
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState

@@ -17,7 +17,7 @@ from hopsd.core.queue.backoff import Backoff, after_outcomes, avoided_nodes, bac
 from hopsd.core.queue.profile_runs import ProfilingSettings
 from hopsd.core.snapshot.pinning import Unsaved
 from hopsd.core.snapshot.settings import SnapshotSettings
-from hopsd.core.submission.contract import read_script_options
+from hopsd.core.submission.options_text import read_script_options
 from hopsd.errors import SlurmUnavailableError
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId, NodeName, RackName
@@ -628,7 +628,7 @@ def test_a_job_that_would_lose_all_its_work_stays(
 ) -> None:
     port, memory = cluster(comment(1)), store()
     asked = read_script_options(f"hops:asks|shape:any|traps:{traps}" if traps else "")
-    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], asked=asked)
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], options=asked)
     rules = replace(SETTINGS, snapshot=replace(SETTINGS.snapshot, unsaved=rule))
     run_round(port, memory, hops, rules, None)
     memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
@@ -666,7 +666,7 @@ def test_a_job_whose_signal_would_save_nothing_stays(
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
     asked = read_script_options(f"hops:asks|shape:any|{word}")
-    port.jobs[job] = replace(port.jobs[job], asked=asked, restarts=restarts)
+    port.jobs[job] = replace(port.jobs[job], options=asked, restarts=restarts)
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs(
         [replace(record, saved=saved, answers_signal=answers) for record in memory.jobs().values()]
@@ -687,7 +687,7 @@ def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, word
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
     asked = read_script_options(f"hops:asks|shape:any|traps:TERM|repeats:{repeats}")
-    port.jobs[job] = replace(port.jobs[job], asked=asked)
+    port.jobs[job] = replace(port.jobs[job], options=asked)
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
     built = run_round(port, memory, hops, SETTINGS, None).built
@@ -700,7 +700,7 @@ def test_who_was_not_seen_to_save_is_told_what_a_move_does(saved: bool | None, t
     port, memory = cluster(comment(1)), store()
     (job,) = port.jobs
     port.jobs[job] = replace(
-        port.jobs[job], asked=read_script_options("hops:asks|shape:any|traps:USR1")
+        port.jobs[job], options=read_script_options("hops:asks|shape:any|traps:USR1")
     )
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=saved) for record in memory.jobs().values()])
@@ -733,7 +733,7 @@ def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
 ) -> None:
     port, memory = cluster(comment(1), comment(1)), store()
     asked = read_script_options(f"hops:asks|shape:any|traps:{traps}")
-    port.jobs = {job: replace(read, asked=asked) for job, read in port.jobs.items()}
+    port.jobs = {job: replace(read, options=asked) for job, read in port.jobs.items()}
     run_round(port, memory, hops, SETTINGS, None)
     first, second = port.jobs
     port.jobs[first] = replace(port.jobs[first], state=SlurmState.COMPLETED, end=port.now)
@@ -785,7 +785,7 @@ def test_a_reserved_node_does_not_part_the_others() -> None:
     nodes[1] = replace(nodes[1], reservation="day", reserved_from=0.0)
     port = replace(cluster(comment(8)), nodes=tuple(nodes))
     asked = read_script_options("hops:asks|shape:even|per_node:4")
-    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], asked=asked)
+    port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], options=asked)
     run_round(port, MemoryStore(), hops, SETTINGS, None)
     assert port.placements()[JobId("1")] == Allocation.of({"n0": 4, "n2": 4})
 

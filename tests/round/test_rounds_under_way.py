@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 from hopsd.model.job import ThroughputTable
 from hopsd.model.plan import Plan, PlanSettings
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
+from hopsd.model.script_options import ScriptOptions
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, Transition
 from hopsd.policies.hops.policy import plan as hops
 from hopsd.round.observe import observe
@@ -53,8 +53,8 @@ def submit(slurm: FakeSlurm, number: int, gpus: int) -> JobId:
 def stubborn(slurm: FakeSlurm) -> JobReading:
     """A job on n0 that was asked to leave, asks for 300 s, and ignores the signal."""
     job = slurm.running(1, n0=8)
-    asked = Asked(signal="USR1", signal_seconds=300)
-    slurm.change(job, comment="hops:reqs=8;workload=w", asked=asked, start=slurm.now)
+    asked = ScriptOptions(signal="USR1", signal_seconds=300)
+    slurm.change(job, comment="hops:reqs=8;workload=w", options=asked, start=slurm.now)
     return slurm.table[job]
 
 

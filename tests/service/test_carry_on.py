@@ -13,9 +13,9 @@ from fake_slurm import FakeSlurm
 from hopsd.config import Config
 from hopsd.errors import ConfigError, SlurmUnavailableError
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId
 from hopsd.model.reading import SlurmState
+from hopsd.model.script_options import ScriptOptions
 from hopsd.model.step import Step, StepKind
 from hopsd.service.controller import Controller
 from hopsd.slurm.apply import SlurmPort
@@ -30,8 +30,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.slurm, self.store = FakeSlurm(), Store()
         self.job = self.slurm.running(1, n0=8)
-        asked = Asked(signal="USR1", signal_seconds=60)
-        self.slurm.change(self.job, comment="hops:reqs=8;preempt=no", asked=asked)
+        asked = ScriptOptions(signal="USR1", signal_seconds=60)
+        self.slurm.change(self.job, comment="hops:reqs=8;preempt=no", options=asked)
         self.port = SlurmPort(
             self.slurm,
             ApplySettings(poll_seconds=0.5, patience_seconds=3.0),

@@ -13,10 +13,10 @@ from hopsd.core.submission.comment import parse
 from hopsd.errors import SlurmUnavailableError
 from hopsd.health.remedy import Remedy
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId, NodeName, UserName
 from hopsd.model.privacy import Viewer
 from hopsd.model.reading import JobReading, Reading, SlurmState
+from hopsd.model.script_options import ScriptOptions
 from hopsd.model.step import StepKind
 from hopsd.round.observation import Observation
 from hopsd.serve.privacy import status_for
@@ -167,7 +167,7 @@ def test_jobs_that_hops_may_not_stop_are_left_alone() -> None:
         replace(JOB, id=JobId("18"), comment="hops:reqs=2;preempt=no"),
         replace(JOB, id=JobId("19"), requeue=False),
         replace(JOB, id=JobId("20"), comment=""),
-        replace(JOB, id=JobId("23"), asked=Asked(repeats=frozenset({"refuses"}))),
+        replace(JOB, id=JobId("23"), options=ScriptOptions(repeats=frozenset({"refuses"}))),
         replace(JOB, id=JobId("22"), comment="hops:reqs=1;interactive"),
         replace(JOB, id=JobId("21"), state=SlurmState.PENDING),
     ]

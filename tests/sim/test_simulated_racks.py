@@ -10,10 +10,10 @@ from bench.racks.simulated import cluster, workload
 from hopsd.errors import FormatError
 from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import WorkloadName
 from hopsd.model.plan import PlanSettings
 from hopsd.model.rules import ShapeRule
+from hopsd.model.script_options import ScriptOptions
 from hopsd.policies.registry import get
 from hopsd.sim.engine import SimulationSettings
 from hopsd.sim.speed import Speeds
@@ -39,8 +39,8 @@ def test_switches_segments_and_factors_are_read() -> None:
     servers = read_cluster(CLUSTER)
     assert [server.leaf for server in servers.servers] == ["l0", "l0", "l1", "l1"]
     made = read_workload(document({"w": {"1": 1, "2": 0.5}}, segment=2, per_node=4), servers)
-    asked = Asked(shape=ShapeRule.EVEN, per_node=4, segment=2)
-    assert made.jobs[0].asked == asked
+    asked = ScriptOptions(shape=ShapeRule.EVEN, per_node=4, segment=2)
+    assert made.jobs[0].options == asked
     speeds = Speeds(servers, made)
     within, over = Allocation.of({"n0": 4, "n1": 4}), Allocation.of({"n1": 4, "n2": 4})
     assert speeds.rate(WorkloadName("w"), over) == speeds.rate(WorkloadName("w"), within) / 2

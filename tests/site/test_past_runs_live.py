@@ -11,9 +11,9 @@ from fixtures_cluster import SLEEPER, submit, wait_until
 
 from examples.demo.cluster import NodeSpec
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.history import LoggedJob
 from hopsd.model.ids import JobId
+from hopsd.model.script_options import ScriptOptions
 from hopsd.model.step import Step, StepKind
 from hopsd.slurm.accounting.jobs import read_logged
 from hopsd.slurm.accounting.past_runs import read_past_runs
@@ -56,8 +56,8 @@ def test_a_signal_of_the_command_line_is_known_once_the_job_runs(
     adapter = ScontrolAdapter(accounted.commands())
     SlurmPort(adapter).apply([Step(job, StepKind.START, target=Allocation.of({"n0": 1}))])
 
-    def asked() -> Asked:
-        return next(one for one in adapter.read().jobs if one.id == job).asked
+    def asked() -> ScriptOptions:
+        return next(one for one in adapter.read().jobs if one.id == job).options
 
     wait_until(lambda: asked().signal == "USR2")
     assert (asked().signal_steps, asked().signal_seconds) == (False, 45)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hopsd.core.submission.rules import TypesNotes, allowed_nodes
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, host_of
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SiteMemory, SlurmState
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.slurm.mixed import parts, places, with_idle_shares
 from hopsd.slurm.parse import job_allocation, node_readings, records
 from hopsd.slurm.shape import reset_arguments, update_arguments
@@ -78,16 +78,16 @@ def test_gpus_with_and_without_a_type_are_not_used() -> None:
 @pytest.mark.parametrize(
     ("asked", "by_type", "names"),
     [
-        (NOTHING_ASKED, False, ["n0/1g.10gb", "n0/a100", "n1"]),
-        (NOTHING_ASKED, True, ["n1"]),
-        (Asked(gpu_type=S), True, ["n0/1g.10gb"]),
-        (Asked(exclusive=True), False, ["n1"]),
-        (Asked(nodes=frozenset({NodeName("n0")})), False, ["n0/1g.10gb", "n0/a100"]),
+        (NO_OPTIONS, False, ["n0/1g.10gb", "n0/a100", "n1"]),
+        (NO_OPTIONS, True, ["n1"]),
+        (ScriptOptions(gpu_type=S), True, ["n0/1g.10gb"]),
+        (ScriptOptions(exclusive=True), False, ["n1"]),
+        (ScriptOptions(nodes=frozenset({NodeName("n0")})), False, ["n0/1g.10gb", "n0/a100"]),
     ],
 )
-def test_who_may_have_them(asked: Asked, by_type: bool, names: list[str]) -> None:
+def test_who_may_have_them(asked: ScriptOptions, by_type: bool, names: list[str]) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
-    assert [n.name for n in allowed_nodes(replace(JOB, asked=asked), nodes)] == names
+    assert [n.name for n in allowed_nodes(replace(JOB, options=asked), nodes)] == names
     kept_out = replace(JOB, excluded=frozenset({NodeName("n0")}))
     assert [n.name for n in allowed_nodes(kept_out, nodes)] == ["n1"]
 
@@ -95,17 +95,17 @@ def test_who_may_have_them(asked: Asked, by_type: bool, names: list[str]) -> Non
 @pytest.mark.parametrize(
     ("asked", "by_type", "told"),
     [
-        (NOTHING_ASKED, True, "not on n0/1g.10gb, n0/a100: before Slurm 23.11"),
-        (NOTHING_ASKED, False, ""),
-        (Asked(gpu_type=S), True, ""),
-        (Asked(nodes=frozenset({NodeName("n1")})), True, ""),
+        (NO_OPTIONS, True, "not on n0/1g.10gb, n0/a100: before Slurm 23.11"),
+        (NO_OPTIONS, False, ""),
+        (ScriptOptions(gpu_type=S), True, ""),
+        (ScriptOptions(nodes=frozenset({NodeName("n1")})), True, ""),
     ],
 )
 def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
-    asked: Asked, by_type: bool, told: str
+    asked: ScriptOptions, by_type: bool, told: str
 ) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
-    note = TypesNotes(nodes).for_job(replace(JOB, asked=asked))
+    note = TypesNotes(nodes).for_job(replace(JOB, options=asked))
     assert note.startswith(told)
     assert bool(note) == bool(told)
 
@@ -125,5 +125,5 @@ def test_slurm_is_asked_for_the_type_after_the_last_one_is_cleared() -> None:
     reset, asked = words(JOB, n1=2)
     assert reset
     assert "tresPerNode=gres:gpu:2" in asked
-    assert not words(replace(JOB, asked=Asked(gpu_type=V)), n1=2)[0]
+    assert not words(replace(JOB, options=ScriptOptions(gpu_type=V)), n1=2)[0]
     assert {host_of(node.name) for node in reading.nodes} == {"n0", "n1"}

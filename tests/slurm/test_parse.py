@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hopsd.errors import SlurmError
-from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import USER_HOLD_BEGIN, Hold, SlurmState
+from hopsd.model.script_options import ScriptOptions
 from hopsd.slurm import parse
 from hopsd.slurm.parse import (
     glanced,
@@ -207,7 +207,7 @@ def test_a_job_whose_options_make_the_parser_raise_is_set_aside(
         assert sound == job_reading(job, ORDER, NONE_KNOWN)
         with monkeypatch.context() as patched:
             patched.setattr(
-                parse, "read_script_options", lambda said: broken(said) if said else Asked()
+                parse, "read_script_options", lambda said: broken(said) if said else ScriptOptions()
             )
             read = isolated_reading({**job, "admin_comment": "hops:asks|x"}, ORDER, NONE_KNOWN)
         assert read.allocation == sound.allocation

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId, NodeName
+from hopsd.model.script_options import ScriptOptions
 from hopsd.slurm.adapter import Placement
 from hopsd.slurm.shape import filled, fits, update_arguments
 
@@ -73,10 +73,10 @@ def test_other_gres_are_taken_for_gpus_where_cores_are_asked_for_by_gpu(
     release: tuple[int, int], by_gpu: bool
 ) -> None:
     """24.11 wants a core for each byte of VRAM:20G."""
-    asked = Asked(gres="VRAM:20G")
+    asked = ScriptOptions(gres="VRAM:20G")
     for gpus in ({"n0": 2}, {"n0": 2, "n1": 1}):
         allocation = Allocation.of({NodeName(node): count for node, count in gpus.items()})
-        words = update_arguments(Placement(JobId("7"), allocation, asked=asked), release)
+        words = update_arguments(Placement(JobId("7"), allocation, options=asked), release)
         assert any(word.startswith("cpusPerTres=gres:gpu") for word in words) == by_gpu
         assert any(word.startswith("numcpus=") for word in words) != by_gpu
 
@@ -86,7 +86,7 @@ def test_cores_of_an_exclusive_job_are_not_asked_for_by_gpu(release: tuple[int, 
     """24.11 and 26.05 count all GPUs of its nodes: 16 cores for each of 4 do not fit into 32."""
     allocation = Allocation.of({NODES[0]: 1})
     placement = Placement(
-        JobId("7"), allocation, cores_per_gpu=Fraction(16), asked=Asked(exclusive=True)
+        JobId("7"), allocation, cores_per_gpu=Fraction(16), options=ScriptOptions(exclusive=True)
     )
     words = update_arguments(placement, release)
     assert {"numcpus=16", "cpuspertask=16", "mincpusnode=16"} <= {*words}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hopsd.core.submission.contract import with_signal
+from hopsd.core.submission.options_text import with_signal
 from hopsd.errors import SlurmError
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import JobId, UserName
 from hopsd.model.reading import JobReading, SlurmState
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.submit_line import SubmitLines, options_of, signal_option, submit_lines
 
@@ -47,12 +47,12 @@ def test_it_is_the_last_one_before_the_script(line: str, option: str) -> None:
 def test_its_value_is_read_as_the_submit_plugin_reads_it(
     option: str, signal: tuple[str, bool, int | None]
 ) -> None:
-    asked = with_signal(NOTHING_ASKED, option)
+    asked = with_signal(NO_OPTIONS, option)
     assert (asked.signal, asked.signal_steps, asked.signal_seconds) == signal
 
 
 def test_it_replaces_the_one_of_the_script() -> None:
-    assert with_signal(Asked(signal="TERM", signal_steps=True), "B:USR1@7").signal == "USR1"
+    assert with_signal(ScriptOptions(signal="TERM", signal_steps=True), "B:USR1@7").signal == "USR1"
 
 
 def accounting(
@@ -92,7 +92,7 @@ def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -
     lines = SubmitLines(commands, lambda: True)
     jobs = [a_job("1"), a_job("2"), a_job("3", SlurmState.PENDING)]
     for _ in range(2):
-        assert [job.asked.signal for job in lines.applied(jobs, {})] == ["USR2", "", ""]
+        assert [job.options.signal for job in lines.applied(jobs, {})] == ["USR2", "", ""]
     assert questions == ["--jobs=1,2"]
 
 
@@ -101,7 +101,7 @@ def test_what_slurm_shows_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
     line = "sbatch --signal=INT@9 t.sh"
     shown = submit_lines([{"job_id": 1, "submit_line": line}, {"job_id": 2}])
     lines = SubmitLines(commands, lambda: True)
-    assert [job.asked.signal for job in lines.applied([a_job("1")], shown)] == ["INT"]
+    assert [job.options.signal for job in lines.applied([a_job("1")], shown)] == ["INT"]
     assert questions == []
 
 

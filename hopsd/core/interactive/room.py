@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hopsd.core.placement.allowances import allowances
+from hopsd.core.placement.allowed_shapes import in_one
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.contract import in_one
 from hopsd.core.placement.ledger import Ledger
 from hopsd.core.queue.competing import staying_jobs
 from hopsd.model.allocation import Allocation

@@ -13,9 +13,9 @@ from math import inf
 import numpy as np
 
 from hopsd.core.placement.allowances import Allowance
+from hopsd.core.placement.allowed_shapes import ONE, Form, form_of, in_one, may_spread, spread
 from hopsd.core.placement.available import AvailableResources
 from hopsd.core.placement.configurations import Configurations
-from hopsd.core.placement.contract import ONE, Form, form_of, in_one, may_spread, spread
 from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.factors import Factors
 from hopsd.core.placement.limit_rows import with_limits

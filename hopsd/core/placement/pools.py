@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from hopsd.core.placement.allowed_shapes import could_spread, form_of, in_one, may_spread
 from hopsd.core.placement.available import AvailableResources
-from hopsd.core.placement.contract import could_spread, form_of, in_one, may_spread
 from hopsd.core.placement.rack_sets import NO_LEVELS, LeafServers, Levels, leaf_numbers
 from hopsd.core.placement.sensitivity import JobCache, Sensitivities
 from hopsd.model.arrays import Ints

@@ -123,7 +123,7 @@ def short_of_memory(run: ProfileRun, user: UserName, shortages: Iterable[Shortag
 
 
 def _with_cause(failure: str, job: JobReading) -> str:
-    cause = why_unseen(job.asked)
+    cause = why_unseen(job.options)
     return f"{failure}; {cause}" if cause else failure
 
 

@@ -105,7 +105,7 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
         return "jobs outside hops depend on it"
     if min(comment.reqs) > 1:
         return f"it asks for {min(comment.reqs)} GPUs or more, and the run has one"
-    options = reading.asked
+    options = reading.options
     if (options.ranks or 1) > 1:
         return f"its script starts {options.ranks} ranks on each node, and the run has one GPU"
     repeated = [words for effect, words in _REPEATS.items() if effect in options.repeats]

@@ -18,9 +18,9 @@ from hopsd.core.report.rank import Pause
 from hopsd.core.report.validated import integer, number, text
 from hopsd.errors import FormatError
 from hopsd.model import bounds
-from hopsd.model.asked import SIGNALS
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.knowledge import Phases
+from hopsd.model.script_options import SIGNALS
 
 VERSION = 1
 MAX_BYTES = 65_536

@@ -78,7 +78,7 @@ def answers_signal(reports: Iterable[Report], job: JobReading) -> dict[JobId, bo
     runs: dict[int, bool] = {}
     for report in reports:
         if report.iterations and not report.profiling:
-            handles = job.asked.signal in report.handled_signals
+            handles = job.options.signal in report.handled_signals
             runs[report.run] = handles and runs.get(report.run, True)
     return {job.id: runs[max(runs)]} if runs else {}
 

@@ -46,7 +46,7 @@ def per_gpu(  # noqa: PLR0911 - one return a kind
         case Kind.CPU_MINUTES | Kind.RUNNING_CPU_MINUTES:
             minutes = remaining_minutes(job_reading.time_limit_seconds, job_reading.start, now)
             return exact(job.rules.cores_per_gpu) * minutes
-    gpu_type = job_reading.asked.gpu_type
+    gpu_type = job_reading.options.gpu_type
     return Fraction(1) if gpu_type is not None and kind == typed(gpu_type) else None
 
 

@@ -78,7 +78,7 @@ def _over_memory(job_reading: JobReading, partition: str, reading: Reading) -> R
 def _missing(job_reading: JobReading, partition: str, reading: Reading) -> Reason | None:
     """What no node of the partition has, drained ones included: a GPU type, or so much memory."""
     nodes = [n for n in reading.nodes if not n.partitions or partition in n.partitions]
-    kind, wanted_mb = job_reading.asked.gpu_type, job_reading.requested_node_mb
+    kind, wanted_mb = job_reading.options.gpu_type, job_reading.requested_node_mb
     types = sorted({node.gpu_type for node in nodes if not is_cpu(node.gpu_type)})
     if kind is not None and nodes and kind not in types:
         text = f"it asks for GPUs of type {kind}, and partition {partition} has {', '.join(types)}"
@@ -100,7 +100,7 @@ def over_memory(
     Here Slurm (22.05, 24.11) counts all memory of the nodes for a job that requests memory per GPU,
     or none where the site has no default per node or CPU.
     """
-    limit_mb, options = site.most_mb_per_node, job_reading.asked
+    limit_mb, options = site.most_mb_per_node, job_reading.options
     if limit_mb is None or not site.counted or options.whole_memory:
         return None
     mb_per_node, per_cpu = job_reading.memory_mb_per_node, job_reading.memory_mb_per_cpu

@@ -254,10 +254,10 @@ def _within_reach(
 
 def _fewer_cores(job: JobReading, rules: Rules) -> str:
     """A note about cores that the job asks for and does not get."""
-    requested_cores = job.asked.cores_per_gpu
+    requested_cores = job.options.cores_per_gpu
     if (
         requested_cores is None
-        or job.asked.exclusive
+        or job.options.exclusive
         or rules.cores_per_gpu >= float(requested_cores) - 1e-3
     ):
         return ""

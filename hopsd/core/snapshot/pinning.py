@@ -126,10 +126,10 @@ class Pinning:
         """Which harm a move would do to a job that Slurm and its user would let go."""
         kind = None if record is None else (record.user, record.workload)
         reasons = {
-            Stay.RESUBMITS: "resubmits" in job.asked.repeats,
-            Stay.REFUSES: "refuses" in job.asked.repeats,
+            Stay.RESUBMITS: "resubmits" in job.options.repeats,
+            Stay.REFUSES: "refuses" in job.options.repeats,
             Stay.FAILED_AGAIN: kind in self.failed_again,
-            Stay.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.asked.warned,
+            Stay.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.options.warned,
             Stay.UNTIL_SAVED: _unsaved(job, record, self.unsaved),
         }
         return next((stay for stay, applies in reasons.items() if applies), Stay.NO)
@@ -137,7 +137,7 @@ class Pinning:
 
 def _unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
     """Whether a job that could otherwise be moved stays until it has saved."""
-    vouched = rule is Unsaved.MOVES or job.asked.preempt
+    vouched = rule is Unsaved.MOVES or job.options.preempt
     if record is None or record.saved or vouched or _answers(job, record):
         return False
     return rule is Unsaved.STAYS or record.saved is False
@@ -150,7 +150,7 @@ def _answers(job: JobReading, record: JobRecord) -> bool:
     limit, where nothing is lost by it. Where a restart followed no save, the job is not stopped
     again for nothing.
     """
-    asked = job.asked
+    asked = job.options
     if "requeues" in asked.repeats:
         return asked.warned
     in_vain = job.restarts > 0 and record.saved is False

@@ -18,7 +18,7 @@ def shortened_minutes(job: JobReading, nodes: Iterable[NodeReading], now: float)
     """The time limit with which a job that allows it (``--time-min``) ends before these nodes are
     reserved; None: its own does.
     """
-    min_seconds, limit = job.asked.time_min_seconds, job.time_limit_seconds
+    min_seconds, limit = job.options.time_min_seconds, job.time_limit_seconds
     starts = [node.reserved_from for node in nodes if node.reserved_from is not None]
     if min_seconds is None or not starts:
         return None
@@ -49,14 +49,14 @@ class Access:
         mixes types.
         """
         type_nodes = self._open_nodes(job, min_gpus, self._end(job))
-        if job.asked.time_min_seconds is None or self._free(type_nodes) >= min_gpus:
+        if job.options.time_min_seconds is None or self._free(type_nodes) >= min_gpus:
             return type_nodes
         return self._open_nodes(job, min_gpus, self._least_end(job))
 
     def _open_nodes(self, job: JobReading, min_gpus: int, end: float) -> frozenset[NodeName]:
         """Those for a run that ends at ``end`` (epoch)."""
         several = min_gpus if "," in job.partition else 1
-        kind = job.asked.gpu_type
+        kind = job.options.gpu_type
         key = job.partition, job.reservation, bisect_left(self._until, end), kind, several
         if key not in self._known:
             by_type: dict[GpuType, list[NodeReading]] = defaultdict(list)
@@ -89,7 +89,7 @@ class Access:
 
     def _least_end(self, job: JobReading) -> float:
         """The end of a run as short as ``--time-min`` allows, which starts in a while."""
-        seconds = job.asked.time_min_seconds
+        seconds = job.options.time_min_seconds
         full_end = self._end(job)
         return full_end if seconds is None else min(full_end, self._now + START_SECONDS + seconds)
 

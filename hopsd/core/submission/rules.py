@@ -37,7 +37,7 @@ def rules_of(
     ``shape`` and ``per_node``: from the comment, for a job whose options are unknown. No job gets
     more cores per GPU than a GPU's share of its node, or the node's other GPUs would stay idle.
     """
-    options = job.asked
+    options = job.options
     eligible = allowed_nodes(job, nodes)
     cores = _cores(job, eligible or nodes, site.cores_per_gpu or cores_per_gpu)
     per_gpu, per_node_mb = _memory_mb(job, eligible or nodes, site, cores)
@@ -76,7 +76,7 @@ class RulesOnNodes:
     ) -> Rules:
         """The job's rules; on the nodes ``access`` alone, if given."""
         memory = job.memory_mb_per_node, job.memory_mb_per_cpu
-        key = job.asked, job.excluded, job.features, memory, site, shape, per_node, access
+        key = job.options, job.excluded, job.features, memory, site, shape, per_node, access
         if key not in self._found:
             rules = rules_of(job, self._nodes, site, self._cores_per_gpu, shape, per_node)
             if access is not None and not access >= self._names:
@@ -92,7 +92,7 @@ def allowed_nodes(job: JobReading, nodes: Iterable[NodeReading]) -> list[NodeRea
     For ``[a|b]`` the alternative with most GPUs.
     Jobs on a node with several GPU types share it, so it is for none with ``--exclusive``.
     """
-    options, required_mb = job.asked, job.requested_node_mb
+    options, required_mb = job.options, job.requested_node_mb
     gres = dict(_gres(item) for item in options.gres.split(",") if item)
     fitting = [
         node
@@ -120,10 +120,10 @@ def on_racks(rules: Rules, job: JobReading, wait_seconds: float) -> Rules:
     """
     return replace(
         rules,
-        segment=job.asked.segment,
+        segment=job.options.segment,
         max_switches=_switches(job, wait_seconds),
-        spread_segments=job.asked.spread_segments,
-        consolidate_segments=job.asked.consolidate_segments,
+        spread_segments=job.options.spread_segments,
+        consolidate_segments=job.options.consolidate_segments,
     )
 
 
@@ -160,14 +160,16 @@ class BlockRule:
 
 def _switches(job: JobReading, wait_seconds: float) -> int | None:
     """The most leaf switches for the job; None: any number."""
-    limit = job.asked.switches_seconds
-    return job.asked.switches if limit is None or wait_seconds < limit else None
+    limit = job.options.switches_seconds
+    return job.options.switches if limit is None or wait_seconds < limit else None
 
 
 def racks_note(job: JobReading, wait_seconds: float, *, racked: bool) -> str:
     """What the job's user should know of ``--switches`` and ``--segment``; "" if nothing."""
-    max_switches, limit = job.asked.switches, job.asked.switches_seconds
-    options = ["--switches"] * (max_switches is not None) + ["--segment"] * bool(job.asked.segment)
+    max_switches, limit = job.options.switches, job.options.switches_seconds
+    options = ["--switches"] * (max_switches is not None) + ["--segment"] * bool(
+        job.options.segment
+    )
     if options and not racked:
         change = "changes" if len(options) == 1 else "change"
         return f"{' and '.join(options)} {change} nothing, since Slurm knows no switches or blocks"
@@ -207,9 +209,9 @@ class TypesNotes:
 
     def for_job(self, job: JobReading) -> str:
         """The note, "" if nothing."""
-        if job.asked.gpu_type is not None or not self._by_type:
+        if job.options.gpu_type is not None or not self._by_type:
             return ""
-        key = job.asked.nodes, job.excluded
+        key = job.options.nodes, job.excluded
         if key not in self._found:
             self._found[key] = _types_note(job, self._by_type)
         return self._found[key]
@@ -219,7 +221,7 @@ def _types_note(job: JobReading, by_type: Iterable[NodeName]) -> str:
     names = [
         name
         for name in by_type
-        if (job.asked.nodes is None or host_of(name) in job.asked.nodes)
+        if (job.options.nodes is None or host_of(name) in job.options.nodes)
         and host_of(name) not in job.excluded
     ]
     if not names:
@@ -246,8 +248,8 @@ def gres_count(text: str) -> int:
 
 
 def _cores(job: JobReading, nodes: Sequence[NodeReading], default: int) -> Fraction:
-    requested = job.asked.cores_per_gpu
-    tasks = job.asked.tasks_per_gpu or Fraction(0)  # Slurm gives each a core at least
+    requested = job.options.cores_per_gpu
+    tasks = job.options.tasks_per_gpu or Fraction(0)  # Slurm gives each a core at least
     if requested is None:
         return max(Fraction(default), tasks)
     share = max((Fraction(n.cores, n.gpus) for n in nodes if n.gpus), default=requested)
@@ -258,16 +260,19 @@ def _memory_mb(
     job: JobReading, nodes: Sequence[NodeReading], site: SiteMemory, cores: Fraction
 ) -> tuple[Fraction, int]:
     """Megabytes per GPU, and those per node in addition."""
-    options = job.asked
+    options = job.options
     per_gpu, per_node, per_cpu = options.memory_mb_per_gpu, None, None
     if options.default_memory:
         per_gpu, per_node, per_cpu = site.mb_per_gpu, site.mb_per_node, site.mb_per_cpu
     elif not options.whole_memory:
         per_node, per_cpu = job.memory_mb_per_node, job.memory_mb_per_cpu
     if (
-        job.asked.memory_mb_per_core is not None
+        job.options.memory_mb_per_core is not None
     ):  # Slurm's own figure follows each placement's cores
-        per_cpu, cores = job.asked.memory_mb_per_core, max(cores, job.asked.cores_per_gpu or cores)
+        per_cpu, cores = (
+            job.options.memory_mb_per_core,
+            max(cores, job.options.cores_per_gpu or cores),
+        )
     if not site.counted:
         return Fraction(0), 0
     if per_gpu is not None:

@@ -5,7 +5,7 @@ The plugin is found through ``PYTHONPATH``, and writes to a folder that ``HOPS_R
 
 from __future__ import annotations
 
-from hopsd.model.asked import Asked
+from hopsd.model.script_options import ScriptOptions
 
 _REASONS = {
     "cleanenv": "apptainer with --cleanenv, --containall or --compat, which clears hops' variables",
@@ -24,7 +24,7 @@ _REASONS = {
 }
 
 
-def why_unseen(options: Asked) -> str:
+def why_unseen(options: ScriptOptions) -> str:
     """What may keep the plugin out, in words; "" if nothing of the kind is seen in the script."""
     causes = [words for name, words in _REASONS.items() if name in options.starts]
     return f"its script starts Python with {' and '.join(causes)}" if causes else ""

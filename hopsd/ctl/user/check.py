@@ -18,18 +18,18 @@ from hopsd.config.schema import PlanConfig
 from hopsd.core.snapshot.build import build_snapshot
 from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.submission.comment import Comment, parse
-from hopsd.core.submission.contract import MARK, read_script_options
 from hopsd.core.submission.nodelist import node_names
+from hopsd.core.submission.options_text import MARK, read_script_options
 from hopsd.core.submission.unseen import why_unseen
 from hopsd.ctl.terminal import complain, say_prose
 from hopsd.errors import CommentError, HopsError
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.knowledge import Knowledge
 from hopsd.model.plan import RoundInfo
 from hopsd.model.reading import Hold, JobReading, Reading, SlurmState
+from hopsd.model.script_options import ScriptOptions
 from hopsd.policies.registry import get
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
@@ -133,7 +133,7 @@ def shapes(options: Mapping[str, str], reading: Reading) -> list[str]:
     return lines
 
 
-def _script_options(options: Mapping[str, str]) -> Asked:
+def _script_options(options: Mapping[str, str]) -> ScriptOptions:
     return read_script_options(f"{MARK}|{options.get('asks', '')}")
 
 
@@ -152,7 +152,7 @@ def _job(options: Mapping[str, str], now: float) -> JobReading:
         state=SlurmState.PENDING,
         submit=now,
         hold=Hold.HOPS,
-        asked=_script_options(options),
+        options=_script_options(options),
         features=options.get("features", ""),
         excluded=frozenset(node_names(options.get("exclude", ""))),
         reservation=options.get("reservation", ""),

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from hopsd.core.submission.contract import MARK
+from hopsd.core.submission.options_text import MARK
 from hopsd.model import bounds
 from hopsd.model.devices import is_cpu
 from hopsd.model.history import ANY_TYPE, LoggedJob, Stretch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hopsd.core.submission.contract import MARK
+from hopsd.core.submission.options_text import MARK
 from hopsd.model import bounds
 from hopsd.model.reading import USER_HOLD_BEGIN, SlurmState
 from hopsd.model.site import Kind

@@ -9,10 +9,10 @@ from math import ceil, floor
 from hopsd.core.submission.partitions import shortened_minutes
 from hopsd.core.submission.rules import RulesOnNodes
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.devices import cores_of, is_cpu
 from hopsd.model.reading import TIME_MARK, JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.rules import exact
+from hopsd.model.script_options import ScriptOptions
 from hopsd.slurm.adapter import Placement
 from hopsd.slurm.watch import ApplySettings
 
@@ -41,7 +41,7 @@ class Requests:
         memory = self._reading.memory_of(job)
         rules, nodes = self._rules.for_job(job, memory), self._nodes(target)
         cores = exact(rules.cores_per_gpu)
-        options, share = job.asked, floor(rules.memory_mb_per_gpu)
+        options, share = job.options, floor(rules.memory_mb_per_gpu)
         any_type = options.gpu_type is None
         if any_type and any(node.mixed for node in nodes):  # Slurm would give GPUs of all its types
             options = replace(options, gpu_type=nodes[0].gpu_type)
@@ -65,7 +65,7 @@ class Requests:
             cores_per_gpu=cores,
             comment=comment,
             reset=job.per_job_gpus or (any_type and self._for_any_type),
-            asked=options,
+            options=options,
             memory_mb_per_gpu=share if by_gpu else None,
             memory_mb_per_node=memory_mb,
             memory_mb_per_core=_memory_per_core(options, cores),
@@ -97,14 +97,14 @@ class Requests:
         return ",".join(hold or requested)
 
 
-def _memory_per_core(options: Asked, cores: Fraction) -> int | None:
+def _memory_per_core(options: ScriptOptions, cores: Fraction) -> int | None:
     """Megabytes for each of ``cores`` per GPU that come to what ``--mem-per-cpu`` asks for."""
     if options.memory_mb_per_core is None or options.cores_per_gpu is None:
         return None
     return ceil(options.memory_mb_per_core * max(Fraction(1), options.cores_per_gpu / cores))
 
 
-def _by_gpu(options: Asked, site: SiteMemory) -> bool:
+def _by_gpu(options: ScriptOptions, site: SiteMemory) -> bool:
     """Whether to ask for memory per GPU. Unless the site sets another default, Slurm would give a
     job that asks for none all memory of its nodes.
     """

@@ -359,7 +359,7 @@ def signal_of(job: JobReading, settings: ApplySettings) -> WarningSignal | None:
     it: Slurm would call the job completed or failed before it could be requeued,
     mail its user, and start or strand the jobs that depend on it. None: no signal is safe.
     """
-    options = job.asked
+    options = job.options
     name, scope, seconds = settings.checkpoint_signal, settings.signal_scope, settings.grace_seconds
     if options.signal:
         name, scope = options.signal, SignalScope.BATCH

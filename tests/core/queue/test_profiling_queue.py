@@ -17,7 +17,6 @@ from hopsd.core.queue.profile_runs import Pair, ProfilingSettings, unstarted
 from hopsd.core.queue.profiling import LEAVE_SECONDS, ClusterView, Profiling, known_pairs, profiling
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.devices import CPU, usable
 from hopsd.model.history import JobRecord, ProfileRun
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, WorkloadName
@@ -27,6 +26,7 @@ from hopsd.model.plan import Plan, RoundInfo, Snapshot
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import Limit, Rules, ShapeRule
+from hopsd.model.script_options import ScriptOptions
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.round.settings import round_settings
 
@@ -193,7 +193,7 @@ def test_it_says_why_a_job_gets_no_run() -> None:
     world.add(1, "pinned", more=";preempt=no")
     world.add(2, "once", requeue=False)
     world.add(3, "first", awaited=True)
-    world.add(4, "ranks", asked=Asked(ranks=8))
+    world.add(4, "ranks", options=ScriptOptions(ranks=8))
     world.add(5, "measured", more=";preempt=no")
     world.add(6, "able")
     world.add(7, "runs", **on_gpu("n1", marks=""))
@@ -249,8 +249,8 @@ def test_a_run_over_its_time_is_ended_and_told() -> None:
 
 def test_what_the_script_starts_its_training_with_is_named() -> None:
     world = World()
-    docker = Asked(starts=frozenset({"docker"}))
-    world.add(1, "w", asked=docker, **on_gpu("n0", start=NOW - 200.0))
+    docker = ScriptOptions(starts=frozenset({"docker"}))
+    world.add(1, "w", options=docker, **on_gpu("n0", start=NOW - 200.0))
     found = world.look(run("1", begin=NOW - 201.0))
     assert "starts Python with docker" in found.updates[0].failure
 
@@ -506,8 +506,8 @@ def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(
 ) -> None:
     """One that submits its successor submitted one for each start."""
     world = World()
-    world.add(1, "w", asked=Asked(repeats=frozenset({effect})))
-    world.add(2, "x", asked=Asked())
+    world.add(1, "w", options=ScriptOptions(repeats=frozenset({effect})))
+    world.add(2, "x", options=ScriptOptions())
     profiling = world.look()
     assert starts(profiling).keys() == {"2"}
     assert words in profiling.unmeasurable["1"]
@@ -515,8 +515,8 @@ def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(
 
 def test_a_script_that_starts_several_ranks_whatever_it_gets_is_not_measured_on_one_gpu() -> None:
     world = World()
-    world.add(1, "w", asked=Asked(ranks=8))
-    world.add(2, "x", asked=Asked(ranks=1))
+    world.add(1, "w", options=ScriptOptions(ranks=8))
+    world.add(2, "x", options=ScriptOptions(ranks=1))
     assert starts(world.look()).keys() == {"2"}
 
 

@@ -14,12 +14,12 @@ from hopsd.core.site.own_bounds import open_partitions, over_memory, within_site
 from hopsd.core.site.room import PartitionSelector
 from hopsd.core.submission.rules import allowed_nodes
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory, SlurmState
 from hopsd.model.reason import Reason, ReasonCode
 from hopsd.model.rules import Limit, ShapeRule
+from hopsd.model.script_options import ScriptOptions
 from hopsd.model.site import (
     Association,
     Holder,
@@ -288,14 +288,16 @@ def test_billing_is_by_the_partitions_weights_in_whole_numbers() -> None:
 
 def test_gpus_of_a_type_count_for_those_who_name_it() -> None:
     site = rules(Qos("small", group={typed("a100"): 1}))
-    reading = Reading(0.0, (), (read(1, asked=Asked(gpu_type=GpuType("a100"))), read(2)), site=site)
+    reading = Reading(
+        0.0, (), (read(1, options=ScriptOptions(gpu_type=GpuType("a100"))), read(2)), site=site
+    )
     [row] = limit_rows(reading, [job(1), job(2)])
     assert (row.jobs, row.gpus, row.unit) == ({JobId("1")}, 1, "GPUs of type a100")
 
 
 WHOLE = "it asks for 16000 MB of a node, and MaxMemPerNode is 14000; without --mem or"
 EXPLICIT = "it asks for 15000 MB of a node, and MaxMemPerNode is 14000"
-DEFAULT = Asked(default_memory=True)
+DEFAULT = ScriptOptions(default_memory=True)
 
 
 @pytest.mark.parametrize(
@@ -308,21 +310,21 @@ DEFAULT = Asked(default_memory=True)
         (DEFAULT, {}, {"counted": False}, ""),
         (DEFAULT, {}, {"most_mb_per_node": 16000}, ""),
         (DEFAULT, {}, {"most_mb_per_node": None}, ""),
-        (Asked(memory_mb_per_gpu=10), {}, {}, WHOLE),
-        (Asked(whole_memory=True), {}, {}, ""),
-        (Asked(), {"memory_mb_per_node": 15000}, {}, EXPLICIT),
-        (Asked(), {"memory_mb_per_node": 14000}, {}, ""),
-        (Asked(), {"memory_mb_per_cpu": 15000}, {}, ""),
+        (ScriptOptions(memory_mb_per_gpu=10), {}, {}, WHOLE),
+        (ScriptOptions(whole_memory=True), {}, {}, ""),
+        (ScriptOptions(), {"memory_mb_per_node": 15000}, {}, EXPLICIT),
+        (ScriptOptions(), {"memory_mb_per_node": 14000}, {}, ""),
+        (ScriptOptions(), {"memory_mb_per_cpu": 15000}, {}, ""),
     ],
 )
 def test_memory_that_slurm_starts_no_job_with_is_known(
-    asked: Asked, own: dict[str, int], site: dict[str, int], told: str
+    asked: ScriptOptions, own: dict[str, int], site: dict[str, int], told: str
 ) -> None:
     """As Slurm 22.05 and 24.11 do: MaxMemPerLimit."""
     a100 = GpuType("a100")
     nodes = [NodeReading(NodeName(f"n{mb}"), a100, 4, 16, memory_mb=mb) for mb in (16000, 32000)]
     memory = replace(SiteMemory(counted=True, most_mb_per_node=14000), **site)  # type: ignore[arg-type]
-    found = over_memory(read(1, asked=asked, **own), memory, nodes)
+    found = over_memory(read(1, options=asked, **own), memory, nodes)
     assert (found is not None) == bool(told)
     assert found is None or (found.code is ReasonCode.NO_CONFIGURATION and told in found.text)
 
@@ -354,7 +356,9 @@ def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
     assert left(bounded="", memory_mb_per_node=15000) == "a,b"
     assert left(bounded="a", memory_mb_per_node=15000) == "b"
     assert left(bounded="b", memory_mb_per_node=15000) == "a"
-    assert left(bounded="a", asked=Asked(default_memory=True)) == "b"  # node c is in neither
+    assert (
+        left(bounded="a", options=ScriptOptions(default_memory=True)) == "b"
+    )  # node c is in neither
     told = left(bounded="ab", memory_mb_per_node=15000)
     assert isinstance(told, Reason)
     assert told.code is ReasonCode.NO_CONFIGURATION
@@ -365,34 +369,36 @@ def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
     ("asked", "megabytes", "told"),
     [
         (
-            Asked(gpu_type=GpuType("h100")),
+            ScriptOptions(gpu_type=GpuType("h100")),
             None,
             "GPUs of type h100, and partition a has a100, v100",
         ),
-        (Asked(gpu_type=GpuType("v100")), None, ""),
+        (ScriptOptions(gpu_type=GpuType("v100")), None, ""),
         (
-            Asked(shape=ShapeRule.NODE),
+            ScriptOptions(shape=ShapeRule.NODE),
             102400,
             "102400 MB of each node (--mem), and",
         ),
-        (Asked(shape=ShapeRule.NODE), 64000, ""),
+        (ScriptOptions(shape=ShapeRule.NODE), 64000, ""),
         (
-            Asked(gpu_type=GpuType("v100")),
+            ScriptOptions(gpu_type=GpuType("v100")),
             64000,
             "and the largest has 32000 MB",
         ),
-        (Asked(gpu_type=GpuType("v100"), default_memory=True), 64000, ""),
-        (Asked(whole_memory=True), 64000, ""),
+        (ScriptOptions(gpu_type=GpuType("v100"), default_memory=True), 64000, ""),
+        (ScriptOptions(whole_memory=True), 64000, ""),
     ],
 )
-def test_what_no_node_has_is_named_at_once(asked: Asked, megabytes: int | None, told: str) -> None:
+def test_what_no_node_has_is_named_at_once(
+    asked: ScriptOptions, megabytes: int | None, told: str
+) -> None:
     """A drained node counts: the job waits for it."""
     nodes = (
         NodeReading(NodeName("n0"), GpuType("a100"), 4, 16, memory_mb=64000, usable=False),
         NodeReading(NodeName("n1"), GpuType("v100"), 4, 16, memory_mb=32000),
         NodeReading(NodeName("n2"), GpuType("h100"), 4, 16, memory_mb=99000, partitions=("b",)),
     )
-    asks = read(1, partition="a", asked=asked, memory_mb_per_node=megabytes)
+    asks = read(1, partition="a", options=asked, memory_mb_per_node=megabytes)
     found = open_partitions(asks, Reading(0.0, nodes, (asks,), site=rules()))
     assert (told in found.text) if isinstance(found, Reason) else (found == "a" and not told)
 
@@ -401,7 +407,7 @@ def test_a_node_with_too_little_memory_is_not_for_the_job() -> None:
     nodes = [
         NodeReading(NodeName(f"n{mb}"), GpuType("a100"), 4, 16, memory_mb=mb) for mb in (16, 32)
     ]
-    asks = read(1, asked=Asked(shape=ShapeRule.NODE), memory_mb_per_node=20)
+    asks = read(1, options=ScriptOptions(shape=ShapeRule.NODE), memory_mb_per_node=20)
     assert [node.name for node in allowed_nodes(asks, nodes)] == ["n32"]
 
 

@@ -9,8 +9,8 @@ from ClusterShell.NodeSet import NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.submission.contract import read_script_options
 from hopsd.core.submission.nodelist import node_names
+from hopsd.core.submission.options_text import read_script_options
 from hopsd.model import bounds
 
 MOST = int(bounds.NAMED_NODES.maximum)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.submission.contract import read_script_options
 from hopsd.core.submission.features import alternatives, holds
+from hopsd.core.submission.options_text import read_script_options
 from hopsd.core.submission.partitions import Access, shortened_minutes
 from hopsd.core.submission.rules import (
     BlockRule,
@@ -21,7 +21,6 @@ from hopsd.core.submission.rules import (
     rules_of,
     segments_note,
 )
-from hopsd.model.asked import NOTHING_ASKED, Asked
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import (
     JobReading,
@@ -32,6 +31,7 @@ from hopsd.model.reading import (
     SlurmState,
 )
 from hopsd.model.rules import Rules, ShapeRule
+from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 
 BIG = NodeReading(
     NodeName("n0"),
@@ -59,7 +59,9 @@ def job(words: str = "", **fields: object) -> JobReading:
     made = JobReading(
         JobId("1"), UserName("u"), 1, "x", "hops:reqs=1", "p", SlurmState.PENDING, 0.0
     )
-    return replace(made, asked=read_script_options(f"site words hops:asks|{words} more"), **fields)  # type: ignore[arg-type]
+    return replace(
+        made, options=read_script_options(f"site words hops:asks|{words} more"), **fields
+    )  # type: ignore[arg-type]
 
 
 def rules(words: str = "", site: SiteMemory = COUNTED, **fields: object) -> Rules:
@@ -85,7 +87,7 @@ def test_the_word_of_the_submit_plugin_is_read() -> None:
         "shape:even|per_node:4|counted:yes|tasks:1/2|cores:24/4|memory:7000|exclusive:yes"
         "|signal:steps:USR2|type:a100|gres:VRAM:12G,nvme:1|disk:500|nodes:n[0-1],m3"
     )
-    assert read_script_options(f"hops:asks|{word}") == Asked(
+    assert read_script_options(f"hops:asks|{word}") == ScriptOptions(
         shape=ShapeRule.EVEN,
         per_node=4,
         tasks_per_gpu=Fraction(1, 2),
@@ -105,7 +107,7 @@ def test_the_word_of_the_submit_plugin_is_read() -> None:
 def test_any_admin_comment_is_read(text: str) -> None:
     read_script_options(text)
     read_script_options(f"hops:asks|shape:{text}|per_node:{text}|tasks:{text}|nodes:{text}")
-    assert read_script_options("words of an administrator") == NOTHING_ASKED
+    assert read_script_options("words of an administrator") == NO_OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ def test_a_run_that_is_cut_short_ends_before_the_reservation() -> None:
     assert shortened_minutes(mine, [SMALL], 0.0) is None
     assert shortened_minutes(replace(mine, time_limit_seconds=3600.0), nodes, 0.0) is None
     assert shortened_minutes(replace(mine, time_limit_seconds=None), nodes, 0.0) == 59
-    assert shortened_minutes(replace(mine, asked=NOTHING_ASKED), nodes, 0.0) is None
+    assert shortened_minutes(replace(mine, options=NO_OPTIONS), nodes, 0.0) is None
 
 
 def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopsd.core.submission.contract import read_script_options
+from hopsd.core.submission.options_text import read_script_options
 from hopsd.core.submission.unseen import why_unseen
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from hopsd.core.submission.contract import MARK
+from hopsd.core.submission.options_text import MARK
 from hopsd.model.history import LoggedJob
 from hopsd.slurm.accounting.jobs import parse_logged
 

@@ -32,14 +32,14 @@ def test_it_asks_for_what_its_options_ask_for_and_stays_where_it_runs() -> None:
     job = reading(plain())
     asked = parse(job.comment)
     assert (asked.reqs, asked.preempt) == ((4,), False)
-    assert (job.asked.shape, job.asked.per_node) == (ShapeRule.EVEN, 2)
-    assert (job.asked.gpu_type, job.asked.cores_per_gpu) == (GpuType("a100"), 4)
+    assert (job.options.shape, job.options.per_node) == (ShapeRule.EVEN, 2)
+    assert (job.options.gpu_type, job.options.cores_per_gpu) == (GpuType("a100"), 4)
     assert job.hold is Hold.HOPS  # as the submit plugin holds hops jobs
 
 
 def test_gpus_anywhere() -> None:
     job = reading(plain(tres_per_node="", tres_per_job="gres:gpu:4"))
-    assert (job.asked.shape, job.asked.gpu_type) == (ShapeRule.ANY, None)
+    assert (job.options.shape, job.options.gpu_type) == (ShapeRule.ANY, None)
 
 
 @pytest.mark.parametrize(

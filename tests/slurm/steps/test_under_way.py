@@ -10,9 +10,9 @@ from fake_slurm import FakeSlurm
 from hopsd.core.queue.backoff import after_outcomes
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
-from hopsd.model.asked import Asked
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Hold, JobReading, SaveTimes, SlurmState
+from hopsd.model.script_options import ScriptOptions
 from hopsd.model.step import OutcomeStatus, Phase, Step, StepKind, StepOutcome
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.apply import SlurmPort
@@ -37,7 +37,7 @@ def port(slurm: FakeSlurm, settings: ApplySettings = SETTINGS) -> SlurmPort:
 def stubborn(slurm: FakeSlurm, seconds: int = 300, **gpus: int) -> JobReading:
     """A running job that asks for a long grace and ignores the signal."""
     job = slurm.running(1, **gpus)
-    slurm.change(job, asked=Asked(signal="USR1", signal_seconds=seconds))
+    slurm.change(job, options=ScriptOptions(signal="USR1", signal_seconds=seconds))
     return slurm.table[job]
 
 
@@ -197,7 +197,7 @@ def test_a_job_that_ends_in_the_grace_of_our_signal_is_recorded_so(slurm: FakeSl
 def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: FakeSlurm) -> None:
     """`--signal=USR1@10` before a plain srun: hops' own signal ended the job as COMPLETED."""
     job = slurm.running(1, n0=8)
-    slurm.change(job, asked=Asked(signal="USR1", signal_steps=True, signal_seconds=10))
+    slurm.change(job, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10))
     [outcome] = port(slurm).apply([move(slurm.table[job], n1=8)])
     assert slurm.signals == [(job, "STOP", SignalScope.BATCH), (job, "USR1", SignalScope.STEPS)]
     assert outcome.status is OutcomeStatus.UNDER_WAY
@@ -206,7 +206,9 @@ def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: 
 def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
     """hopsd was killed between the warning and the requeue, and the plan is over."""
     stopped, other = slurm.running(1, n0=8), slurm.running(2, n1=8)
-    slurm.change(stopped, asked=Asked(signal="USR1", signal_steps=True, signal_seconds=10))
+    slurm.change(
+        stopped, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10)
+    )
     port(slurm).let_go_on([stopped, other, JobId("3")])
     assert slurm.signals == [(stopped, "CONT", SignalScope.BATCH)]
 
@@ -214,7 +216,7 @@ def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
 def test_a_job_that_slurm_does_not_requeue_goes_on(slurm: FakeSlurm) -> None:
     """Its script stayed stopped for ever, beside GPUs that it kept."""
     job = slurm.running(1, n0=8)
-    slurm.change(job, asked=Asked(signal="USR1", signal_steps=True, signal_seconds=10))
+    slurm.change(job, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10))
     slurm.refuse.add("requeue_hold")
     site = port(slurm)
     site.apply([move(slurm.table[job], n1=8)])
@@ -275,7 +277,7 @@ class Saves:
 def silent(slurm: FakeSlurm, **gpus: int) -> JobReading:
     """A running job that no signal is for."""
     job = slurm.running(1, **gpus)
-    slurm.change(job, asked=Asked(traps=frozenset()))
+    slurm.change(job, options=ScriptOptions(traps=frozenset()))
     return slurm.table[job]
 
 

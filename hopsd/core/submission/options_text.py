@@ -15,9 +15,9 @@ from functools import lru_cache
 
 from hopsd.core.submission.nodelist import node_names
 from hopsd.model import bounds
-from hopsd.model.asked import NOTHING_ASKED, SIGNALS, Asked
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.rules import ShapeRule
+from hopsd.model.script_options import NO_OPTIONS, SIGNALS, ScriptOptions
 
 MARK = "hops:asks"
 
@@ -32,7 +32,7 @@ _RATIO = re.compile(r"([1-9][0-9]{0,11})/([1-9][0-9]{0,11})")
 
 
 @lru_cache(maxsize=8192)
-def read_script_options(admin_comment: str) -> Asked:
+def read_script_options(admin_comment: str) -> ScriptOptions:
     """Parse the options. Other text is ignored: administrators write there, too."""
     for word in admin_comment.split():
         mark, *pairs = word.split("|")
@@ -40,10 +40,10 @@ def read_script_options(admin_comment: str) -> Asked:
             return _options(
                 {key: value for key, _, value in (pair.partition(":") for pair in pairs)}
             )
-    return NOTHING_ASKED
+    return NO_OPTIONS
 
 
-def with_signal(options: Asked, option: str) -> Asked:
+def with_signal(options: ScriptOptions, option: str) -> ScriptOptions:
     """What is asked, with the value of a ``--signal`` in place of its signal: ``B:USR1@60``.
 
     A signal that nobody traps (KILL) stands for none, as in ``job_submit.lua``.
@@ -63,13 +63,13 @@ def with_signal(options: Asked, option: str) -> Asked:
     )
 
 
-def _options(pairs: Mapping[str, str]) -> Asked:
+def _options(pairs: Mapping[str, str]) -> ScriptOptions:
     shape = pairs.get("shape", "")
     switches, _, wait = pairs.get("switches", "").partition("@")
     segments = pairs.get("segments", "").split(",")
     time_min = _whole_number(pairs.get("time_min"))
     target, name, seconds = (*pairs.get("signal", "").split(":", 2), "", "", "")[:3]
-    return Asked(
+    return ScriptOptions(
         shape=ShapeRule(shape) if shape in tuple(ShapeRule) else None,
         per_node=_whole_number(pairs.get("per_node")) if shape == ShapeRule.EVEN else None,
         tasks_per_gpu=_ratio(pairs.get("tasks")),

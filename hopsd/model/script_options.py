@@ -13,7 +13,7 @@ SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScriptOptions:
     """A job's sbatch options; the defaults ask for nothing.
 
     ``shape`` and ``per_node``: as in :class:`hopsd.model.rules.Rules`; ``shape`` None: not
@@ -88,4 +88,4 @@ class Asked:
         return max(1, int(self.tasks_per_gpu * gpus))
 
 
-NOTHING_ASKED = Asked()
+NO_OPTIONS = ScriptOptions()
