@@ -88,18 +88,18 @@ class FakeSlurm:
         return {job: self.table[job] for job in jobs if job in self.table}
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
-        self.options("hold", job)
+        self.asked("hold", job)
         kept = Hold.USER if begin >= USER_HOLD_BEGIN else Hold.HOPS
         self.change(job, hold=kept, begin=begin, requeued_held=False)
 
     def place(self, placement: Placement) -> None:
-        self.options("place", placement.job)
+        self.asked("place", placement.job)
         self.change(placement.job, requeued_held=False)
         self.placed[placement.job] = placement.allocation
         self.cores[placement.job] = placement.cores_per_gpu
 
     def release(self, jobs: Sequence[JobId]) -> None:
-        self.options("release", tuple(jobs))
+        self.asked("release", tuple(jobs))
         for job in jobs:
             self.released_at[job] = self.now
             self.change(job, hold=Hold.NONE)
@@ -114,13 +114,13 @@ class FakeSlurm:
             self.change(job, state=SlurmState.RUNNING, allocation=got, start=self.now)
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
-        self.options("signal", job)
+        self.asked("signal", job)
         self.signals.append((job, signal, scope))
         if signal not in ("STOP", "CONT"):
             self.table[job] = self.on_signal(self.table[job])
 
     def requeue_hold(self, job: JobId, *, ended: bool = False) -> None:
-        self.options("requeue_hold", job)
+        self.asked("requeue_hold", job)
         self.requeued_at = self.now
         if self.table[job].state.finished and not ended:
             return
@@ -141,7 +141,7 @@ class FakeSlurm:
         partition: str = "",
     ) -> None:
         assert comment.endswith(" #hops-released")
-        self.options("unpin begin" if begin_now else "unpin", job)
+        self.asked("unpin begin" if begin_now else "unpin", job)
 
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()

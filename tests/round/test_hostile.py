@@ -92,7 +92,7 @@ number_or_none = st.one_of(st.none(), st.sampled_from([0, 1, -1, 2**63, 10**40])
 def options(draw: st.DrawFn) -> dict[str, Any]:
     """What sbatch's options may do to a reading."""
     found: dict[str, Any] = {
-        "asked": read_script_options("|".join(["hops:asks", *draw(st.lists(asks, max_size=3))])),
+        "options": read_script_options("|".join(["hops:asks", *draw(st.lists(asks, max_size=3))])),
         "requeue": draw(st.booleans()),
         "exit_code": draw(st.sampled_from([0, 138, -1, 10**20])),
         "exit_signal": draw(st.sampled_from([0, 10, -1, 10**20])),

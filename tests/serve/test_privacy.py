@@ -171,7 +171,7 @@ class Said(SlurmCommands):
     asked = 0
 
     def run(self, *arguments: str) -> str:
-        type(self).options += 1
+        type(self).asked += 1
         answer = type(self).answers[arguments[0]]
         if answer is None:
             raise SlurmUnavailableError("away")
@@ -197,10 +197,10 @@ def test_slurm_is_asked_once_a_minute_however_often_we_are(said: type[Said]) -> 
     reader = PrivacyReader(said(), lambda: now[0])
     for _ in range(1000):
         reader.read()
-    assert said.options == 2
+    assert said.asked == 2
     now[0] += KEEP_SECONDS
     reader.read()
-    assert said.options == 4
+    assert said.asked == 4
 
 
 def test_while_slurm_is_away_the_last_word_holds_and_none_hides_all(said: type[Said]) -> None:

@@ -26,13 +26,13 @@ class Store:
 
 class Slurm:
     def __init__(self) -> None:
-        self.options: list[tuple[str, ...]] = []
+        self.asked: list[tuple[str, ...]] = []
         self.refuses = ""
 
     def run(self, *words: str) -> str:
         if words[0] == self.refuses:
             raise SlurmError("refused")
-        self.options.append(words)
+        self.asked.append(words)
         return ""
 
 
@@ -44,12 +44,12 @@ def test_warning_and_end() -> None:
     other = replace(job, id=JobId("6"), comment="hops:reqs=1")
     idle = {job.id: 700.0, other.id: 700.0}
     ends.look([job, other], idle, 1000.0, SETTINGS)
-    assert [words[:3] for words in slurm.options] == [("scontrol", "notify", "5")]
-    assert "it has used no processor time for 12 min" in slurm.options[0][3]
+    assert [words[:3] for words in slurm.asked] == [("scontrol", "notify", "5")]
+    assert "it has used no processor time for 12 min" in slurm.asked[0][3]
     slurm.refuses = "scancel"
     ends.look([job, other], idle, 1300.0, SETTINGS)
     assert store.events == [("session_warned", job.id)]
     slurm.refuses = ""
     ends.look([job, other], idle, 1360.0, SETTINGS)
-    assert slurm.options[-1] == ("scancel", "5")
+    assert slurm.asked[-1] == ("scancel", "5")
     assert store.events[-1] == ("session_ended", job.id)

@@ -17,13 +17,13 @@ class Site:
         self.now = 0.0
         self.activity = Activity(5, 3)
         self.away = False
-        self.options = 0
+        self.asked = 0
         self.sessions: list[JobId] = []
         self.listed = 0
         self.waker = Waker(self.read, lambda: self.now, self.waiting)
 
     def read(self) -> Activity:
-        self.options += 1
+        self.asked += 1
         if self.away:
             raise SlurmUnavailableError("away")
         return self.activity
@@ -80,11 +80,11 @@ def test_only_the_hopsd_that_plans_asks() -> None:
     site = Site()
     for mode in ("paused", "standby"):
         assert not site.due(idle=1, mode=mode)
-    assert site.options == 0
+    assert site.asked == 0
     assert not site.waker.due(0.0, {"mode": "active", "nodes": [], "waiting": []})
     with site.waker.look(0.0):
         pass
-    assert site.options == 0
+    assert site.asked == 0
 
 
 def test_a_silent_slurmctld_is_left_alone() -> None:
@@ -95,9 +95,9 @@ def test_a_silent_slurmctld_is_left_alone() -> None:
         site.due(idle=1)
         with site.waker.look(2.0):
             pass
-    assert site.options == 1
+    assert site.asked == 1
     site.due(idle=1)
-    assert site.options == 2
+    assert site.asked == 2
 
 
 def test_after_a_long_look_comes_a_pause() -> None:

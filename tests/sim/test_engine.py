@@ -348,8 +348,8 @@ def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
         asked = 0
 
         def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-            self.options += 1
-            return replace(get("fifo")(snapshot, settings), seconds={"total": float(self.options)})
+            self.asked += 1
+            return replace(get("fifo")(snapshot, settings), seconds={"total": float(self.asked)})
 
     load = workload([job(1, 100.0, 1), job(2, 100.0, 1)])
     result = play("slower", Slower(), cluster(n0=1), load, SimulationSettings(1000.0))

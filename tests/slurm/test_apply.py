@@ -587,7 +587,7 @@ def test_thousands_are_released_in_parts_and_a_refusal_is_of_one_job(slurm: Fake
     def a_person_is_faster(some: Sequence[JobId]) -> None:
         if held in some:
             slurm.change(held, hold=Hold.USER)
-            slurm.options("release", tuple(some))
+            slurm.asked("release", tuple(some))
             raise SlurmError(f"access denied for job {held}")
         release(some)
 

@@ -94,7 +94,7 @@ def test_each_is_asked_about_once(site: Site) -> None:
     assert first["3"] == ""
     assert first["1"] != first["2"]
     assert site.scripts.for_jobs(jobs, learn=True) == first
-    assert site.options == ["1", "2", "3"]
+    assert site.asked == ["1", "2", "3"]
 
 
 def test_what_a_busy_slurm_has_no_time_for_is_read_at_the_next_look(site: Site) -> None:
@@ -106,7 +106,7 @@ def test_what_a_busy_slurm_has_no_time_for_is_read_at_the_next_look(site: Site) 
     looks = [list(site.scripts.for_jobs(jobs, learn=True).values()) for _ in range(3)]
     assert [look.index(None) for look in looks[:2]] == [2, 4]
     assert None not in looks[2]
-    assert site.options == ["1", "2", "3", "4", "5"]
+    assert site.asked == ["1", "2", "3", "4", "5"]
 
 
 def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
@@ -141,7 +141,7 @@ def test_who_ended_is_read_first_and_who_runs_last(site: Site) -> None:
     site.scripts.for_jobs(
         [replace(JOB, id=JobId(j), state=s) for j, s in states.items()], learn=True
     )
-    assert site.options == ["3", "2", "1"]
+    assert site.asked == ["3", "2", "1"]
 
 
 def test_while_steps_are_applied_no_script_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

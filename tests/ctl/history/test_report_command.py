@@ -42,7 +42,7 @@ class Store:
     """What a period's figures are; remembers of whom they were asked."""
 
     def __init__(self) -> None:
-        self.options: list[UserName | None] = []
+        self.asked: list[UserName | None] = []
 
     def gpu_use(self, since: float, _until: float, seconds: float) -> tuple[GpuUse, ...]:
         assert seconds == 3600.0
@@ -63,7 +63,7 @@ class Store:
         shadow: bool,
     ) -> dict[str, Any]:
         assert not shadow
-        self.options.append(user)
+        self.asked.append(user)
         spent = {"training": 36000.0, "profiling": 3600.0, "profile_runs": 4, "restarts": 3,
                  "restarting": 1800.0}  # fmt: skip
         waits = [
@@ -182,7 +182,7 @@ def test_a_page_beside_what_programs_read(hopsd: Path, tmp_path: Path) -> None:
 def test_who_sees_what(hidden: tuple[Private, ...], user: str | None, use: bool) -> None:
     store = Store()
     found = told(Viewer(7, "ann", frozenset(hidden)), store)
-    assert (store.options, found["user"], found["use"] is not None) == ([user], user, use)
+    assert (store.asked, found["user"], found["use"] is not None) == ([user], user, use)
 
 
 @pytest.mark.parametrize("since", [None, "0", True, float("nan"), -1.0, UNTIL, 1e300, [1]])

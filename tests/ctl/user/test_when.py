@@ -32,10 +32,10 @@ class Source:
 
     def __init__(self, document: dict[str, Any] | None) -> None:
         self.document = document
-        self.options: list[JobRequest] = []
+        self.asked: list[JobRequest] = []
 
     def predict_start(self, asked: JobRequest) -> dict[str, Any] | None:
-        self.options.append(asked)
+        self.asked.append(asked)
         found: dict[str, Any] | None = (
             None if asked.reqs == (2,) else {"expected": 60.0, "low": 0.0, "high": 600.0}
         )
@@ -68,7 +68,7 @@ def test_every_count_is_asked_for() -> None:
     found = answer(source, ANN, {"comment": comment, "time_limit_seconds": 60.0})
     assert [way["reqs"] for way in found["ways"]] == [[1, 2], [1], [2]]
     assert found["ways"][2]["predicted"] is None
-    assert source.options[0] == JobRequest(ANN, (1, 2), 10.0, 60.0, "net", preemptible=True)  # type: ignore[arg-type]
+    assert source.asked[0] == JobRequest(ANN, (1, 2), 10.0, 60.0, "net", preemptible=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf"), "60", True, 1e12])

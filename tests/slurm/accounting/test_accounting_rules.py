@@ -136,7 +136,7 @@ class QueryService(SlurmCommands):
         object.__setattr__(self, "asked", [])
 
     def run(self, *arguments: str) -> str:
-        self.options.append(arguments)  # type: ignore[attr-defined]
+        self.asked.append(arguments)  # type: ignore[attr-defined]
         answer = self.said[arguments[2] if arguments[0] == "scontrol" else "sacctmgr"]  # type: ignore[attr-defined]
         if isinstance(answer, Exception):
             raise answer
@@ -156,11 +156,11 @@ def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed
     rules = reader.read()
     assert (rules.limited, rules.safe, rules.qos["big"].over_partition) == (True, True, True)
     assert not rules.qos["normal"].over_partition
-    asked = len(said.options)  # type: ignore[attr-defined]
+    asked = len(said.asked)  # type: ignore[attr-defined]
     assert reader.read() is rules
     said.said["sacctmgr"] = SlurmUnavailableError("slurmdbd is away")  # type: ignore[attr-defined]
     assert reader.read().qos["big"].over_partition  # as last known
-    assert len(said.options) == 2 * asked  # type: ignore[attr-defined]
+    assert len(said.asked) == 2 * asked  # type: ignore[attr-defined]
     said.said["assoc_mgr"] = SlurmError("no such entity")  # type: ignore[attr-defined]
     assert reader.read().qos.keys() == {"normal", "big"}
     said.said["partition"] = SlurmUnavailableError("slurmctld is away")  # type: ignore[attr-defined]
@@ -174,9 +174,9 @@ def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
     reader = SiteRulesReader(said, share=0.05, clock=map(float, count()).__next__)
 
     def asked(*users: str, partition: str = "main") -> int:
-        before = len(said.options)  # type: ignore[attr-defined]
+        before = len(said.asked)  # type: ignore[attr-defined]
         reader.read([job_in(user, partition) for user in users])
-        return len(said.options) - before  # type: ignore[attr-defined]
+        return len(said.asked) - before  # type: ignore[attr-defined]
 
     assert asked("alice") > 0
     assert (asked("alice"), asked()) == (0, 0)
@@ -193,9 +193,9 @@ def test_a_first_job_is_no_known_one_until_slurmctld_has_answered() -> None:
     with pytest.raises(SlurmUnavailableError):
         reader.read([job_in("bob")])
     said.said["partition"] = PARTITIONS  # type: ignore[attr-defined]
-    before = len(said.options)  # type: ignore[attr-defined]
+    before = len(said.asked)  # type: ignore[attr-defined]
     reader.read([job_in("bob")])
-    assert len(said.options) > before  # type: ignore[attr-defined]
+    assert len(said.asked) > before  # type: ignore[attr-defined]
 
 
 def job_in(user: str, partition: str = "main") -> JobReading:

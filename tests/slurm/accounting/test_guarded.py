@@ -32,7 +32,7 @@ class Server:
         return self
 
     def run(self, *arguments: str) -> str:
-        self.options += 1
+        self.asked += 1
         if self.error is not None:
             raise self.error
         return " ".join(arguments)
@@ -48,7 +48,7 @@ def test_one_silence_costs_one_short_time_out() -> None:
     for _ in range(100):
         with pytest.raises(SlurmUnavailableError):
             dbd.run("sacct")
-    assert server.options == 1
+    assert server.asked == 1
     assert server.seconds == TIMEOUT_SECONDS
     assert dbd.problem == "slurmdbd does not answer (sacct: no answer within 4 s)"
 
@@ -58,10 +58,10 @@ def test_it_is_asked_again_at_longer_and_longer_intervals() -> None:
     dbd = breaker(server)
     asked_at = []
     while server.now < 7200.0:
-        before = server.options
+        before = server.asked
         with pytest.raises(SlurmUnavailableError):
             dbd.run("sacct")
-        if server.options > before:
+        if server.asked > before:
             asked_at.append(server.now)
         server.now += 1.0
     gaps = [after - before for before, after in pairwise(asked_at)]

@@ -25,7 +25,7 @@ class Site:
 
     def run(self, *arguments: str) -> str:
         assert arguments == ("sdiag",)
-        self.options += 1
+        self.asked += 1
         if self.away:
             raise SlurmUnavailableError("sdiag: no answer")
         head = f"sdiag output at Sat Nov 28 01:26:11 2026 ({int(self.now)})"
@@ -44,7 +44,7 @@ def test_an_hour_ahead_changes_no_time(ahead: float) -> None:
         for _ in range(100):
             site.now += 3.7
             assert clock() == pytest.approx(site.now, abs=0.51)
-    assert site.options <= 300 * 3.7 / CHECK_SECONDS + 2
+    assert site.asked <= 300 * 3.7 / CHECK_SECONDS + 2
 
 
 def test_a_hopsd_that_starts_with_a_wrong_clock_is_right() -> None:

@@ -38,11 +38,11 @@ class Told:
 
     def __init__(self, **topologies: str) -> None:
         self.topologies = topologies
-        self.options: list[str] = []
+        self.asked: list[str] = []
 
     def run(self, *words: str, **_: Any) -> str:
         name = words[3] if len(words) > 3 else "default"
-        self.options.append(name)
+        self.asked.append(name)
         return self.topologies[name]
 
 
@@ -92,7 +92,7 @@ def test_slurm_is_asked_once_where_it_may_know_a_topology(
             topologies.for_partitions([{"PartitionName": "main"}, {"PartitionName": "x"}])
             == Topology()
         )
-    assert told.options == asked
+    assert told.asked == asked
 
 
 def test_a_slurmctld_that_did_not_answer_is_asked_again() -> None:
@@ -120,7 +120,7 @@ def test_each_partition_has_its_own_topology() -> None:
     both = topologies.for_partitions([fabric, blocks])
     assert both.switches["n2"] == ("b[0-1]", "b1")
     assert both.blocks
-    assert told.options == ["default", "fabric", "blocks"]
+    assert told.asked == ["default", "fabric", "blocks"]
 
 
 @pytest.mark.parametrize(
