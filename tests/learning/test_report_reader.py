@@ -472,7 +472,7 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
 def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
     put(tmp_path, report(stall=STANDS_STILL | wrong))
     (refused,) = look(ReportReader(tmp_path), reading(job())).refused
-    assert f"{next(iter(wrong))}: accepted" in refused.reason
+    assert f"{next(iter(wrong))}: give" in refused.reason
 
 
 def test_gpus_in_use_are_counted_once_a_training_has_gone_on_for_minutes(tmp_path: Path) -> None:

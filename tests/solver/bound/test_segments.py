@@ -267,13 +267,13 @@ def test_a_round_never_starts_from_worse_prices_than_the_best(
 ) -> None:
     _, program = both_of(snapshot(1, servers=40, jobs=120), monkeypatch)
     rows, floor = capacity_rows(program), program.scaled_objective(greedy_by_weight(program))
-    start, begun, steps = np.full(len(rows.limit), 0.1), [], dual_prices._steps
+    start, begun, steps = np.full(len(rows.limit), 0.1), [], dual_prices.polyak_steps
 
     def noted(dual: Any, at: Floats, *asked: Any) -> Iterator[tuple[float, Floats]]:
         begun.append(prices_at(program, rows, at).bound)
         return steps(dual, at, *asked)
 
-    monkeypatch.setattr(dual_prices, "_steps", noted)
+    monkeypatch.setattr(dual_prices, "polyak_steps", noted)
     far = dual_prices._Rounds(20, 3.0, 0.7, end=8, from_best=True)
     found = dual_prices._descend_in_rounds(program, rows, start, floor, inf, far)
     assert len(begun) == 8
