@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: setup demo demo-shell test test-long test-forky test-trixie test-releases test-chaos test-tutorial test-install test-gpu \
+.PHONY: setup demo demo-shell test test-long test-forky test-trixie test-releases test-chaos test-tutorial test-install test-gpu test-quiet \
 	fast lint bench paper man lock deb deb-source clean
 
 $(VENV)/.ready: setup.cfg
@@ -36,6 +36,10 @@ test-releases: setup
 # Two hopsd, and faults of most kinds, for some minutes: docs/chaos.md.
 test-chaos: setup
 	HOPS_CHAOS=1 $(VENV)/bin/python -m pytest tests/daemon/test_chaos.py
+
+# What other programs on this machine would disturb: half an hour on two idle cores.
+test-quiet: setup
+	HOPS_LONG=1 HOPS_QUIET=1 $(VENV)/bin/python -m pytest tests/health/test_nodes_live.py
 
 # docs/tutorial.md, command by command, on the demo's cluster: two minutes.
 test-tutorial: setup
