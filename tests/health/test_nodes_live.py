@@ -204,9 +204,7 @@ def test_a_node_whose_starts_fail_one_time_in_three_is_named(database: str, tmp_
 
         wait_until(over, 900.0, lambda: cluster.run("squeue", "--format=%A %T %r %N"))
         # hopsd judges every two minutes.
-        wait_until(
-            lambda: ask("health")["lemons"], 300.0, lambda: (tmp_path / "hopsd.log").read_text()
-        )
+        wait_until(lambda: ask("health")["lemons"], 300.0, (tmp_path / "hopsd.log").read_text)
         (lemon,) = ask("health")["lemons"]
         assert lemon["node"] == "n1"
         assert lemon["failures"] >= 3
