@@ -24,7 +24,10 @@ class Behaviour:
 
 
 AGAIN = "--nodes=1 --gres=gpu:1 --open-mode=append"
-ONCE = "[ ${SLURM_RESTART_COUNT:-0} != 0 ] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }"
+WAIT = "while :; do sleep 1; done"
+"""For the end: Slurm may end a sleep before the shell, which would go on after one of 60 s."""
+
+ONCE = f"[ ${{SLURM_RESTART_COUNT:-0}} != 0 ] || {{ scontrol requeue $SLURM_JOB_ID; {WAIT}; }}"
 TWO_GPUS = "--nodes=1 --gres=gpu:2 --ntasks=2"
 
 BEHAVIOURS = [
@@ -43,9 +46,7 @@ BEHAVIOURS = [
     Behaviour("wait for a code", "(exit 4) & p=$!\nwait $p\nexit $?", (), "FAILED 4:0"),
     Behaviour("no such program", "not-there\necho after", ("after",)),
     Behaviour("time-out inside", "timeout 1 sleep 60\necho code $?", ("code 124",)),
-    Behaviour(
-        "cancels itself", "echo a\nscancel $SLURM_JOB_ID\nsleep 60", ("a",), "CANCELLED 0:15"
-    ),
+    Behaviour("cancels itself", f"echo a\nscancel $SLURM_JOB_ID\n{WAIT}", ("a",), "CANCELLED 0:15"),
     # Traps.
     Behaviour("clears up", "trap 'echo cleared' EXIT\necho a", ("a", "cleared")),
     Behaviour("ignores a signal", "trap '' USR1\nkill -USR1 $$\necho a", ("a",)),
@@ -85,7 +86,7 @@ BEHAVIOURS = [
     ),
     Behaviour(
         "requeues in a trap",
-        "trap 'scontrol requeue $SLURM_JOB_ID; sleep 60' USR1\necho a\n"
+        f"trap 'scontrol requeue $SLURM_JOB_ID; {WAIT}' USR1\necho a\n"
         "[ ${SLURM_RESTART_COUNT:-0} != 0 ] || kill -USR1 $$\necho b",
         ("a", "a", "b"),
         options=AGAIN + " --signal=B:USR1@60",
