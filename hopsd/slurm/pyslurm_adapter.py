@@ -186,7 +186,7 @@ def _record(job: Any) -> dict[str, Any]:
         "time_limit": job.time_limit,
         "restart_cnt": job.requeue_count,
         "requeue": job.is_requeueable,
-        "exit_code": {"return_code": job.exit_code, "signal": {"id": job.exit_code_signal}},
+        "exit_code": _exit_code(job),
         "nodes": job.allocated_nodes,
         "command": job.command,
         # tres_per_job reads as None even where it is set: a job that asks for no GPUs per node asks
@@ -200,6 +200,16 @@ def _record(job: Any) -> dict[str, Any]:
         "memory_per_node": getattr(job, "memory_per_node", None),
         "memory_per_cpu": getattr(job, "memory_per_cpu", None),
     }
+
+
+def _exit_code(job: Any) -> Mapping[str, Any]:
+    """As in squeue's JSON. Of some jobs, such as a session that was ended, Slurm tells none, and
+    pyslurm 26.5 raises OverflowError: one of them kept all jobs from being read.
+    """
+    try:
+        return {"return_code": job.exit_code, "signal": {"id": job.exit_code_signal}}
+    except OverflowError:
+        return {"return_code": None, "signal": {"id": None}}
 
 
 def _dependency(clauses: Mapping[str, Any] | None) -> Mapping[str, Any] | str:

@@ -1,0 +1,25 @@
+"""Jobs as pyslurm has them, without a cluster."""
+
+from __future__ import annotations
+
+from hopsd.slurm.parse import _exit
+from hopsd.slurm.pyslurm_adapter import _exit_code
+
+
+class Session:
+    """One that was ended: Slurm tells no exit code, and pyslurm 26.5 cannot convert that."""
+
+    @property
+    def exit_code(self) -> int:
+        raise OverflowError("Python int too large to convert to C int")
+
+    exit_code_signal = exit_code
+
+
+class Ended:
+    exit_code, exit_code_signal = 3, 9
+
+
+def test_a_job_whose_exit_code_slurm_does_not_tell_is_read_like_one_that_ended_well() -> None:
+    assert _exit(_exit_code(Session())) == (0, 0)
+    assert _exit(_exit_code(Ended())) == (3, 9)
