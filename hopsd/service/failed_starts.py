@@ -32,10 +32,10 @@ class FailedStarts:
             run = job.id, job.restarts
             present.add(run)
             # A requeue is a job's new submission: an event after it is of the same failure.
-            if job.launch_failed and run not in self._noted and not self._known(job):
-                self._note(job.id, _HELD.format(job.id))
-            if job.launch_failed:
+            if job.launch_failed and run not in self._noted:
                 self._noted.add(run)
+                if not self._known(job):
+                    self._note(job.id, _HELD.format(job.id))
         self._noted &= present
 
     def note_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:

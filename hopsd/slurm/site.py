@@ -7,7 +7,7 @@ import grp
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -32,10 +32,7 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
         SlurmError: a start time cannot be parsed.
     """
     starts: dict[NodeName, float] = {}
-    for fields in records:
-        nodes = fields.get("Nodes", "(null)")
-        if "StartTime" not in fields or nodes == "(null)":
-            continue
+    for fields, nodes in _of_nodes(records, "StartTime"):
         begin = _seconds(fields["StartTime"])
         if begin > now:
             for node in node_names(nodes):
@@ -46,10 +43,7 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
 def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, str]:
     """The reservations that each node is in now, by name, joined by ``,``."""
     reservations_by_node: dict[NodeName, str] = {}
-    for fields in records:
-        nodes = fields.get("Nodes", "(null)")
-        if nodes == "(null)" or not {"ReservationName", "StartTime", "EndTime"} <= fields.keys():
-            continue
+    for fields, nodes in _of_nodes(records, "ReservationName", "StartTime", "EndTime"):
         if _seconds(fields["StartTime"]) <= now < _seconds(fields["EndTime"]):
             for node in node_names(nodes):
                 name = fields["ReservationName"]
@@ -62,15 +56,22 @@ def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeN
 def reserved_until(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:
     """When the reservation ends that each node is in, else the next one."""
     ends: dict[NodeName, tuple[float, float]] = {}
-    for fields in records:
-        nodes = fields.get("Nodes", "(null)")
-        if nodes == "(null)" or not {"StartTime", "EndTime"} <= fields.keys():
-            continue
+    for fields, nodes in _of_nodes(records, "StartTime", "EndTime"):
         begin, end = max(now, _seconds(fields["StartTime"])), _seconds(fields["EndTime"])
         if end > now:
             for node in node_names(nodes):
                 ends[node] = min((begin, end), ends.get(node, (begin, end)))
     return {node: end for node, (_, end) in ends.items()}
+
+
+def _of_nodes(
+    records: Iterable[Mapping[str, str]], *keys: str
+) -> Iterator[tuple[Mapping[str, str], str]]:
+    """Reservations of nodes, not of licences alone, that have ``keys``; with their nodes."""
+    for fields in records:
+        nodes = fields.get("Nodes", "(null)")
+        if nodes != "(null)" and fields.keys() >= set(keys):
+            yield fields, nodes
 
 
 def _seconds(text: str) -> float:

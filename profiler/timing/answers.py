@@ -11,7 +11,7 @@ from hops_profiler import environment
 NAMES = ("USR1", "USR2", "TERM", "INT", "HUP")
 """Those of sbatch's ``--signal`` that hops sends."""
 
-_MOST_PARENTS = 16
+_MAX_PARENTS = 16
 
 
 def handled_signals() -> list[str]:
@@ -36,7 +36,7 @@ def _has_handler(number: signal.Signals) -> bool:
 def _survived_by_parents() -> int:
     """Bit n - 1: signal n ends no process above this one, up to Slurm's own (proc(5))."""
     survived, pid = ~0, os.getppid()
-    for _ in range(_MOST_PARENTS):
+    for _ in range(_MAX_PARENTS):
         if pid <= 1:  # of a container
             break
         try:
