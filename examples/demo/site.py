@@ -28,21 +28,32 @@ START_SECONDS = 90.0
 """For hopsd on a busy machine; nothing goes on without it."""
 
 
+MARKER = ".hops-demo"
+"""A file in each folder that a demo may empty."""
+
+
 class DemoError(Exception):
     """The demo cannot go on; the message says what to do."""
 
 
 class Site:
-    """``out``: for what stays; emptied first. ``work``: a folder that goes with the rest.
+    """``out``: for what stays; what an earlier run left there is removed first. ``work``: a folder
+    that goes with the rest.
 
     Everything is stopped and removed when ``stack`` closes.
+
+    Raises:
+        DemoError: ``out`` has files that no demo wrote.
     """
 
     def __init__(self, stack: contextlib.ExitStack, out: Path) -> None:
         self._stack = stack
         self.out = out
+        if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
+            raise DemoError(f"{out} has files that no demo wrote: name an empty folder")
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
+        (out / MARKER).touch()
         self.work = Path(tempfile.mkdtemp(prefix="hops-demo-"))
         self.work.chmod(0o755)
         stack.callback(shutil.rmtree, self.work, ignore_errors=True)

@@ -1,0 +1,25 @@
+"""The folder that a demo writes to."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from examples.demo.site import DemoError, Site
+
+
+def test_a_folder_with_files_of_others_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with ExitStack() as stack, pytest.raises(DemoError, match="no demo wrote"):
+        Site(stack, tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "all of it"
+
+
+def test_what_an_earlier_demo_left_is_removed(tmp_path: Path) -> None:
+    for _ in range(2):
+        with ExitStack() as stack:
+            out = Site(stack, tmp_path / "new").out
+        assert not (out / "old.log").exists()
+        (out / "old.log").touch()
