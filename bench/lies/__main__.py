@@ -44,7 +44,7 @@ SHARE = 10
 Tables = Mapping[GpuType, ThroughputTable]
 
 Report = Callable[[float, float], float]
-"""Samples trained and claimed to samples reported."""
+"""The samples that a job reports, from those that it has trained and those that it claims."""
 
 
 @dataclass(frozen=True)
@@ -57,33 +57,33 @@ class Lie:
     report: Report | None = None
 
 
-def _stalls(done: float, claimed: float) -> float:
-    return min(done, ALMOST * claimed)
+def _stall(samples_done: float, claimed_samples: float) -> float:
+    return min(samples_done, ALMOST * claimed_samples)
 
 
-def _silent(done: float, claimed: float) -> float:  # noqa: ARG001
+def _report_nothing(_samples_done: float, _claimed_samples: float) -> float:
     return 0.0
 
 
-def _almost_done(done: float, claimed: float) -> float:  # noqa: ARG001
-    return ALMOST * claimed
+def _report_the_end(_samples_done: float, claimed_samples: float) -> float:
+    return ALMOST * claimed_samples
 
 
-def _twice_as_far(done: float, claimed: float) -> float:
-    return min(2.0 * done, ALMOST * claimed)
+def _report_double(samples_done: float, claimed_samples: float) -> float:
+    return min(2.0 * samples_done, ALMOST * claimed_samples)
 
 
 LIES = (
     Lie("samples times 0.001", 0.001),
-    Lie("samples times 0.001, reports stall at 99.9 %", 0.001, report=_stalls),
-    Lie("the same and speeds times 1000", 0.001, 1e3, _stalls),
-    Lie("samples times 0.001, no reports", 0.001, report=_silent),
+    Lie("samples times 0.001, reports stall at 99.9 %", 0.001, report=_stall),
+    Lie("the same and speeds times 1000", 0.001, 1e3, _stall),
+    Lie("samples times 0.001, no reports", 0.001, report=_report_nothing),
     Lie("samples times 1000", 1000.0),
     Lie("speeds times 1000", speeds=1e3),
     Lie("speeds times 1e-9", speeds=1e-9),
-    Lie("samples times 0.1, reports stall at 99.9 %", 0.1, report=_stalls),
-    Lie("true samples, reports always say 99.9 %", report=_almost_done),
-    Lie("true samples, reports say twice as far, at most 99.9 %", report=_twice_as_far),
+    Lie("samples times 0.1, reports stall at 99.9 %", 0.1, report=_stall),
+    Lie("true samples, reports always say 99.9 %", report=_report_the_end),
+    Lie("true samples, reports say twice as far, at most 99.9 %", report=_report_double),
 )
 """Seven lies that reviewers found to pay, or might, and three more."""
 
@@ -98,33 +98,34 @@ class Scene:
 
     @classmethod
     def draw(cls, seed: int, jobs: int, *, rigid: bool = False) -> Scene:
-        made = preset("paper-64")
-        workload = made.workload(seed, jobs=jobs)
+        scenario = preset("paper-64")
+        workload = scenario.workload(seed, jobs=jobs)
         if rigid:
             rng = random.Random(seed)
-            drawn = tuple(replace(j, reqs=(rng.choice(j.reqs),)) for j in workload.jobs)
-            workload = replace(workload, jobs=drawn)
-        return cls.of(made.cluster(), workload)
+            rigid_jobs = tuple(replace(j, reqs=(rng.choice(j.reqs),)) for j in workload.jobs)
+            workload = replace(workload, jobs=rigid_jobs)
+        return cls.with_liars(scenario.cluster(), workload)
 
     @classmethod
-    def of(cls, cluster: Cluster, workload: Workload) -> Scene:
-        """With every ``SHARE``-th job the liar's."""
+    def with_liars(cls, cluster: Cluster, workload: Workload) -> Scene:
+        """A scene in which every ``SHARE``-th job is the liar's."""
         liars = frozenset(j.id for n, j in enumerate(workload.jobs) if n % SHARE == SHARE // 2)
-        own = {name: WorkloadName(f"{name}.own") for name in workload.throughput}
+        liar_names = {name: WorkloadName(f"{name}.own") for name in workload.throughput}
         truth = replace(
             workload,
             throughput={
                 **workload.throughput,
-                **{own[n]: t for n, t in workload.throughput.items()},
+                **{liar_names[n]: t for n, t in workload.throughput.items()},
             },
             jobs=tuple(
-                replace(j, workload=own[j.workload]) if j.id in liars else j for j in workload.jobs
+                replace(j, workload=liar_names[j.workload]) if j.id in liars else j
+                for j in workload.jobs
             ),
         )
         return cls(cluster, truth, liars)
 
     def samples(self, factor: float) -> Workload:
-        """The liar claims ``factor`` times the samples."""
+        """The workload in which the liar claims ``factor`` times the samples."""
         jobs = tuple(
             replace(j, samples=factor * j.samples) if j.id in self.liars else j
             for j in self.truth.jobs
@@ -132,28 +133,28 @@ class Scene:
         return replace(self.truth, jobs=jobs)
 
     def speeds(self, factor: float) -> Workload:
-        """The liar's reports say that several GPUs are ``factor`` times as fast as they are, and
-        of one GPU the truth.
+        """The workload in which the liar's reports multiply the speeds of several GPUs by
+        ``factor`` and tell the truth about one GPU.
         """
         tables = {
-            name: plausible_tables(_faked(table, factor)) if name.endswith(".own") else table
+            name: plausible_tables(fake_tables(table, factor)) if name.endswith(".own") else table
             for name, table in self.truth.throughput.items()
         }
         return replace(self.truth, throughput=tables)
 
-    def told(self, lie: Lie) -> Workload:
-        """The workload as the liar tells it."""
+    def claims(self, lie: Lie) -> Workload:
+        """The workload as users describe it."""
         return replace(self.samples(lie.samples), throughput=self.speeds(lie.speeds).throughput)
 
-    def reported(self, lie: Lie) -> dict[JobId, Reported]:
-        """What the liar's jobs report of their progress."""
+    def reports(self, lie: Lie) -> dict[JobId, Reported]:
+        """The progress that the liar's jobs report."""
         if lie.report is None:
             return {}
-        claimed = {job.id: job.samples for job in self.samples(lie.samples).jobs}
-        return {job: _bound(lie.report, claimed[job]) for job in self.liars}
+        claimed_samples = {job.id: job.samples for job in self.samples(lie.samples).jobs}
+        return {job: report_of(lie.report, claimed_samples[job]) for job in self.liars}
 
     def completion(
-        self, told: Workload, settings: SimulationSettings, lie: Lie | None = None
+        self, claims: Workload, settings: SimulationSettings, lie: Lie | None = None
     ) -> tuple[float, float]:
         """Mean seconds from submission to the end: of the liar's jobs, of the others."""
         run = Simulation(
@@ -161,26 +162,26 @@ class Scene:
             self.truth,
             get(settings.plan.policy),
             settings,
-            told=told,
-            reported=self.reported(lie) if lie is not None else {},
+            told=claims,
+            reported=self.reports(lie) if lie is not None else {},
         ).run()
         if run.unfinished:
             raise SystemExit(f"jobs never ended: {sorted(run.unfinished)[:5]}")
         ends = {change.job: change.time for change in run.changes if not change.placement}
         jct = {job.id: ends[job.id] - job.submit for job in self.truth.jobs}
-        mine = [seconds for job, seconds in jct.items() if job in self.liars]
-        others = [seconds for job, seconds in jct.items() if job not in self.liars]
-        return float(np.mean(mine)), float(np.mean(others))
+        liar_jct = [seconds for job, seconds in jct.items() if job in self.liars]
+        honest_jct = [seconds for job, seconds in jct.items() if job not in self.liars]
+        return float(np.mean(liar_jct)), float(np.mean(honest_jct))
 
 
-def _of_trace(folder: Path, name: str) -> Scene:
+def trace_scene(folder: Path, name: str) -> Scene:
     traces = sia.traces(folder)
     if name not in traces:
         raise click.UsageError(f"{folder}: no trace {name}, only {', '.join(traces) or 'none'}")
-    return Scene.of(sia.cluster(), sia.workload(folder, traces[name], rigid=True))
+    return Scene.with_liars(sia.cluster(), sia.workload(folder, traces[name], rigid=True))
 
 
-def _faked(tables: Tables, factor: float) -> Tables:
+def fake_tables(tables: Tables, factor: float) -> Tables:
     return {
         gpu_type: replace(
             table,
@@ -191,40 +192,41 @@ def _faked(tables: Tables, factor: float) -> Tables:
     }
 
 
-def _bound(report: Report, claimed: float) -> Reported:
-    return lambda done: report(done, claimed)
+def report_of(report: Report, claimed_samples: float) -> Reported:
+    """``report`` of a job that claims so many samples."""
+    return lambda samples_done: report(samples_done, claimed_samples)
 
 
 Means = list[tuple[float, float]]
 """Of each scene the mean completion time of the liar's jobs, and of the others'."""
 
 
-def lied(
+def lie_rows(
     scenes: list[Scene], honest: Means, lies: Sequence[Lie], settings: SimulationSettings
 ) -> list[str]:
     """One row a lie: how many times better the liar fares, and how many times worse the rest."""
     rows = []
     for lie in lies:
-        means = [scene.completion(scene.told(lie), settings, lie) for scene in scenes]
-        rows.append(compared(lie.name, honest, means))
+        means = [scene.completion(scene.claims(lie), settings, lie) for scene in scenes]
+        rows.append(comparison_row(lie.name, honest, means))
     return rows
 
 
-def chance(scenes: list[Scene], honest: Means, settings: SimulationSettings) -> str:
+def chance_row(scenes: list[Scene], honest: Means, settings: SimulationSettings) -> str:
     """The same where nobody lies, and submissions are late."""
-    told = [later(scene.truth, LATE_SECONDS, seed) for seed, scene in enumerate(scenes)]
-    late = [replace(s, truth=t).completion(t, settings) for s, t in zip(scenes, told, strict=True)]
-    return compared(f"no lie, up to {LATE_SECONDS:g} s late", honest, late)
+    late = [later(scene.truth, LATE_SECONDS, seed) for seed, scene in enumerate(scenes)]
+    means = [replace(s, truth=t).completion(t, settings) for s, t in zip(scenes, late, strict=True)]
+    return comparison_row(f"no lie, up to {LATE_SECONDS:g} s late", honest, means)
 
 
-def compared(what: str, honest: Means, other: Means) -> str:
-    """A row: how many times better the liar fares than when honest, and how many times worse the
-    rest.
+def comparison_row(title: str, honest: Means, means: Means) -> str:
+    """A row: the liar's mean when honest over ``means``, and the others' mean over that when all
+    are honest.
     """
-    gains = [before[0] / after[0] for before, after in zip(honest, other, strict=True)]
-    costs = [after[1] / before[1] for before, after in zip(honest, other, strict=True)]
+    gains = [before[0] / after[0] for before, after in zip(honest, means, strict=True)]
+    costs = [after[1] / before[1] for before, after in zip(honest, means, strict=True)]
     row = (
-        f"| {what} | {mean_and_interval(gains, 2)} | {max(gains):.2f}"
+        f"| {title} | {mean_and_interval(gains, 2)} | {max(gains):.2f}"
         f" | {mean_and_interval(costs, 3)} | {max(costs):.3f} |"
     )
     print(row, "liar:", *(f"{gain:.2f}" for gain in gains), end=" ")
@@ -283,12 +285,12 @@ def main(
     scenes = (
         [Scene.draw(seed, jobs, rigid=rigid) for seed in range(first, first + seeds)]
         if folder is None
-        else [_of_trace(folder, f"philly-{seed + 1}") for seed in range(first, first + seeds)]
+        else [trace_scene(folder, f"philly-{seed + 1}") for seed in range(first, first + seeds)]
     )
     honest = [scene.completion(scene.truth, settings) for scene in scenes]
     print("honest, hours:", [(round(a / 3600, 2), round(b / 3600, 2)) for a, b in honest])
     lies = [lie for lie in LIES if not only or any(part in lie.name for part in only)]
-    rows = [chance(scenes, honest, settings), *lied(scenes, honest, lies, settings)]
+    rows = [chance_row(scenes, honest, settings), *lie_rows(scenes, honest, lies, settings)]
     text = table(rows)
     if write:
         kind = "rigid" if rigid else "elastic"
