@@ -127,6 +127,7 @@ def test_gpus_of_several_nodes_are_slurmctlds_word(node: Node, says: str, gpus: 
     assert ("HOPS_LR" in got) is (gpus is not None)
 
 
+@pytest.mark.slow
 def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None:
     """Without its word an uneven job would have one task a node, and leave the other GPUs idle."""
     asks = "shape:any|counted:yes|tasks:1/1|memory:default"

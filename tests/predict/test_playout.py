@@ -243,6 +243,7 @@ def test_the_same_seed_says_the_same() -> None:
     assert first == Predictor(traits_of("hops"), seed=3).all_of(of)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.floats(1.0, 1e5), st.sampled_from([(1,), (2,), (1, 2, 4), (4,), (3, 8)])),

@@ -205,6 +205,7 @@ def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     """Interrupted after some plans, resumed; timeline and figures are those of one run."""
     whole = tmp_path / "whole"
@@ -287,6 +288,7 @@ def test_the_report_is_one_page_with_every_server_and_policy(tmp_path: Path) -> 
     assert page.count("<title>job 3 on") >= 2
 
 
+@pytest.mark.slow
 def test_failures_from_a_file(tmp_path: Path) -> None:
     """A lost server's jobs are preempted at that time, and nothing runs there until its end."""
     failures = {"failures": [{"at": 450, "node": "f0", "seconds": 300}, {"at": 500.5, "job": "1"}]}
@@ -309,6 +311,7 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
     assert "failures[1].job: '99', but it must be a job of the workload" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Path) -> None:
     """One GPU, a job of 4,000 s, and one of 500 that comes after half of that."""
     load = document(2) | {"server_factor": {}}

