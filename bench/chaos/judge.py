@@ -218,8 +218,8 @@ def counts(
     placements: dict[str, list[Placement]],
     slurm: SlurmLog,
 ) -> list[Finding]:
-    """Each run has an accepted GPU count and is in the store as it ran, except runs started by plain
-    Slurm after hops gave the job back.
+    """Each run has an accepted GPU count and is in the store as it ran, except runs that plain
+    Slurm started after hops gave the job back.
     """
     accepted_counts = parse(f"hops:reqs={job.reqs}", range_values=8).reqs
     findings = []
