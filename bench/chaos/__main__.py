@@ -143,7 +143,7 @@ def _patience(seconds: float) -> float:
 def _look(world: World, record: Record) -> None:
     """With all faults repaired, hops must recover in time; record its descriptors and memory."""
     if wait_until(world.in_order, _patience(REPAIR_SECONDS)) is None:
-        raise RuntimeError(f"the bench cannot mend its own cluster; left to do: {[*world.owed]}")
+        raise RuntimeError(f"the bench cannot mend its own cluster; left to do: {[*world.debts]}")
     patience = _patience(RECOVERY_SECONDS)
     took = wait_until(world.well, patience)
     if took is None:
@@ -162,9 +162,9 @@ def _drain(world: World, record: Record) -> None:
     for hold in world.holds:  # slurmctld may have lost its release; likewise a cancel below
         world.insist(world.jobs[hold.token], "scontrol", "release")
     for job in world.jobs.values():
-        if job.cancelled:
+        if job.is_cancelled:
             world.run("scancel", job.id)
-    for job in world.suspended:
+    for job in world.suspended_jobs:
         # A killed slurmctld may have forgotten the suspension and refuse to resume; slurmstepd
         # has not, and refuses signals. Suspending again brings both into line.
         if world.run("scontrol", "suspend", job.id) is not None:
@@ -192,7 +192,7 @@ def _drain(world: World, record: Record) -> None:
         if last_fds > fds + DESCRIPTORS_MORE or last_memory > memory * MEMORY_TIMES:
             text = f"{name}: {fds} to {last_fds} descriptors, {memory} to {last_memory} bytes"
             record.findings.append(Finding("grows", "", text))
-    seconds = time.time() - min((job.at for job in world.jobs.values()), default=began)
+    seconds = time.time() - min((job.submit_time for job in world.jobs.values()), default=began)
     for daemon in world.hopsd:
         lines = len(daemon.log.read_bytes().splitlines()) if daemon.log.exists() else 0
         if lines > LOG_LINES_A_SECOND * max(seconds, 1.0):

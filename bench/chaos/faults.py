@@ -232,14 +232,14 @@ def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
     """Restart slurmctld with a state that is some seconds old."""
     state, saved_state = world.folder / "state", world.folder / "state.saved"
     shutil.rmtree(saved_state, ignore_errors=True)
-    at = world.saved_at()
+    save_time = world.saved_at()
     try:
         shutil.copytree(state, saved_state, ignore=shutil.ignore_patterns("junk"))
     except (OSError, shutil.Error):  # it writes meanwhile
         return
     yield rng.uniform(2.0, 8.0)
     world.stop_slurmctld(signal.SIGKILL)
-    world.forgot.append((at, time.time()))
+    world.forgot.append((save_time, time.time()))
     with contextlib.suppress(OSError):
         for path in state.iterdir():
             if path.name != "junk":
@@ -435,7 +435,7 @@ def operator_holds(world: World, rng: Random) -> Iterator[float]:
 def job_cancelled(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, rng.choice(("PENDING", "RUNNING")))
     if job is not None:
-        job.cancelled = True
+        job.is_cancelled = True
         world.run("scancel", job.id, owner=True)
     yield 0.0
 
@@ -453,7 +453,7 @@ def job_updated(world: World, rng: Random) -> Iterator[float]:
 def job_requeued(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "RUNNING")
     if job is not None and world.run("scontrol", "requeue", job.id, owner=True) is not None:
-        world.requeued.append((job.token, time.time()))
+        world.requeues.append((job.token, time.time()))
     yield 0.0
 
 
@@ -462,7 +462,7 @@ def job_suspended(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "RUNNING")
     if job is None or world.run("scontrol", "suspend", job.id) is None:
         return
-    world.suspended.append(job)
+    world.suspended_jobs.append(job)
     yield rng.uniform(1.0, 8.0)
     world.insist(job, "scontrol", "resume")
 

@@ -91,7 +91,7 @@ def read_runs(records: Path) -> dict[str, list[Run]]:
 
 def _indices(text: str) -> list[int]:
     parts = (part.partition("-") for part in text.split(",") if part)
-    return [at for low, _, high in parts for at in range(int(low), int(high or low) + 1)]
+    return [index for low, _, high in parts for index in range(int(low), int(high or low) + 1)]
 
 
 def judge(world: World) -> list[Finding]:
@@ -151,7 +151,9 @@ def _read_completions(path: Path) -> Log:
 def _lost_state(world: World, *times: float) -> str:
     """Which loss of slurmctld's state covers one of ``times``; "" if none."""
     for since, until in world.forgot:
-        if any(since - STATE_SECONDS <= at <= until + STATE_SECONDS for at in times):
+        if any(
+            since - STATE_SECONDS <= event_time <= until + STATE_SECONDS for event_time in times
+        ):
             return f"slurmctld lost its state of {since:.0f} to {until:.0f}"
     return ""
 
@@ -160,15 +162,17 @@ def never_ended(
     world: World, job: SubmittedJob, runs: Sequence[Run], log: Log, slurm: SlurmLog
 ) -> list[Finding]:
     """Every job ends."""
-    has_ended = any(run.end for run in runs) or job.cancelled
+    has_ended = any(run.end for run in runs) or job.is_cancelled
     completions = log.get(job.token, [])
     states = [state for state, _ in completions]
     if has_ended or "COMPLETED" in states or "CANCELLED" in states:
         return []
     times = [run.last for run in runs]
-    times += [at for state, at in completions[-1:] if state == "PENDING"]  # its last requeue
-    if slurm.dropped_job(job.id, job.at):
-        times.append(job.at)
+    times += [
+        end_time for state, end_time in completions[-1:] if state == "PENDING"
+    ]  # its last requeue
+    if slurm.dropped_job(job.id, job.submit_time):
+        times.append(job.submit_time)
     explanation = _lost_state(world, *times)
     text = f"job {job.id} ({job.kind}) has {len(runs)} runs, none to its end; Slurm's log: {states}"
     return [Finding("lost", job.token, text, explanation)]
@@ -200,7 +204,10 @@ def ran_again(
             continue
         was_completed = slurm.ended_well(job.id, earlier.end - BEAT_SECONDS, later.start)
         explanation = ""
-        if any(t == job.token and earlier.start <= at <= later.start for t, at in world.requeued):
+        if any(
+            t == job.token and earlier.start <= requeue_time <= later.start
+            for t, requeue_time in world.requeues
+        ):
             explanation = "its owner requeued it"
         elif was_completed is None:
             explanation = "slurmctld never learnt of that end"
@@ -271,15 +278,15 @@ def _shared_gpus(world: World, runs: Iterable[Run]) -> list[Finding]:
     by_gpu: dict[tuple[str, int], list[Run]] = defaultdict(list)
     for run in runs:
         for node, ids in run.gpus.items():
-            for at in ids:
-                by_gpu[node, at].append(run)
+            for index in ids:
+                by_gpu[node, index].append(run)
     findings = {}
-    for (node, at), users in by_gpu.items():
+    for (node, index), users in by_gpu.items():
         users.sort(key=lambda run: run.start)
         for earlier, later in pairwise(users):
             if earlier.token != later.token and later.start < earlier.last - BEAT_SECONDS:
                 text = (
-                    f"{node} GPU {at}: job {earlier.job} until {earlier.last:.1f},"
+                    f"{node} GPU {index}: job {earlier.job} until {earlier.last:.1f},"
                     f" job {later.job} from {later.start:.1f}"
                 )
                 explanation = _lost_state(world, earlier.start, earlier.last, later.start)

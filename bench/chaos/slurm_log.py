@@ -29,24 +29,24 @@ class SlurmLog:
         for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
             if (match := _LINE.match(line)) is None:
                 continue
-            at, text = datetime.fromisoformat(match[1]).astimezone().timestamp(), match[2]
+            time, text = datetime.fromisoformat(match[1]).astimezone().timestamp(), match[2]
             if text.startswith("slurmctld version"):
-                log.starts.append(at)
+                log.starts.append(time)
             elif (job := _JOB.search(text)) is not None:
-                log.jobs[job[1]].append((at, text))
+                log.jobs[job[1]].append((time, text))
         return log
 
     def has_restart(self, since: float, until: float) -> bool:
-        return any(since < at < until for at in self.starts)
+        return any(since < time < until for time in self.starts)
 
     def ended_well(self, job: str, since: float, until: float) -> float | None:
         """When slurmctld last recorded the exit of the job's script. It also logs, and ignores, the
         exit of a job that it believes pending; only a line followed by "done" counts.
         """
         ends = [
-            at
-            for (at, text), (_, next_text) in pairwise(self.jobs[job])
-            if since < at < until
+            time
+            for (time, text), (_, next_text) in pairwise(self.jobs[job])
+            if since < time < until
             and text.startswith("_job_complete:")
             and "WEXITSTATUS" in text
             and next_text.endswith(" done")
@@ -56,23 +56,27 @@ class SlurmLog:
     def dropped_job(self, job: str, submit_time: float) -> bool:
         """Whether a later restart of slurmctld did not recover the job."""
         for start in self.starts[bisect_right(self.starts, submit_time) :]:
-            texts = [text for at, text in self.jobs[job] if start <= at]
+            texts = [text for time, text in self.jobs[job] if start <= time]
             if not texts or not texts[0].startswith("Recovered "):
                 return True
         return False
 
-    def held_at(self, job: str, before: float) -> float | None:
+    def held_at(self, job: str, end_time: float) -> float | None:
         """When slurmctld last executed a hold by hopsd."""
-        holds = [at for at, text in self.jobs[job] if at < before and "_hold_job_rec: hold" in text]
+        holds = [
+            log_time
+            for log_time, text in self.jobs[job]
+            if log_time < end_time and "_hold_job_rec: hold" in text
+        ]
         return max(holds, default=None)
 
-    def given_back(self, job: str, at: float) -> bool:
+    def given_back(self, job: str, run_time: float) -> bool:
         """Whether plain Slurm started the run at ``at``: hopsd removes its mark with each
         placement.
         """
         marks = [
             RELEASED_MARK in text
             for time, text in self.jobs[job]
-            if time < at and "setting comment to" in text
+            if time < run_time and "setting comment to" in text
         ]
         return marks[-1:] == [True]

@@ -47,11 +47,11 @@ class SubmittedJob:
 
     token: str
     id: str
-    at: float
+    submit_time: float
     reqs: str
     kind: str
     total: int
-    cancelled: bool = False
+    is_cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class Daemon:
 class World:
     """Everything that a fault can touch.
 
-    ``owed``: requests that have not succeeded yet, by name. ``requeued``: jobs requeued by their
+    ``debts``: requests that have not succeeded yet, by name. ``requeues``: jobs requeued by their
     owner, and when. ``forgot``: intervals of which slurmctld lost its state: from its last save,
     which a full or busy disk may delay, to its restart.
     """
@@ -177,9 +177,9 @@ class World:
         self.hopsd = [Daemon(folder, name, self.dsn, cluster, refresh) for name in ("one", "two")]
         self.jobs: dict[str, SubmittedJob] = {}
         self.holds: list[Hold] = []
-        self.suspended: list[SubmittedJob] = []
-        self.owed: dict[str, Debt] = {}
-        self.requeued: list[tuple[str, float]] = []
+        self.suspended_jobs: list[SubmittedJob] = []
+        self.debts: dict[str, Debt] = {}
+        self.requeues: list[tuple[str, float]] = []
         self.forgot: list[tuple[float, float]] = []
         self.waits: list[Wait] = []
         self._slurmctld_stopped = False
@@ -275,7 +275,7 @@ class World:
             pid = daemon.process.pid if daemon.process is not None and daemon.alive else "dead"
             status = daemon.ask("status") or {"mode": "no answer", "sentence": ""}
             lines.append(f"{daemon.name} ({pid}) {status['mode']}: {status['sentence']}")
-        return [*lines, *(f"owed: {request}" for request in self.owed)]
+        return [*lines, *(f"owed: {request}" for request in self.debts)]
 
     def insist(self, job: SubmittedJob, *words: str, owner: bool = False) -> None:
         """Request something for ``job`` and retry until it succeeds or the job is neither pending
@@ -302,17 +302,17 @@ class World:
         """Try a request now and, if it fails, later: it may need the repair of another fault, so do
         not wait here.
         """
-        self.owed[name] = Debt(is_done)
+        self.debts[name] = Debt(is_done)
         self.pay(name)
 
     def pay(self, *only: str) -> bool:
         """Try owed requests, all or ``only`` these; whether none remains."""
-        for repair in only or tuple(self.owed):
-            debt = self.owed[repair]
+        for repair in only or tuple(self.debts):
+            debt = self.debts[repair]
             debt.tries -= 1
             if debt.is_done() or debt.tries == 0:
-                del self.owed[repair]
-        return not self.owed
+                del self.debts[repair]
+        return not self.debts
 
     def cut_power(self, node: str) -> None:
         """Cut the power of ``node``: kill slurmd and everything that it runs."""

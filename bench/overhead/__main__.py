@@ -137,12 +137,17 @@ def _start(job: Mapping[str, str], starts: int) -> tuple[str, ...]:
     times: dict[str, list[float]] = {"without": [], "with": []}
     for _ in range(starts):
         for name, environment in (("without", {}), ("with", job)):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(
                 [sys.executable, "-c", "pass"], env=_environment(environment), check=True
             )
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu_seconds = (
+                usage_after.ru_utime
+                + usage_after.ru_stime
+                - usage_before.ru_utime
+                - usage_before.ru_stime
+            )
             times[name].append(1e3 * cpu_seconds)
     base, plugin = (statistics.median(times[name]) for name in ("without", "with"))
     return (

@@ -93,5 +93,5 @@ torch.set_num_threads(1)
 if sys.argv[1] == "paced":
     run_paced(int(sys.argv[2]))
 else:
-    what = {"listened": compare_blocks, "many": measure_memory}[sys.argv[1]]
-    print(json.dumps(what(int(sys.argv[2]))))
+    measurements = {"listened": compare_blocks, "many": measure_memory}[sys.argv[1]]
+    print(json.dumps(measurements(int(sys.argv[2]))))

@@ -94,14 +94,14 @@ def run(case: Case, folder: Path) -> SavedRun:
     policy = _TimedPolicy(get(case.policy))
     result = play(case.policy, policy, cluster, workload, settings)
     facts = facts_of(cluster, workload)
-    finished = [o for o in result.outcomes if o.jct is not None and o.ftf is not None]
+    finished_jobs = [o for o in result.outcomes if o.jct is not None and o.ftf is not None]
     saved_run = SavedRun(
         case=case,
         figures=figures(result),
         age=[o.age for o in result.outcomes],
-        jct=[o.jct for o in finished if o.jct is not None],
+        jct=[o.jct for o in finished_jobs if o.jct is not None],
         latency_ratio=[o.latency_ratio for o in result.outcomes],
-        ftf=[o.ftf for o in finished if o.ftf is not None],
+        ftf=[o.ftf for o in finished_jobs if o.ftf is not None],
         throughput=_sample(*throughput_over_time(result.changes, facts)),
         plan_seconds=[round(seconds, 3) for seconds in policy.seconds],
     )

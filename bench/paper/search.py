@@ -34,7 +34,8 @@ class Assumptions:
 
 
 COMBINATIONS = tuple(
-    Assumptions(*of) for of in product((360.0, 1080.0, 180.0), (SHORTEST, 0.5), (1.0, 1.4))
+    Assumptions(*combination)
+    for combination in product((360.0, 1080.0, 180.0), (SHORTEST, 0.5), (1.0, 1.4))
 )
 
 Figures = Mapping[str, float]

@@ -109,8 +109,8 @@ def _beside_sia(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
             their_hours = sia.run_authors_simulator(
                 options.sia, options.python, path, rigid=options.rigid, round_seconds=seconds
             )
-            print(f"| {name}, {kind} | {seconds:.0f} | {comparison(load, their_hours, our_hours)} |",
-                  flush=True)  # fmt: skip
+            row = comparison(load, their_hours, our_hours)
+            print(f"| {name}, {kind} | {seconds:.0f} | {row} |", flush=True)
 
 
 def _on_sias_traces(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

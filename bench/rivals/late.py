@@ -24,8 +24,8 @@ def later(load: Workload, seconds: float, seed: int) -> Workload:
 
 
 def rows(figures_by_policy: Mapping[str, Sequence[Figures]]) -> Iterator[tuple[str, str]]:
-    """Rows by policy: mean and standard deviation of each figure over the seeds; then geometric mean
-    and 95 % interval of the ratio of the first policy to each other one.
+    """Rows by policy: mean and standard deviation of each figure over the seeds; then geometric
+    mean and 95 % interval of the ratio of the first policy to each other one.
 
     ``figures_by_policy``: a policy's figures by seed.
     """

@@ -26,7 +26,8 @@ class Conditions:
 
     ``restart`` in seconds, None: by model size. ``load``: arriving work over the cluster's
     capacity, all GPU types counted alike. ``rigid``: share of jobs that accept only their median
-    count. ``speed_error``: relative error of multi-GPU speeds. ``run_times``: whether samples are known.
+    count. ``speed_error``: relative error of multi-GPU speeds. ``run_times``: whether samples are
+    known.
     """
 
     round: float = 360.0

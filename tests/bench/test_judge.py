@@ -77,7 +77,7 @@ def test_a_job_that_a_restart_leaves_out_is_not_lost_by_hops(
 def test_whether_slurmctld_knew_that_a_job_had_ended(
     tmp_path: Path, said: list[tuple[float, str]], requeued: list[tuple[str, float]], why: str
 ) -> None:
-    world: Any = SimpleNamespace(forgot=[(49.0, 55.0)], requeued=requeued)
+    world: Any = SimpleNamespace(forgot=[(49.0, 55.0)], requeues=requeued)
     runs = [run(40.0, 50.0, end=50.0), run(60.0, 70.0, end=70.0)]
     (found,) = judge.ran_again(world, JOB, runs, slurm_log(tmp_path, *said))
     assert why in found.explanation
