@@ -32,7 +32,7 @@ def guesses(jobs: Sequence[LoggedJob], share: float) -> list[tuple[Guess, Guess]
     records = [(job.submit + job.seconds, _record(n, job)) for n, job in enumerate(jobs)]
     pairs = []
     for job in jobs:
-        now, run_seconds = job.submit + share * job.seconds, share * job.seconds
+        now, elapsed_seconds = job.submit + share * job.seconds, share * job.seconds
         past = [record for end, record in records if end <= now]
         query = RunTimeQuery(
             job.user,
@@ -40,9 +40,9 @@ def guesses(jobs: Sequence[LoggedJob], share: float) -> list[tuple[Guess, Guess]
             str(job.workload),
             job.workload,
             job.gpus,
-            run_seconds,
-            run_seconds * job.gpus,
-            most_seconds=job.limit - run_seconds,
+            elapsed_seconds,
+            elapsed_seconds * job.gpus,
+            most_seconds=job.limit - elapsed_seconds,
         )
         limit = Guess(job.limit, job.seconds, None)
         prediction = RunTimes(select_runs(past, [_record(0, job)])).expect(query)
