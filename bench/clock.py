@@ -1,4 +1,4 @@
-"""The processor's clock: a wall clock would measure what else a machine does."""
+"""CPU clock: wall time would measure the load of the machine as well."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import resource
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process and of its children that ended, such as solvers."""
+    """CPU seconds of this process and of its ended children, such as solvers."""
     usages = (
-        resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
     return sum(u.ru_utime + u.ru_stime for u in usages)

@@ -20,29 +20,29 @@ from hopsd.sim.engine import PLAN_SECONDS_MAX, Simulation, SimulationSettings
 from hopsd.sim.presets import preset
 
 MOVER = "srtf"
-"""Plays the workload: it plans in milliseconds, and keeps a cluster as busy as the others."""
+"""Policy that plays the workload: plans in milliseconds, keeps the cluster as busy as others."""
 
 
 @dataclass
 class Recorder:
-    """Plans as ``srtf`` at the start of rounds, and keeps the snapshots."""
+    """Plans as ``srtf`` at the start of rounds and records the snapshots."""
 
-    kept: list[Snapshot] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
     only_first: ClassVar[bool] = True
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        self.kept.append(snapshot)
+        self.snapshots.append(snapshot)
         return get(MOVER)(snapshot, settings)
 
 
 def situations(name: str, seed: int, hours: float, count: int) -> list[Snapshot]:
-    """Snapshots of ``count`` first plans (fewer where there are fewer) within so many hours."""
+    """Snapshots of at most ``count`` first plans within the first ``hours``."""
     scenario, recorder = preset(name), Recorder()
     horizon = SimulationSettings(horizon=hours * 3600.0)
     Simulation(scenario.cluster(), scenario.workload(seed), recorder, horizon).run()
-    most = max(len(snapshot.jobs) for snapshot in recorder.kept)
-    busy = [snapshot for snapshot in recorder.kept if 2 * len(snapshot.jobs) >= most]
-    return [busy[at] for at in np.unique(np.linspace(0, len(busy) - 1, count).astype(int))]
+    max_jobs = max(len(snapshot.jobs) for snapshot in recorder.snapshots)
+    busy = [snapshot for snapshot in recorder.snapshots if 2 * len(snapshot.jobs) >= max_jobs]
+    return [busy[index] for index in np.unique(np.linspace(0, len(busy) - 1, count).astype(int))]
 
 
 def main() -> None:
@@ -54,9 +54,7 @@ def main() -> None:
         snapshots = situations(options.preset, seed, options.hours, options.plans)
         jobs = f"{min(len(s.jobs) for s in snapshots)}-{max(len(s.jobs) for s in snapshots)}"
         for policy in options.policy:
-            get(policy)(
-                snapshots[0], settings
-            )  # what is imported or cached at first is not a plan's
+            get(policy)(snapshots[0], settings)  # warm-up: imports and caches
             took, gaps = [], []
             for snapshot in snapshots:
                 began = cpu_seconds()

@@ -48,7 +48,7 @@ _HEAD = (
 )
 
 MEDIAN_SECONDS, SIGMA, LONGEST = 2400.0, 1.0, 8 * 3600.0
-"""Of a session's length, log-normal."""
+"""Log-normal length of a session."""
 
 
 def cluster() -> Cluster:
@@ -56,11 +56,11 @@ def cluster() -> Cluster:
 
 
 def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
-    """More than the cluster can do in the day: the queue is never empty."""
+    """Trainings that exceed the capacity of the day, so that the queue is never empty."""
     rng = random.Random(seed)  # a simulation, not a secret
     jobs: list[WorkloadJob] = []
-    demanded_gpus, at = 0.0, 0.0
-    while demanded_gpus < 1.3 * 64 * hours * 3600.0 or at < hours * 3600.0:
+    demanded_gpus, submit_time = 0.0, 0.0
+    while demanded_gpus < 1.3 * 64 * hours * 3600.0 or submit_time < hours * 3600.0:
         kind = rng.random()
         largest = rng.choice([2, 4, 8, 8, 16])
         elastic = tuple(2**k for k in range(5) if 2**k <= largest)
@@ -70,7 +70,7 @@ def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
             WorkloadJob(
                 JobId(str(len(jobs) + 1)),
                 UserName(f"user{rng.randrange(12)}"),
-                round(at, 1),
+                round(submit_time, 1),
                 TRAINING,
                 gpu_seconds,
                 elastic if kind > rigid + 0.2 else (rigid_gpus,),
@@ -80,17 +80,22 @@ def trainings(seed: int, rigid: float, hours: float) -> list[WorkloadJob]:
         )
         demanded_gpus += gpu_seconds
         if demanded_gpus > 2.0 * 64 * 3600.0:  # the cluster fills at once, then jobs come all day
-            at += rng.expovariate(64 * 1.1 / np.exp(np.log(3600.0 * 2.0) + np.log(24.0) / 2))
+            submit_time += rng.expovariate(
+                64 * 1.1 / np.exp(np.log(3600.0 * 2.0) + np.log(24.0) / 2)
+            )
     return jobs
 
 
 def sessions(seed: int, hours: float) -> list[WorkloadJob]:
     rng = random.Random(1000 + seed)
     jobs: list[WorkloadJob] = []
-    at = 0.0
-    while at < hours * 3600.0:
-        at += rng.expovariate(max(SESSIONS_PER_HOUR) / 3600.0)
-        if rng.random() * max(SESSIONS_PER_HOUR) > SESSIONS_PER_HOUR[int(at / 3600.0) % 24]:
+    submit_time = 0.0
+    while submit_time < hours * 3600.0:
+        submit_time += rng.expovariate(max(SESSIONS_PER_HOUR) / 3600.0)
+        if (
+            rng.random() * max(SESSIONS_PER_HOUR)
+            > SESSIONS_PER_HOUR[int(submit_time / 3600.0) % 24]
+        ):
             continue
         gpus = rng.choices([1, 2, 4], [0.85, 0.1, 0.05])[0]
         seconds = min(LONGEST, MEDIAN_SECONDS * np.exp(SIGMA * rng.gauss(0.0, 1.0)))
@@ -98,7 +103,7 @@ def sessions(seed: int, hours: float) -> list[WorkloadJob]:
             WorkloadJob(
                 JobId(str(100_000 + len(jobs))),
                 UserName(f"user{rng.randrange(40)}"),
-                round(at, 1),
+                round(submit_time, 1),
                 SESSION,
                 float(seconds * gpus),
                 (gpus,),
@@ -110,14 +115,15 @@ def sessions(seed: int, hours: float) -> list[WorkloadJob]:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """``work``: of the trainings, GPU seconds at the speed of one GPU; ``held``: GPU seconds that
-    sessions held; ``waits``: of the sessions; ``restarts``: of the trainings.
+    """Result of a day. ``work``: GPU seconds of trainings at the speed of one GPU;
+    ``session_gpu_seconds``: allocated to sessions; ``waits`` and ``never_started`` count sessions,
+    ``restarts`` trainings.
     """
 
     work: float
-    held: float
+    session_gpu_seconds: float
     waits: tuple[float, ...]
-    unserved: int
+    never_started: int
     restarts: int
 
 
@@ -137,19 +143,19 @@ def play(jobs: list[WorkloadJob], options: argparse.Namespace, reserve: int) -> 
     port.advance(end)
     session_jobs = {job.id: job for job in jobs if job.workload == SESSION}
     gpu_seconds: dict[JobId, float] = defaultdict(float)
-    since: dict[JobId, tuple[float, int]] = {}
+    starts: dict[JobId, tuple[float, int]] = {}
     moves = 0
     for change in run.changes:
         if change.time > end:
             break
-        if change.job in since:
-            at, gpus = since.pop(change.job)
-            gpu_seconds[change.job] += (change.time - at) * gpus
+        if change.job in starts:
+            start_time, gpus = starts.pop(change.job)
+            gpu_seconds[change.job] += (change.time - start_time) * gpus
             moves += bool(change.job not in session_jobs and change.placement)
         if change.placement:
-            since[change.job] = change.time, change.placement.gpus
-    for job, (at, gpus) in since.items():
-        gpu_seconds[job] += (end - at) * gpus
+            starts[change.job] = change.time, change.placement.gpus
+    for job, (start_time, gpus) in starts.items():
+        gpu_seconds[job] += (end - start_time) * gpus
     samples = port.samples_done()
     of_sessions = sum(
         samples.get(job, spec.samples if job in port.begun and job not in port.unfinished else 0.0)
@@ -180,14 +186,14 @@ def main() -> None:
             day = play(base + session_jobs, options, options.reserve)
             ordinary = [replace(job, interactive=False, preemptible=False) for job in session_jobs]
             baseline = play(base + ordinary, options, 0)
-            share = day.held / total
+            share = day.session_gpu_seconds / total
             loss = 1.0 - day.work / (plain.work * (1.0 - share))
             losses.append(loss)
             waits, late = np.array(day.waits), np.array(baseline.waits)
             cells = [
                 f"{rigid:.0%}", seed, len(session_jobs), f"{share:.2%}",
                 f"{np.median(waits):.0f}", f"{np.percentile(waits, 95):.0f}", f"{waits.max():.0f}",
-                f"{np.mean(waits <= 30.0):.1%}", day.unserved,
+                f"{np.mean(waits <= 30.0):.1%}", day.never_started,
                 f"{np.median(late):.0f}", f"{np.percentile(late, 95):.0f}",
                 f"{day.work / plain.work:.2%}", f"{loss:.2%}",
             ]  # fmt: skip

@@ -2,7 +2,7 @@
 
     python -m bench.policies [--no-run] [POLICY ...]
 
-Results are kept under build/policies; remove a file there to run its policy again.
+Results are saved under build/policies; delete a file there to run its policy again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
 
-KEPT = Path("build/policies")
+RUNS_FOLDER = Path("build/policies")
 PRESET = "paper-64"
 COLUMNS = {
     "mean completion, h": ("avg_jct_h", "{:.2f}"),
@@ -37,7 +37,7 @@ COLUMNS = {
 
 
 def run(policy: str) -> dict[str, Any]:
-    """Play the workload and keep the figures."""
+    """Simulate the workload and save the figures."""
     scenario = preset(PRESET)
     plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0)
     began = cpu_seconds()
@@ -47,13 +47,13 @@ def run(policy: str) -> dict[str, Any]:
         "cpu_seconds": cpu_seconds() - began,
         "unfinished": len(result.unfinished),
     }
-    KEPT.mkdir(parents=True, exist_ok=True)
-    (KEPT / f"{policy}.json").write_text(json.dumps(run_figures))
+    RUNS_FOLDER.mkdir(parents=True, exist_ok=True)
+    (RUNS_FOLDER / f"{policy}.json").write_text(json.dumps(run_figures))
     return run_figures
 
 
 def table(figures_by_policy: dict[str, dict[str, Any]]) -> str:
-    """By mean completion time; the best of each column is bold."""
+    """Table ordered by mean completion time; the best of each column is bold."""
     best = {key: min(f[key] for f in figures_by_policy.values()) for key, _ in COLUMNS.values()}
     lines = ["| policy | " + " | ".join(COLUMNS) + " |", "|---" + "|---:" * len(COLUMNS) + "|"]
     for policy, f in sorted(figures_by_policy.items(), key=lambda item: item[1]["avg_jct_h"]):
@@ -69,15 +69,17 @@ def main(arguments: Sequence[str]) -> None:
     policy_names = [name for name in arguments if name != "--no-run"] or names()
     figures_by_policy = {}
     for name in policy_names:
-        path = KEPT / f"{name}.json"
+        path = RUNS_FOLDER / f"{name}.json"
         if not path.exists() and "--no-run" not in arguments:
             policy_figures = run(name)
             print(f"{name}: {policy_figures['cpu_seconds']:.0f} s", file=sys.stderr, flush=True)
         if path.exists():
             figures_by_policy[name] = json.loads(path.read_text())
-    unfinished = {name: f["unfinished"] for name, f in figures_by_policy.items() if f["unfinished"]}
-    if unfinished:
-        raise SystemExit(f"jobs never ended: {unfinished}")
+    unfinished_counts = {
+        name: f["unfinished"] for name, f in figures_by_policy.items() if f["unfinished"]
+    }
+    if unfinished_counts:
+        raise SystemExit(f"jobs never ended: {unfinished_counts}")
     words = (
         "The paper's 64 GPUs and 25 jobs (`paper-64`, seed 0; rounds of 360 s, restarts of 30 s),"
         " true speeds\nand samples. One draw of few jobs says little about small differences.\n\n"

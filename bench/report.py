@@ -1,6 +1,6 @@
-"""`python -m bench.report [--jobs 100000]`: what `hopsctl report` and `shadow report` wait for.
+"""`python -m bench.report [--jobs 100000]`: cost of `hopsctl report` and `shadow report`.
 
-A shadow saw half of the jobs.
+The shadow's diary has half of the jobs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FROM generate_series(%(first)s, %(last)s) hour, (VALUES ('a'), ('b'), ('c'), ('d
 ANALYZE;
 """
 
-DRAWN = """
+CREATE_TABLE = """
 CREATE TEMPORARY TABLE drawn AS SELECT n, %(now)s - random() * %(span)s AS t,
     exp(8 + random() * 3) AS run, random() * 7200 AS wait, (1 << mod(n, 5)) AS gpus
 FROM generate_series(1, %(count)s) n
@@ -55,12 +55,12 @@ FROM generate_series(1, %(count)s) n
 
 
 def fill(dsn: str, count: int, now: float) -> None:
-    """Jobs of 200 users in 20 accounts, of 1 to 16 GPUs, each with two runs."""
+    """Insert jobs of 200 users in 20 accounts, of 1 to 16 GPUs, each with two runs."""
     span = DAYS * DAY_SECONDS
     numbers = {"now": now, "span": span, "count": count,
                "first": int((now - span) // HOUR), "last": int(now // HOUR)}  # fmt: skip
     with psycopg.connect(dsn, options="-c search_path=hops") as connection:
-        connection.execute(DRAWN, numbers)
+        connection.execute(CREATE_TABLE, numbers)
         for statement in FILL.split(";\n"):
             connection.execute(statement, numbers if "%(" in statement else None)
 
@@ -74,7 +74,7 @@ def sacct_lines(count: int) -> list[str]:
 
 
 def server_seconds(dsn: str) -> float:
-    """Processor time of PostgreSQL, of its processes that ended as well; ours must be over."""
+    """CPU seconds of PostgreSQL including its ended processes, once other connections closed."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         other_pids = (
             "SELECT count(*) FROM pg_stat_activity"
@@ -82,22 +82,22 @@ def server_seconds(dsn: str) -> float:
         )
         while connection.execute(other_pids).fetchone() != (0,):
             time.sleep(0.05)
-        time.sleep(0.3)  # until they are reaped
+        time.sleep(0.3)  # until the postmaster reaps them
         (text,) = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone() or ("",)
     fields = Path(f"/proc/{int(text.split()[0])}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # proc(5)
 
 
 @contextmanager
-def measured(dsn: str, title: str) -> Iterator[PostgresStore]:
-    """Print how long the work in the ``with`` took, and the processor time of both sides."""
-    before, client_began = server_seconds(dsn), time.process_time()
+def print_costs(dsn: str, title: str) -> Iterator[PostgresStore]:
+    """Print the wall time of the ``with`` block, and the CPU time of client and server."""
+    server_began, client_began = server_seconds(dsn), time.process_time()
     with PostgresStore(dsn) as store:
         began = time.perf_counter()
         yield store
         seconds = time.perf_counter() - began
     client_began = time.process_time() - client_began
-    server = server_seconds(dsn) - before
+    server = server_seconds(dsn) - server_began
     print(f"{title}: {seconds:.2f} s, of the processor {server:.2f} s of PostgreSQL's"
           f" and {client_began:.2f} s of ours")  # fmt: skip
 
@@ -116,12 +116,12 @@ def main() -> None:
         fill(dsn, count, now)
         for days in (DAYS, 1):
             since = now - days * DAY_SECONDS
-            with measured(dsn, f"report of {days} days") as store:
+            with print_costs(dsn, f"report of {days} days") as store:
                 answer = store.figures(since, now, 30.0, None)
                 store.gpu_use(since, now, DAY_SECONDS if days > 3 else HOUR)
             print(f"  {sum(row['jobs'] for row in answer['waits'] if row['by'] == 'all'):,} jobs")
         before, pages, size = memory_mib(), 0, 0
-        with measured(dsn, f"a shadow's diary of {count:,} jobs") as store:
+        with print_costs(dsn, f"a shadow's diary of {count:,} jobs") as store:
             place = None
             while page := store.diary(0.0, now + HOUR, MAX_DIARY_ROWS, place):
                 pages, size = pages + 1, max(size, len(json.dumps(page)))

@@ -1,4 +1,4 @@
-"""Writes what a benchmark found to bench/results/, with the command and the commit that made it."""
+"""Writes a benchmark's result to bench/results/ with the command and commit that produced it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,26 @@ def write_result(name: str, title: str, text: str) -> Path:
     Links in ``text`` are relative to ``docs/``.
     """
     command = " ".join(["python -m", _module(), *sys.argv[1:]])
-    described = subprocess.run(
+    process = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"],
         cwd=FOLDER.parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    commit = described.stdout.strip() or "unknown"
+    commit = process.stdout.strip() or "unknown"
     day = datetime.now(tz=UTC).date()
     path = FOLDER / f"{name}.md"
     FOLDER.mkdir(exist_ok=True)
     text = re.sub(r"\]\((?!https?:|[#./])", "](../../docs/", text)
     path.write_text(f"# {title}\n\n`{command}` at {commit}, {day}.\n\n{text.strip()}\n")
     return path
+
+
+def save_svg(path: Path, svg: str) -> None:
+    """Write an ``svg`` element as a file of its own, with name space and font."""
+    root = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
+    path.write_text(svg.replace("<svg ", root, 1), encoding="utf-8")
 
 
 def _module() -> str:

@@ -1,7 +1,7 @@
-"""`python -m bench.round`: how long a tick takes on a live slurmctld, and what part is Slurm's.
+"""`python -m bench.round`: duration of a tick on a live slurmctld, and Slurm's share of it.
 
 1,000 queued jobs on 64 nodes of 8 fake GPUs: read, plan, apply, and the records in PostgreSQL.
-The jobs that start sleep, so that hopsd is timed and not what they do.
+The jobs only sleep, so that they take no CPU time from hopsd.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ TYPES = ("rtx3090", "v100", "a100", "t4")
 
 
 class Stopwatch(InstantPort):
-    """Adds up the seconds of named stages; also a port that times the real one."""
+    """A port that times another one; adds up seconds by stage."""
 
     def __init__(self, port: Any) -> None:
         self._port = port
         self.seconds: dict[str, float] = {}
         self.name = port.name
 
-    def timed(self, stage: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    def time_stage(self, stage: str, call: Callable[..., Any], *arguments: Any) -> Any:
         began = time.perf_counter()
         try:
             return call(*arguments)
@@ -52,15 +52,15 @@ class Stopwatch(InstantPort):
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
 
     def read(self) -> Reading:
-        reading: Reading = self.timed("read (Slurm)", self._port.read)
+        reading: Reading = self.time_stage("read (Slurm)", self._port.read)
         return reading
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
-        outcomes: Sequence[StepOutcome] = self.timed("apply (Slurm)", self._port.apply, steps)
+        outcomes: Sequence[StepOutcome] = self.time_stage("apply (Slurm)", self._port.apply, steps)
         return outcomes
 
     def plan(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        new_plan: Plan = self.timed("plan", plan, snapshot, settings)
+        new_plan: Plan = self.time_stage("plan", plan, snapshot, settings)
         return new_plan
 
 
@@ -79,16 +79,16 @@ def site(nodes: int) -> Iterator[tuple[PrivateCluster, PostgresStore]]:
 
 
 def submit(cluster: PrivateCluster, jobs: int) -> None:
-    """Jobs of 1 to 16 GPUs that sleep."""
+    """Submit jobs of 1 to 16 GPUs that sleep."""
     choices = ("1", "1,2", "2,4", "1,2,4,8", "4,8", "8,16")
     script = Path(cluster.directory) / "sleep.sh"
     script.write_text("#!/bin/sh\nsleep 600\n")
     env = {**os.environ, **cluster.env}
-    for at in range(jobs):
+    for number in range(jobs):
         subprocess.run(
             [
                 *("sbatch", "-o", "/dev/null", "--time=60"),
-                f"--comment=hops:reqs={choices[at % 6]}",
+                f"--comment=hops:reqs={choices[number % 6]}",
                 str(script),
             ],
             env=env,
@@ -129,7 +129,7 @@ def tick(
 ) -> tuple[dict[str, float], RoundWindow, int]:
     """One round through a stopwatch: seconds by stage, its window, jobs started."""
     watch = Stopwatch(port)
-    result = watch.timed("all", run_round, watch, store, watch.plan, settings, window)
+    result = watch.time_stage("all", run_round, watch, store, watch.plan, settings, window)
     seconds = watch.seconds
     seconds["rest"] = 2 * seconds["all"] - sum(seconds.values())
     return seconds, result.window, sum(o.status.value == "done" for o in result.outcomes)

@@ -1,4 +1,4 @@
-"""Figures of several seeds as the pages show them."""
+"""Statistics over seeds, formatted for result pages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from statistics import fmean, stdev
 
 from scipy.stats import t
 
-LEAST = 0.01
-"""Ratios are taken of figures no smaller than this: a latency ratio may be 0."""
+MIN_FIGURE = 0.01
+"""Floor of figures before a ratio: a latency ratio may be 0."""
 
 
 def mean_and_spread(values: Sequence[float], form: str) -> str:
-    """Mean and, of several values, standard deviation, each in the format ``form``; a sign in it is
-    the mean's alone.
+    """Mean and, for several values, standard deviation in the format ``form``; only the mean gets
+    a sign.
     """
     spread = f" ± {stdev(values):{form.lstrip('+')}}" if len(values) > 1 else ""
     return f"{fmean(values):{form}}{spread}"
@@ -39,8 +39,10 @@ class Interval:
 
 
 def interval(values: Sequence[float], reference: Sequence[float]) -> Interval:
-    """Of the ratios ``values`` over ``of``, two or more, by Student's t of their logarithms."""
-    logs = [log(max(a, LEAST) / max(b, LEAST)) for a, b in zip(values, reference, strict=True)]
+    """Interval of two or more ratios ``values`` over ``reference``, by Student's t of logs."""
+    logs = [
+        log(max(a, MIN_FIGURE) / max(b, MIN_FIGURE)) for a, b in zip(values, reference, strict=True)
+    ]
     mean = fmean(logs)
     half = float(t.ppf(0.975, len(logs) - 1)) * stdev(logs) / sqrt(len(logs))
     return Interval(exp(mean), exp(mean - half), exp(mean + half))

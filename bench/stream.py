@@ -31,28 +31,28 @@ POLICIES = ("srtf", "sia", "hops", "themis", "gavel-ftf", "fifo")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Rounds from submission to the end: of the ``long`` job, and the ``mean`` of all."""
+    """Rounds from submission to end: of the ``long`` job, and the ``mean`` of all jobs."""
 
     long: float
     mean: float
 
 
 def schedules(long: int, short: int) -> Iterator[Outcome]:
-    """What comes of each schedule that is never idle; short jobs run in the order they came."""
-    after = range(1, long + short)  # the first round has the long job alone
-    came = sum(range(1, short + 1))
-    for slots in combinations(after, long - 1):
+    """Outcome of each work-conserving schedule; short jobs run in order of arrival."""
+    later_rounds = range(1, long + short)  # only the long job exists in the first round
+    arrival_sum = sum(range(1, short + 1))
+    for slots in combinations(later_rounds, long - 1):
         last = max(slots, default=0) + 1
-        end_sum = sum(after) - sum(slots) + short
-        yield Outcome(last, (last + end_sum - came) / (1 + short))
+        end_sum = sum(later_rounds) - sum(slots) + short
+        yield Outcome(last, (last + end_sum - arrival_sum) / (1 + short))
 
 
-def simulated(long: int, short: int, settings: PlanSettings) -> Outcome:
-    """What comes of the policy of ``settings``."""
-    lengths = [(0, long)] + [(at, 1) for at in range(1, short + 1)]
+def simulate(long: int, short: int, settings: PlanSettings) -> Outcome:
+    """Outcome of the policy of ``settings``."""
+    lengths = [(0, long)] + [(arrival, 1) for arrival in range(1, short + 1)]
     jobs = tuple(
-        WorkloadJob(JobId(str(name)), UserName("u"), at * ROUND, NET, rounds * ROUND, (1,))
-        for name, (at, rounds) in enumerate(lengths)
+        WorkloadJob(JobId(str(name)), UserName("u"), arrival * ROUND, NET, rounds * ROUND, (1,))
+        for name, (arrival, rounds) in enumerate(lengths)
     )
     result = play(
         settings.policy,
@@ -65,8 +65,8 @@ def simulated(long: int, short: int, settings: PlanSettings) -> Outcome:
     return Outcome(took[LONG], sum(took.values()) / len(took))
 
 
-def least_mean(outcomes: Sequence[Outcome], long: float) -> float:
-    """The least mean of the schedules that end the long job no later."""
+def min_mean(outcomes: Sequence[Outcome], long: float) -> float:
+    """Smallest mean of the schedules that end the long job no later than ``long``."""
     return min(outcome.mean for outcome in outcomes if outcome.long <= long + 1e-6)
 
 
@@ -75,8 +75,7 @@ def main() -> None:
     long, short = options.long, options.short
     outcomes = list(schedules(long, short))
     print(
-        f"{len(outcomes)} schedules;"
-        f" the least mean of all: {least_mean(outcomes, long + short):.2f}"
+        f"{len(outcomes)} schedules; the least mean of all: {min_mean(outcomes, long + short):.2f}"
     )
     print("| policy | long job ends after | latency ratio | mean | over the least mean for that |")
     print("|---|---:|---:|---:|---:|")
@@ -86,10 +85,10 @@ def main() -> None:
         for weight in WEIGHTS
     } | {f"`{policy}`": replace(base, policy=policy) for policy in POLICIES}
     for name, settings in simulated_outcomes.items():
-        outcome = simulated(long, short, settings)
-        over = outcome.mean / least_mean(outcomes, outcome.long)
+        outcome = simulate(long, short, settings)
+        excess = outcome.mean / min_mean(outcomes, outcome.long)
         ratio = (outcome.long - long) / long
-        print(f"| {name} | {outcome.long:.0f} | {ratio:.1f} | {outcome.mean:.2f} | {over:.2f} |")
+        print(f"| {name} | {outcome.long:.0f} | {ratio:.1f} | {outcome.mean:.2f} | {excess:.2f} |")
 
 
 def _options() -> argparse.Namespace:

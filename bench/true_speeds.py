@@ -1,7 +1,6 @@
 """True speeds of simulated workloads that differ from what any estimator can know.
 
-Equations 1 to 5 with an error of each shape's own, as large as measured on Pollux's data
-(docs/estimator.md).
+Equations 1 to 5 with a random error per shape, as large as on Pollux's data (docs/estimator.md).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MODEL = IterationModel(communication=Communication.SWITCHED)
 
 @dataclass(frozen=True, slots=True)
 class TrueSpeeds:
-    """Equations 1 to 5 with an error of each shape's own, by ``name`` and ``seed``."""
+    """Equations 1 to 5 with a random error per shape; ``name`` and ``seed`` seed it."""
 
     times: BasicTimes
     name: str
@@ -34,11 +33,11 @@ class TrueSpeeds:
         right = theory_per_gpu(self.times, gpus, nodes, MODEL)
         if gpus == 1:
             return right
-        rng = random.Random(f"{self.seed} {self.name} {gpus} {nodes}")  # no secret
+        rng = random.Random(f"{self.seed} {self.name} {gpus} {nodes}")  # a simulation, not a secret
         return right * exp(rng.gauss(0.0, MEASURED_SPEED_ERROR))
 
     def between(self, gpus: int, nodes: int) -> tuple[float, float]:
-        """Nothing else."""
+        """No uncertainty: the true speed."""
         return self.per_gpu(gpus, nodes), self.per_gpu(gpus, nodes)
 
     def source(self, gpus: int, nodes: int) -> str:  # noqa: ARG002

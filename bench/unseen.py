@@ -23,12 +23,12 @@ from itertools import product
 from operator import itemgetter
 from pathlib import Path
 
-from bench import kept as keeper
+from bench import saved_runs
 from bench.result_file import write_result
 from bench.rivals import shockwave, sia
 from bench.spread import interval
-from bench.study.cases import USUAL, Conditions
-from bench.study.works import drawn
+from bench.study.cases import USUAL
+from bench.study.works import draw
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload
 from hopsd.policies.registry import get
@@ -37,7 +37,7 @@ from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.presets import preset
 from hopsd.sim.study import play
 
-KEPT = Path("build/unseen")
+RUNS_FOLDER = Path("build/unseen")
 FIGURES = {
     "mean": "avg_jct_h",
     "99 %": "p99_jct_h",
@@ -47,14 +47,14 @@ FIGURES = {
 }
 REFERENCE = "hops+"
 POLICIES = (REFERENCE, "hops-srtf", "srtf", "sia", "hops")
-LEAST = 0.1
+MIN_LATENCY_RATIO = 0.1
 TRACES = ("philly-5", "philly-6", "philly-8", "saturn-5", "saturn-6", "saturn-8")
 Make = Callable[[], tuple[Cluster, Workload]]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``family``: works of one kind, in whose folder its runs are kept."""
+    """One work; the runs of a ``family`` are saved in a folder of that name."""
 
     family: str
     name: str
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--sia", type=Path)
     parser.add_argument("--shockwave", type=Path)
     parser.add_argument("--speeds", type=Path)
-    parser.add_argument("--kept", type=Path, default=KEPT)
+    parser.add_argument("--kept", type=Path, default=RUNS_FOLDER)
     parser.add_argument("--label")
     parser.add_argument("--tail-weight", type=float)
     parser.add_argument("--shard", default="0/1")
@@ -82,7 +82,7 @@ def main() -> None:
     for policy in () if options.no_run else options.policy or POLICIES:
         for work in works:
             path = options.kept / (options.label or policy) / work.family / f"{work.name}.json"
-            keeper.kept(path, partial(run, policy, work, options.tail_weight))
+            saved_runs.load_or_run(path, partial(run, policy, work, options.tail_weight))
     if step > 1:
         return
     if options.choice:
@@ -104,9 +104,9 @@ def synthetic() -> list[Work]:
         "two types, rigid": ("two-types", rigid, range(160, 164)),
     }
     works = [
-        (draw, Work(family, str(seed), partial(_drawn, name, conditions, seed)))
+        (index, Work(family, str(seed), partial(draw, name, conditions, seed)))
         for family, (name, conditions, seeds) in families.items()
-        for draw, seed in enumerate(seeds)
+        for index, seed in enumerate(seeds)
     ]
     return [work for _, work in sorted(works, key=itemgetter(0))]
 
@@ -124,7 +124,7 @@ def choice(folder: Path | None) -> list[Work]:
         ("two types, rigid", "two-types", rigid, 20),
     ]
     works = [
-        Work(family, str(seed), partial(_drawn, name, conditions, seed))
+        Work(family, str(seed), partial(draw, name, conditions, seed))
         for family, name, conditions, seed in kinds
     ]
     works.append(Work("paper-64", "20", _paper))
@@ -141,10 +141,6 @@ def choice(folder: Path | None) -> list[Work]:
 def _paper() -> tuple[Cluster, Workload]:
     scenario = preset("paper-64")
     return scenario.cluster(), scenario.workload(20)
-
-
-def _drawn(name: str, conditions: Conditions, seed: int) -> tuple[Cluster, Workload]:
-    return drawn(name, conditions, seed)
 
 
 def traces(sia_folder: Path | None, folder: Path | None, speeds: Path | None) -> list[Work]:
@@ -186,20 +182,20 @@ def run(policy: str, work: Work, tail_weight: float | None = None) -> dict[str, 
     return {key: getattr(summary, key) for key in FIGURES.values()}
 
 
-def page(kept: Path) -> str:
-    """All works together, then each family: ratios of every policy to the reference."""
+def page(runs_folder: Path) -> str:
+    """Ratios of every policy to the reference: all works together, then each family."""
     ratios = {
         folder.name: {
-            (path.parent.name, path.stem): keeper.read(path) or {}
+            (path.parent.name, path.stem): saved_runs.read(path) or {}
             for path in sorted(folder.glob("*/*.json"))
         }
-        for folder in sorted(kept.iterdir())
+        for folder in sorted(runs_folder.iterdir())
     }
     reference = ratios[REFERENCE]
     head = (
         f"Geometric means of the ratio to `{REFERENCE}`'s figure on the same work, with 95 %"
-        f" intervals;\nabove 1, `{REFERENCE}` is better. Latency ratios below {LEAST} count as"
-        f" {LEAST}.\n\n"
+        f" intervals;\nabove 1, `{REFERENCE}` is better. Latency ratios below"
+        f" {MIN_LATENCY_RATIO} count as {MIN_LATENCY_RATIO}.\n\n"
     )
     lines = [head]
     families = ["all", *sorted({family for family, _ in reference})]
@@ -221,10 +217,10 @@ def page(kept: Path) -> str:
 def _cell(
     values: Sequence[dict[str, float]], reference: Sequence[dict[str, float]], figure: str
 ) -> str:
-    least = LEAST if figure == "max_latency_ratio" else 0.0
+    minimum = MIN_LATENCY_RATIO if figure == "max_latency_ratio" else 0.0
     baseline = interval(
-        [max(least, figures_of_run[figure]) for figures_of_run in values],
-        [max(least, figures_of_run[figure]) for figures_of_run in reference],
+        [max(minimum, figures_of_run[figure]) for figures_of_run in values],
+        [max(minimum, figures_of_run[figure]) for figures_of_run in reference],
     )
     return f"{baseline.mean:.2f} ({baseline})"
 

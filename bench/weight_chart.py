@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from bench.result_file import save_svg
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
@@ -20,8 +21,8 @@ WAITED_MAX, WEIGHT_MAX = 24.0, 4.0
 NODE = Node(NodeName("n0"), GpuType("a"), 1, 1)
 
 
-def weight(hours: float, waited: float) -> float:
-    """Of a job of so many hours among one of each length, the others of which have just come."""
+def weight(hours: float, wait_hours: float) -> float:
+    """Weight of a job of length ``hours`` beside a new job of each other length."""
     jobs = [
         Job(
             JobId(f"{hour:g}"), UserName("u"), submit=0.0, wait_seconds=0.0, reqs=(1,),
@@ -30,7 +31,7 @@ def weight(hours: float, waited: float) -> float:
         for hour in HOURS
     ]  # fmt: skip
     request = [
-        replace(job, wait_seconds=3600.0 * waited) if job.id == f"{hours:g}" else job
+        replace(job, wait_seconds=3600.0 * wait_hours) if job.id == f"{hours:g}" else job
         for job in jobs
     ]
     snapshot = Snapshot(0.0, RoundInfo(True, 360.0), (NODE,), tuple(request))
@@ -41,7 +42,7 @@ def main() -> None:
     hours = [WAITED_MAX * step / 96 for step in range(97)]
     lines = {
         f"job of {hour:g} h": [
-            (at, height) for at in hours if (height := weight(hour, at)) <= WEIGHT_MAX
+            (wait, height) for wait in hours if (height := weight(hour, wait)) <= WEIGHT_MAX
         ]
         for hour in HOURS[1:]
     }
@@ -54,8 +55,7 @@ def main() -> None:
         lines,
         steps=False,
     )
-    alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
-    PICTURE.write_text(svg.replace("<svg ", alone, 1))
+    save_svg(PICTURE, svg)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`python -m bench.year --out DIR`: a year of 100,000 jobs on 10,240 GPUs, for `hopsctl simulate`.
 
 DIR gets cluster.json and workload.json: twenty times the servers of `paper-512`, and jobs like its
-own, so much longer that all of them on single GPUs keep the cluster as busy as asked for a year.
+own, lengthened so that on single GPUs they load the cluster as requested for a year.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hopsd.sim.facts import facts_of
 from hopsd.sim.presets import preset
 
 TIMES = 20
-"""The servers of `paper-512`, 512 GPUs."""
+"""Factor on the servers of `paper-512`, 512 GPUs."""
 
 YEAR_HOURS = 365 * 24.0
 
@@ -59,10 +59,10 @@ def workload_document(workload: Workload) -> dict[str, object]:
         for job in workload.jobs
     ]
     tables = {
-        name: {gpu_type: _table(table) for gpu_type, table in own.items()}
-        for name, own in workload.throughput.items()
+        name: {gpu_type: _table(table) for gpu_type, table in by_type.items()}
+        for name, by_type in workload.throughput.items()
     }
-    factors = {name: dict(own) for name, own in workload.server_factor.items()}
+    factors = {name: dict(by_type) for name, by_type in workload.server_factor.items()}
     return {"throughput": tables, "jobs": jobs, "server_factor": factors}
 
 

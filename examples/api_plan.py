@@ -11,24 +11,29 @@ from dataclasses import replace
 from hopsd import api
 
 
-def without(snapshot: api.Snapshot, drained: str) -> api.Snapshot:
-    """The snapshot without a node; its jobs wait again, and leave what else they held."""
-    node = api.NodeName(drained)
-    stopped = [job for job in snapshot.jobs if job.running.on(node)]
+def remove_node(snapshot: api.Snapshot, name: str) -> api.Snapshot:
+    """Remove a node; its jobs wait again and release their other nodes."""
+    node = api.NodeName(name)
+    stopped_jobs = [job for job in snapshot.jobs if job.running.on(node)]
     nodes = tuple(
-        replace(each, idle=each.idle + sum(job.running.on(each.name) for job in stopped))
-        for each in snapshot.nodes
-        if each.name != node
+        replace(
+            other_node,
+            idle=other_node.idle + sum(job.running.on(other_node.name) for job in stopped_jobs),
+        )
+        for other_node in snapshot.nodes
+        if other_node.name != node
     )
-    jobs = tuple(replace(j, running=api.Allocation()) if j in stopped else j for j in snapshot.jobs)
+    jobs = tuple(
+        replace(j, running=api.Allocation()) if j in stopped_jobs else j for j in snapshot.jobs
+    )
     return replace(snapshot, nodes=nodes, jobs=jobs)
 
 
-def main(path: str, drained: str) -> None:
+def main(path: str, node: str) -> None:
     snapshot, settings = api.read_snapshot(path)
     before = api.plan(snapshot, settings)
-    after = api.plan(without(snapshot, drained), settings)
-    print(f"objective {before.objective:.4g}, without {drained} {after.objective:.4g}")
+    after = api.plan(remove_node(snapshot, node), settings)
+    print(f"objective {before.objective:.4g}, without {node} {after.objective:.4g}")
     for job in snapshot.jobs:
         was, becomes = (plan.placements.get(job.id) for plan in (before, after))
         if was != becomes:

@@ -1,4 +1,4 @@
-"""A policy of one's own against those of hops, on three workloads.
+"""Compare a custom policy with those of hops on three workloads.
 
 python examples/api_policy.py 12
 """
@@ -18,14 +18,14 @@ from largest_first import plan
 
 def main(count: str) -> None:
     cluster = api.read_cluster("paper-64")
-    found: dict[str, list[float]] = {"largest_first": [], "hops": [], "fifo": []}
+    hours_by_policy: dict[str, list[float]] = {"largest_first": [], "hops": [], "fifo": []}
     for seed in range(3):
         workload = api.read_workload("paper-64", cluster, seed=seed, jobs=int(count))
-        for name, hours in found.items():
+        for name, hours in hours_by_policy.items():
             policy = plan if name == "largest_first" else name
             result = api.simulate(cluster, workload, policy, name=name)
             hours.append(result.summary.avg_jct_h)
-    for name, hours in found.items():
+    for name, hours in hours_by_policy.items():
         print(f"{name:14} {np.mean(hours):.2f} h a job (from {min(hours):.2f} to {max(hours):.2f})")
 
 

@@ -1,4 +1,4 @@
-"""Where a run stands, on shared storage: written whole or not at all."""
+"""Checkpoints on shared storage, written atomically."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import torch
 class Checkpoints:
     """One job's folder: ``checkpoint.pt``, ``stop.N``, ``finished`` and ``history.jsonl``.
 
-    The batch script creates ``stop.N`` in run N when it gets the checkpoint signal. A file, not
-    a signal sent on: it cannot be lost while Python still starts, and torchrun, which would end
-    on the signal, need not see it.
+    The batch script creates ``stop.N`` in run N when it gets the checkpoint signal. A file
+    instead of a forwarded signal: it cannot be lost while Python starts, and torchrun, which would
+    end on the signal, does not see it.
     """
 
     folder: Path
@@ -45,6 +45,6 @@ class Checkpoints:
         (self.folder / "finished").touch()
 
     def record(self, **entry: object) -> None:
-        """One line about this run, for people and tests."""
+        """Append one line about this run, for people and tests."""
         with (self.folder / "history.jsonl").open("a") as file:
             file.write(json.dumps({"run": self.run, **entry}) + "\n")

@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset, TensorDataset
 
 
-class Numbered(Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
-    """Samples with their numbers, to note them."""
+class NumberedDataset(Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
+    """Samples with their indices, for the record."""
 
     def __init__(self, data: TensorDataset, length: int) -> None:
         self.data, self.length = data, min(length, len(data))
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=example.lr, momentum=0.9)
 
     loader = hops_profiler.ElasticLoader(
-        Numbered(example.dataset(), options.samples),
+        NumberedDataset(example.dataset(), options.samples),
         global_batch=options.global_batch,
         micro_batch=options.micro_batch,
         epochs=options.epochs,

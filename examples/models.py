@@ -1,6 +1,6 @@
-"""Small networks of different character, and data that a fixed rule makes up.
+"""Small networks of different character, and synthetic data.
 
-Every class has a prototype; a sample is its class's prototype, made faint, under noise. The loss
+Every class has a prototype; a sample is its class's faint prototype plus noise. The loss
 goes down over some 20,000 samples, every node makes the same data, and nothing is downloaded.
 """
 
@@ -73,7 +73,7 @@ def wide() -> nn.Module:
 
 @dataclass(frozen=True)
 class Example:
-    """A network, its learning rate for a global batch of 32, and how clear its data is."""
+    """A network, its learning rate for a global batch of 32, and its signal-to-noise ratio."""
 
     build: Callable[[], nn.Module]
     lr: float

@@ -1,7 +1,7 @@
 """Data-parallel training that can stop at any iteration and go on with another GPU count.
 
-Started by torchrun; see train.sh. Samples are counted over the whole job: a run that resumes
-takes up the stream of samples where the last checkpoint left it, whatever the number of GPUs.
+Started by torchrun; see train.sh. Samples are counted over the whole job: a resumed run continues
+the stream of samples at the last checkpoint, whatever the number of GPUs.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from torch.utils.data import DataLoader, Sampler
 
 
 class StreamSampler(Sampler[list[int]]):
-    """This rank's share of each global batch, from sample ``done`` to sample ``total``.
+    """This rank's share of each global batch, from sample ``samples_done`` to ``total``.
 
     Sample number ``i`` of the job is the same row of the data for every number of ranks: each
     epoch is one permutation, seeded by its number. The last batch may be short, or empty.
     """
 
-    def __init__(self, rows: int, done: int, total: int, batch: int, rank: int, world: int) -> None:
-        self.rows, self.done, self.total = rows, done, total
+    def __init__(
+        self, rows: int, samples_done: int, total: int, batch: int, rank: int, world: int
+    ) -> None:
+        self.rows, self.samples_done, self.total = rows, samples_done, total
         self.batch, self.rank, self.world = batch, rank, world
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch, order = -1, torch.empty(0)
-        for start in range(self.done, self.total, self.batch * self.world):
-            mine = []
+        for start in range(self.samples_done, self.total, self.batch * self.world):
+            indices = []
             first = start + self.rank * self.batch
             for i in range(first, min(first + self.batch, self.total)):
                 if i // self.rows != epoch:
@@ -44,8 +46,8 @@ class StreamSampler(Sampler[list[int]]):
                     order = torch.randperm(
                         self.rows, generator=torch.Generator().manual_seed(epoch)
                     )
-                mine.append(int(order[i % self.rows]))
-            yield mine
+                indices.append(int(order[i % self.rows]))
+            yield indices
 
 
 def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -87,35 +89,35 @@ def join() -> tuple[torch.device, int, int]:
 
 def agree(loss: Tensor, stop: bool) -> tuple[float, bool]:
     """The mean loss of all ranks, and whether any of them wants to stop: the same on each."""
-    both = torch.stack([loss.detach(), torch.full_like(loss, float(stop), requires_grad=False)])
-    dist.all_reduce(both)
-    total, votes = both.tolist()
+    values = torch.stack([loss.detach(), torch.full_like(loss, float(stop), requires_grad=False)])
+    dist.all_reduce(values)
+    total, votes = values.tolist()
     return total / dist.get_world_size(), votes > 0
 
 
 class Run:
-    """Model, optimizer and the number of samples behind them: what a checkpoint holds."""
+    """Model, optimizer and samples done: the content of a checkpoint."""
 
     def __init__(self, example: Example, lr: float, device: torch.device) -> None:
         torch.manual_seed(1)
         self.model = DistributedDataParallel(example.build().to(device))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr, momentum=0.9)
         self.lr = lr
-        self.done = 0
+        self.samples_done = 0
 
     def state(self) -> dict[str, Any]:
         return {
             "model": self.model.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "samples": self.done,
+            "samples": self.samples_done,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.model.module.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:
-            group["lr"] = self.lr  # fits today's number of GPUs, not the last run's
-        self.done = state["samples"]
+            group["lr"] = self.lr  # scaled for the current number of GPUs
+        self.samples_done = state["samples"]
 
 
 def train(
@@ -129,10 +131,10 @@ def train(
     device = next(run.model.parameters()).device
     criterion = nn.CrossEntropyLoss(reduction="sum")
     losses: list[float] = []
-    summed, iterations = torch.zeros((), device=device), 0
-    begin, since, clock = run.done, time.monotonic(), time.monotonic()
+    loss_sum, iterations = torch.zeros((), device=device), 0
+    begin, begin_time, clock = run.samples_done, time.monotonic(), time.monotonic()
     for iteration, (features, labels) in enumerate(loader, start=1):
-        count = min(args.batch * world, args.samples - run.done)
+        count = min(args.batch * world, args.samples - run.samples_done)
         # DDP averages over ranks; the factor makes it the mean over samples, short shares too.
         loss = criterion(run.model(features.to(device)), labels.to(device)) * world / count
         time.sleep(max(0.0, args.pace - (time.monotonic() - clock)))
@@ -140,20 +142,20 @@ def train(
         loss.backward()
         run.optimizer.step()
         clock = time.monotonic()
-        run.done += count
-        summed, iterations = summed + loss.detach(), iterations + 1
-        last = run.done >= args.samples
+        run.samples_done += count
+        loss_sum, iterations = loss_sum + loss.detach(), iterations + 1
+        last = run.samples_done >= args.samples
         if last or iteration % args.agree_every == 0:
-            mean, stop = agree(summed / iterations, rank == 0 and store.stop_requested)
+            mean, stop = agree(loss_sum / iterations, rank == 0 and store.stop_requested)
             if rank == 0 and (last or stop or iteration % args.print_every == 0):
-                speed = (run.done - begin) / (clock - since)
+                speed = (run.samples_done - begin) / (clock - begin_time)
                 print(
-                    f"samples {run.done} loss {mean:.4f} lr {run.lr:g} gpus {world}"
+                    f"samples {run.samples_done} loss {mean:.4f} lr {run.lr:g} gpus {world}"
                     f" {speed:.0f} samples/s",
                     flush=True,
                 )
             losses.append(mean)
-            summed, iterations = torch.zeros_like(summed), 0
+            loss_sum, iterations = torch.zeros_like(loss_sum), 0
             if stop:
                 break
         if rank == 0 and iteration % args.save_every == 0:
@@ -170,16 +172,18 @@ def main() -> None:
     store = Checkpoints(args.checkpoints, run=int(os.environ.get("SLURM_RESTART_COUNT") or 0))
     if state := store.load():
         run.restore(state)
-    data, begin = example.dataset(), run.done
+    data, begin = example.dataset(), run.samples_done
     sampler = StreamSampler(len(data), begin, args.samples, args.batch, rank, world)
     loader = DataLoader(data, batch_sampler=sampler, collate_fn=collate)
     losses = train(run, loader, args, store)
     if rank == 0:
         store.save(run.state())
-        store.record(gpus=world, lr=lr, begin=begin, end=run.done, losses=losses[:1] + losses[-1:])
-        if run.done >= args.samples:
+        store.record(
+            gpus=world, lr=lr, begin=begin, end=run.samples_done, losses=losses[:1] + losses[-1:]
+        )
+        if run.samples_done >= args.samples:
             store.finish()
-    dist.barrier()  # nobody leaves before the checkpoint is on disk
+    dist.barrier()  # wait until the checkpoint is on disk
     dist.destroy_process_group()
 
 

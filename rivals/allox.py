@@ -149,15 +149,15 @@ class DominantShare:
         starts = _Starts(snapshot)
         fastest = starts.work.seconds.argmin(axis=1) if starts.open else np.empty(0, int)
         best = starts.work.seconds.min(axis=1) if starts.open else np.empty(0)
-        blocked: set[UserName] = set()
+        blocked_users: set[UserName] = set()
         while True:
-            queues = _queues(starts, blocked)
+            queues = _queues(starts, blocked_users)
             if not queues:
                 return starts.plan()
             user = min(queues, key=lambda u: (self._share(starts, u), queues[u][0]))
             job = min(queues[user], key=lambda i: best[i]) if self.shortest else queues[user][0]
             if not starts.give(job, int(fastest[job])):
-                blocked.add(user)
+                blocked_users.add(user)
 
     def _share(self, starts: _Starts, user: UserName) -> float:
         machines_held = np.array([starts.held[user, kind] for kind in starts.kinds])
@@ -171,9 +171,9 @@ def converted_share(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa
     """
     starts = _Starts(snapshot)
     worth = _mean_speedups(starts)
-    blocked: set[UserName] = set()
+    blocked_users: set[UserName] = set()
     while True:
-        queues = _queues(starts, blocked)
+        queues = _queues(starts, blocked_users)
         if not queues:
             return starts.plan()
         user = min(
@@ -185,7 +185,7 @@ def converted_share(snapshot: Snapshot, settings: PlanSettings) -> Plan:  # noqa
             divmod(flat, len(starts.kinds)) for flat in np.argsort(seconds, axis=None).tolist()
         ]
         if not any(starts.give(queues[user][row], kind) for row, kind in order):
-            blocked.add(user)
+            blocked_users.add(user)
 
 
 def _mean_speedups(starts: _Starts) -> Floats:
@@ -199,12 +199,12 @@ def _mean_speedups(starts: _Starts) -> Floats:
     return worth
 
 
-def _queues(starts: _Starts, blocked: set[UserName]) -> dict[UserName, list[int]]:
+def _queues(starts: _Starts, blocked_users: set[UserName]) -> dict[UserName, list[int]]:
     """Waiting jobs by user, in order of arrival, without the blocked users."""
     queues: dict[UserName, list[int]] = {}
     for job in starts.open:
         user = starts.work.jobs[job].user
-        if user not in blocked:
+        if user not in blocked_users:
             queues.setdefault(user, []).append(job)
     return queues
 

@@ -47,7 +47,7 @@ class Classic:
             placements = {job.id: job.running for job in order.jobs if job.running}
             for allocation in placements.values():
                 servers.take(allocation)
-        blocked = False
+        is_blocked = False
         for job in order.jobs:
             if job.id in placements:
                 continue
@@ -56,19 +56,19 @@ class Classic:
                 text = "no server or group of servers of a type that it can use is large enough"
                 waiting[job.id] = Reason(ReasonCode.NO_CONFIGURATION, text)
                 continue
-            found = None
-            if not blocked and servers.left:
-                found = servers.fastest(job, gpus)
+            best = None
+            if not is_blocked and servers.left:
+                best = servers.fastest(job, gpus)
                 if job.running and servers.holds(job.running):
-                    remaining_seconds = self._left(job, snapshot, servers)
-                    found = _better(job, found, remaining_seconds, servers) or job.running
-            if found is None:
-                blocked = not self.overtakes
-                text = f"{gpus} GPUs are not idle together" if not blocked else "not its turn"
+                    remaining_seconds = self._remaining(job, snapshot, servers)
+                    best = _better(job, best, remaining_seconds, servers) or job.running
+            if best is None:
+                is_blocked = not self.overtakes
+                text = f"{gpus} GPUs are not idle together" if not is_blocked else "not its turn"
                 waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, text)
             else:
-                servers.take(found)
-                placements[job.id] = found
+                servers.take(best)
+                placements[job.id] = best
         return Plan(
             placements=placements,
             window=tuple(job.id for job in order.jobs),
@@ -80,7 +80,7 @@ class Classic:
             },
         )
 
-    def _left(self, job: Job, snapshot: Snapshot, servers: Servers) -> float:
+    def _remaining(self, job: Job, snapshot: Snapshot, servers: Servers) -> float:
         """The job's assumed remaining seconds where it runs now."""
         if self.priority is PriorityName.LAS:
             return job.run_seconds

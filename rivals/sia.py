@@ -66,12 +66,12 @@ class Sia:
             return Plan(placements={})
         servers = Servers(snapshot)
         competing = competing_jobs(snapshot)
-        unchanged = {}
+        kept_allocations = {}
         for job in competing:
             if restarting(snapshot.now, job) and servers.holds(job.running):
                 servers.take(job.running)
-                unchanged[job.id] = job.running
-        jobs = [job for job in competing if job.id not in unchanged]
+                kept_allocations[job.id] = job.running
+        jobs = [job for job in competing if job.id not in kept_allocations]
         options = self.options(snapshot, servers, jobs)
         capacity = _capacity(snapshot, servers)
         selection, goodput, goodput_bound = choose(options, capacity, settings.time_limit_seconds)
@@ -84,7 +84,7 @@ class Sia:
         placements = _place(servers, jobs, selection)
         used_gpus = sum(allocation.gpus for allocation in placements.values())
         return Plan(
-            placements=unchanged | placements,
+            placements=kept_allocations | placements,
             objective=goodput,
             upper_bound=goodput_bound,
             gap=(gap := (goodput_bound - goodput) / goodput_bound if goodput_bound > 0 else 0.0),
@@ -209,15 +209,16 @@ def _reasons(
     placements: dict[JobId, Allocation],
 ) -> dict[JobId, Reason]:
     jobs_with_options = {option.job for option in options}
-    won = {option.job: option for option in selection}
+    selected_options = {candidate.job: candidate for candidate in selection}
     reasons = {}
     for i, job in enumerate(jobs):
         if job.id in placements:
             continue
         if i not in jobs_with_options:
             text, code = "no GPU type that it can use can hold it", ReasonCode.NO_CONFIGURATION
-        elif i in won:
-            text = f"{won[i].gpus} GPUs of {won[i].gpu_type} were free, but on no fitting servers"
+        elif i in selected_options:
+            option = selected_options[i]
+            text = f"{option.gpus} GPUs of {option.gpu_type} were free, but on no fitting servers"
             code = ReasonCode.LOST_TO_OTHERS
         else:
             text, code = "other jobs gain more from the GPUs", ReasonCode.LOST_TO_OTHERS

@@ -68,15 +68,15 @@ def _as_waiting(snapshot: Snapshot) -> Snapshot:
 def _shortest(situation: Situation) -> dict[int, int]:
     """Job to type, by remaining run time, until no devices are left."""
     work = situation.work
-    unclaimed = [situation.machines.unclaimed(kind) for kind in range(len(work.types))]
+    unclaimed_gpus = [situation.machines.unclaimed(kind) for kind in range(len(work.types))]
     assignment: dict[int, int] = {}
     for flat in np.argsort(work.seconds, axis=None, kind="stable").tolist():
         job, kind = divmod(flat, len(work.types))
-        if job not in assignment and work.gpus[job] <= unclaimed[kind]:
+        if job not in assignment and work.gpus[job] <= unclaimed_gpus[kind]:
             if not np.isfinite(work.seconds[job, kind]):
                 break
             assignment[job] = kind
-            unclaimed[kind] -= int(work.gpus[job])
+            unclaimed_gpus[kind] -= int(work.gpus[job])
     return assignment
 
 

@@ -2,7 +2,7 @@
 
     python -m bench.allox [--no-run]
 
-Results are kept under build/allox; remove a file there to run its case again.
+Results are saved under build/allox; delete a file there to run its case again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from bench.allox.page import CASES, JOBS_PER_USER, write_page
-from bench.allox.runs import kept, run
+from bench.allox.runs import load_run, run
 
-KEPT, DOCS = Path("build/allox"), Path("docs")
+RUNS_FOLDER, DOCS = Path("build/allox"), Path("docs")
 
 
 def main() -> None:
@@ -22,10 +22,10 @@ def main() -> None:
     parser.add_argument("--no-run", action="store_true", help="write the page of what is there")
     options = parser.parse_args()
     for case in CASES if not options.no_run else ():
-        if kept(case, KEPT) is None:
-            done = run(case, KEPT, JOBS_PER_USER)
-            print(f"{case.name}: mean {done.mean:.0f} s, {done.cpu_seconds} s", file=sys.stderr)
-    write_page(KEPT, DOCS)
+        if load_run(case, RUNS_FOLDER) is None:
+            result = run(case, RUNS_FOLDER, JOBS_PER_USER)
+            print(f"{case.name}: mean {result.mean:.0f} s, {result.cpu_seconds} s", file=sys.stderr)
+    write_page(RUNS_FOLDER, DOCS)
 
 
 if __name__ == "__main__":

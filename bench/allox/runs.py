@@ -46,10 +46,12 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """``spread``: standard deviation over the users of their progress, its mean while jobs arrive;
-    ``spreads`` every two minutes. ``long_ends``: when the jobs of the user with long ones ended.
-    ``gpu_use``, ``cpu_use``: shares of the time to the last arrival. ``error``: mean absolute
+class SavedRun:
+    """Figures of one run, saved as JSON.
+
+    ``spreads``: standard deviation of progress across users, every two minutes while jobs arrive;
+    ``spread``: their mean. ``long_ends``: end times of the long-job user's jobs. ``gpu_use``,
+    ``cpu_use``: utilization up to the last arrival. ``error``: mean absolute
     error of the estimated run times.
     """
 
@@ -72,20 +74,20 @@ class Kept:
         return fmean(sorted(self.jct)[-max(1, len(self.jct) // 100) :])
 
 
-def kept(case: Case, folder: Path) -> Kept | None:
+def load_run(case: Case, folder: Path) -> SavedRun | None:
     path = folder / f"{case.name}.json"
-    return Kept(**json.loads(path.read_text())) if path.exists() else None
+    return SavedRun(**json.loads(path.read_text())) if path.exists() else None
 
 
-def run(case: Case, folder: Path, jobs_per_user: int) -> Kept:
-    """Play the case and keep it. DRFF and SRPT know no samples: the one needs no run times, the
-    other stands for what cannot be had.
+def run(case: Case, folder: Path, jobs_per_user: int) -> SavedRun:
+    """Simulate the case and save it. DRFF and SRPT take no samples: DRFF needs no run times, and
+    SRPT is an oracle.
     """
-    sampled = case.policy not in ("drff", "srpt")
-    work = workload(case.seed, jobs_per_user, case.load, case.overhead if sampled else 0.0)
+    takes_samples = case.policy not in ("drff", "srpt")
+    work = workload(case.seed, jobs_per_user, case.load, case.overhead if takes_samples else 0.0)
     policy: Policy = get(case.policy)
     error = 0.0
-    if sampled:
+    if takes_samples:
         policy = Misestimating(policy, case.noise, case.seed)
         factors = [policy.factor(job.id, t) for job in work.jobs for t in (GPU, CPU)]
         error = fmean(abs(1 / factor - 1) for factor in factors)
@@ -98,7 +100,7 @@ def run(case: Case, folder: Path, jobs_per_user: int) -> Kept:
     ends = {o.id: o.end for o in result.outcomes if o.end is not None}
     spreads, uses = _over_time(result.changes, work, cluster())
     long_jobs = [job.id for job in work.jobs if job.user == LONG_USER]
-    done = Kept(
+    saved_run = SavedRun(
         jct=[o.jct for o in result.outcomes if o.jct is not None],
         spread=fmean(spreads),
         spreads=[round(s, 5) for s in spreads],
@@ -109,30 +111,30 @@ def run(case: Case, folder: Path, jobs_per_user: int) -> Kept:
         cpu_seconds=round(seconds, 1),
     )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{case.name}.json").write_text(json.dumps(asdict(done)))
-    return done
+    (folder / f"{case.name}.json").write_text(json.dumps(asdict(saved_run)))
+    return saved_run
 
 
 def _over_time(
-    changes: tuple[Change, ...], work: Workload, where: Cluster
+    changes: tuple[Change, ...], work: Workload, cluster: Cluster
 ) -> tuple[list[float], dict[bool, float]]:
-    """Spread of the users' progress at equal distances, and the use of GPUs and of CPUs."""
-    types = {server.name: server.gpu_type for server in where.servers}
-    capacity = {str(t): float(n) for t, n in where.gpus_by_type().items()}
+    """Spread of the users' progress at equal intervals; utilization of GPUs and CPUs."""
+    types = {server.name: server.gpu_type for server in cluster.servers}
+    capacity = {str(t): float(n) for t, n in cluster.gpus_by_type().items()}
     jobs = {job.id: job for job in work.jobs}
     last = work.jobs[-1].submit
     progress: dict[str, float] = defaultdict(float)
     worth: dict[str, float] = {}
     spreads: list[float] = []
     busy = {False: 0.0, True: 0.0}
-    since: dict[str, tuple[float, bool]] = {}
+    running: dict[str, tuple[float, bool]] = {}
     for change in changes:
         while len(spreads) * SAMPLE_SECONDS < min(change.time, last):
             spreads.append(pstdev([progress[f"user{i}"] for i in range(USERS)]))
         job = jobs[change.job]
         progress[job.user] -= worth.pop(job.id, 0.0)
-        if job.id in since:
-            start, on_cpu = since.pop(job.id)
+        if job.id in running:
+            start, on_cpu = running.pop(job.id)
             busy[on_cpu] += max(0.0, min(change.time, last) - start)
         if change.placement:
             gpu_type = types[change.placement.nodes[0]]
@@ -142,6 +144,6 @@ def _over_time(
             }
             worth[job.id] = value(list(ways.values()), ways[gpu_type], capacity)
             progress[job.user] += worth[job.id]
-            since[job.id] = (change.time, is_cpu(gpu_type))
+            running[job.id] = (change.time, is_cpu(gpu_type))
     uses = {c: seconds / (last * capacity[CPU if c else GPU]) for c, seconds in busy.items()}
     return spreads, uses

@@ -9,17 +9,17 @@ from hopsd.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``iterations`` of a job, and the seconds that they took with the job's start."""
+    """A run of ``iterations`` iterations; ``seconds`` includes the job's start."""
 
     iterations: float
     seconds: float
 
 
 def run_seconds(first: Sample, second: Sample, iterations: float) -> float:
-    """What ``iterations`` take, on the line through two samples.
+    """Extrapolate the run time of ``iterations`` linearly from two samples.
 
-    Where noise makes the longer sample no slower than the shorter one, no line tells anything:
-    then the longer sample's mean pace counts.
+    If noise makes the longer sample no slower than the shorter one, use the longer sample's mean
+    pace instead.
 
     Raises:
         InputError: samples of equal length.

@@ -1,4 +1,4 @@
-"""How long one plan takes, of 1,000 jobs on 10,000 nodes: ``python -m bench.allox.speed``.
+"""Time one plan for 1,000 jobs on 10,000 nodes: ``python -m bench.allox.speed``.
 
 Processor seconds of this process, the best of three. Half of the nodes have a CPU, half a GPU.
 """
@@ -18,7 +18,7 @@ from hopsd.policies.registry import get
 
 
 def snapshot(jobs: int, nodes: int) -> Snapshot:
-    """All idle, all waiting; run times differ."""
+    """Idle nodes and waiting jobs of different run times."""
     rng = random.Random(0)
     return Snapshot(
         0.0,
@@ -44,14 +44,14 @@ def snapshot(jobs: int, nodes: int) -> Snapshot:
 
 def main(arguments: Sequence[str]) -> None:
     jobs, nodes = map(int, arguments) if arguments else (1_000, 10_000)
-    at = snapshot(jobs, nodes)
+    queue = snapshot(jobs, nodes)
     for name in ("allox+", "allox"):
         seconds = []
         for _ in range(3):
             began = process_time()
-            placed = len(get(name)(at, PlanSettings()).placements)
+            count = len(get(name)(queue, PlanSettings()).placements)
             seconds.append(process_time() - began)
-        print(f"{name}: {placed} of {jobs} jobs placed on {nodes} nodes in {min(seconds):.2f} s")
+        print(f"{name}: {count} of {jobs} jobs placed on {nodes} nodes in {min(seconds):.2f} s")
 
 
 if __name__ == "__main__":

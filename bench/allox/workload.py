@@ -21,21 +21,21 @@ DEVICES = 20
 USERS = 10
 LONG_USER = UserName("user0")
 LONG = 4.0
-"""Jobs of one user are so many times longer (figure 15 has such a user)."""
+"""Factor by which one user's jobs are longer (figure 15 has such a user)."""
 
 SPEEDUPS = (1.8, 2.2, 2.7, 3.3, 4.0, 4.8, 5.8, 7.0, 8.4, 10.0)
-"""GPU over CPU of ten models: 1.8 to 10 in the paper; in between ours, at equal ratios."""
+"""GPU speedups of ten models: 1.8 to 10 in the paper; we choose equal ratios in between."""
 
 MEDIAN_SECONDS, SIGMA = 120.0, 1.5
-"""Of a job on a GPU, log-normal. Not in print: many short jobs, few long ones."""
+"""Log-normal run time on a GPU. The paper only says: many short jobs, few long ones."""
 
 PERIOD_SECONDS, SWING = 7200.0, 0.8
-"""How the rate of arrivals swings around its mean. The trace of the paper is not in print either:
-these stand for its quiet and busy hours."""
+"""The arrival rate alternates around its mean: busy and quiet hours, since the paper does not
+publish its trace."""
 
 
 def cluster() -> Cluster:
-    """One server a device: jobs take one GPU or one CPU."""
+    """One server per device: a job takes one GPU or one CPU."""
     kinds = ((GPU, "gpu"), (CPU, "cpu"))
     return Cluster(
         tuple(Server(NodeName(f"{n}{i}"), t, 1) for t, n in kinds for i in range(DEVICES))
@@ -43,9 +43,10 @@ def cluster() -> Cluster:
 
 
 def workload(seed: int, jobs_per_user: int, load: float, overhead: float) -> Workload:
-    """Every user has as many jobs. ``load``: GPU seconds that arrive a second, over the GPUs.
+    """Draw ``jobs_per_user`` jobs for every user.
 
-    ``overhead``: the samples of a job, as a share of it.
+    ``load``: GPU seconds arriving per second, divided by the GPUs; ``overhead``: share of a job
+    that its samples cost.
     """
     rng = random.Random(seed)
     tables = {
@@ -98,9 +99,11 @@ class Misestimating:
         return bool(getattr(self.policy, "every_first", False))
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
-        return self.policy(replace(snapshot, jobs=tuple(map(self._seen, snapshot.jobs))), settings)
+        return self.policy(
+            replace(snapshot, jobs=tuple(map(self._with_estimates, snapshot.jobs))), settings
+        )
 
-    def _seen(self, job: Job) -> Job:
+    def _with_estimates(self, job: Job) -> Job:
         tables: Mapping[GpuType, ThroughputTable] = {
             gpu_type: ThroughputTable({1: table.aggregated[1] * self.factor(job.id, gpu_type)})
             for gpu_type, table in job.throughput.items()

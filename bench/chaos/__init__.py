@@ -1,1 +1,1 @@
-"""Faults upon a live private cluster with two hopsd, and a judge of what came of it."""
+"""Inject faults into a live private cluster with two hopsd, and check the invariants."""

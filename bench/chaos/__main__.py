@@ -1,4 +1,4 @@
-"""``python -m bench.chaos --faults N --seed S``: what happens, how long, and what it broke."""
+"""``python -m bench.chaos --faults N --seed S``: inject faults, report recovery and violations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ from bench.chaos.world import Wait, World, wait_until, world
 
 JOBS_AT_A_TIME = 8
 AT_A_TIME = 2
-ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
+FINAL_STATES = (
+    "COMPLETED",
+    "CANCELLED",
+    "FAILED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+)
 ORDER = {"state": 0, "slurmctld": 1, "database": 2}
 REPAIR_SECONDS = 120.0
 RECOVERY_SECONDS = 60.0
@@ -34,13 +42,13 @@ LOG_LINES_A_SECOND = 20.0
 
 
 @dataclass(slots=True)
-class Seen:
-    """What was measured while it went on."""
+class Record:
+    """Measurements taken during the faults."""
 
     recoveries: list[float] = field(default_factory=list)
     usages: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    happened: Counter[str] = field(default_factory=Counter)
+    fault_counts: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -64,18 +72,18 @@ def main() -> int:
         tell(new_world, summary, findings, options.seed)
         if options.keep is not None:
             new_world.keep(options.keep)
-    return int(any(not finding.explained for finding in findings))
+    return int(any(not finding.explanation for finding in findings))
 
 
-def torment(world: World, faults: int, rng: Random, only: list[str] | None = None) -> Seen:
-    """Let so many faults happen, then leave all in peace until every job has ended."""
-    summary = Seen()
-    jobs = Random(rng.random())  # how many jobs there are changes nothing of what happens to them
+def torment(world: World, faults: int, rng: Random, only: list[str] | None = None) -> Record:
+    """Inject ``faults`` faults, then wait until every job has ended."""
+    summary = Record()
+    jobs = Random(rng.random())  # separate, so that the number of jobs does not change the faults
     for daemon in world.hopsd:
         daemon.start()
     wait_until(world.well, RECOVERY_SECONDS)
     lasting: list[Lasting] = []
-    kinds = _drawn(Random(rng.random()), only)
+    kinds = _draw_kinds(Random(rng.random()), only)
     for number, kind in zip(range(faults), kinds, strict=False):
         _top_up(world, jobs)
         if any(kind.touches & fault.kind.touches for fault in lasting):
@@ -85,7 +93,7 @@ def torment(world: World, faults: int, rng: Random, only: list[str] | None = Non
         seconds = next(harm, None)
         print(f"{began:.1f} {number} {kind.name}", file=sys.stderr, flush=True)
         if seconds is not None:
-            summary.happened[kind.name] += 1
+            summary.fault_counts[kind.name] += 1
             lasting.append(Lasting(kind, harm, time.monotonic() + seconds))
         time.sleep(rng.uniform(0.2, 4.0))
         _take_back(lasting)
@@ -98,20 +106,20 @@ def torment(world: World, faults: int, rng: Random, only: list[str] | None = Non
     return summary
 
 
-def _drawn(rng: Random, only: list[str] | None) -> Iterator[Kind]:
-    """Without end; of one seed always the same. Each kind once before any comes again."""
+def _draw_kinds(rng: Random, only: list[str] | None) -> Iterator[Kind]:
+    """Yield kinds endlessly, each once before any repeats; deterministic for a seed."""
     kinds = [kind for kind in FAULTS if not only or kind.name in only]
     while True:
         yield from rng.sample(kinds, len(kinds))
 
 
-def _top_up(made: World, rng: Random) -> None:
-    queue = made.queue()
+def _top_up(world: World, rng: Random) -> None:
+    queue = world.queue()
     if queue is None:
         return
     open_jobs = sum(state in ("PENDING", "RUNNING", "SUSPENDED") for _, state in queue.values())
     for _ in range(min(3, JOBS_AT_A_TIME - open_jobs)):
-        made.submit(rng)
+        world.submit(rng)
 
 
 def _urgency(kind: Kind) -> int:
@@ -119,81 +127,81 @@ def _urgency(kind: Kind) -> int:
 
 
 def _take_back(lasting: list[Lasting], *, everything: bool = False) -> None:
-    # Without these nothing else can be taken back.
-    for one in sorted(lasting, key=lambda one: _urgency(one.kind)):
-        if everything or time.monotonic() >= one.until:
-            time.sleep(max(0.0, one.until - time.monotonic()))
-            next(one.harm, None)
-            lasting.remove(one)
+    # Repair these first: all other repairs need them.
+    for fault in sorted(lasting, key=lambda fault: _urgency(fault.kind)):
+        if everything or time.monotonic() >= fault.until:
+            time.sleep(max(0.0, fault.until - time.monotonic()))
+            next(fault.harm, None)
+            lasting.remove(fault)
 
 
 def _patience(seconds: float) -> float:
-    """Nothing starts as fast where many others want the processors."""
+    """Stretch a timeout by the machine's load."""
     return seconds * min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), BUSY_AT_MOST)
 
 
-def _look(made: World, seen: Seen) -> None:
-    """All faults are taken back: hops must be well soon, and not have grown."""
-    if wait_until(made.in_order, _patience(REPAIR_SECONDS)) is None:
-        raise RuntimeError(f"the bench cannot mend its own cluster; left to do: {[*made.owed]}")
+def _look(world: World, record: Record) -> None:
+    """With all faults repaired, hops must recover in time; record its descriptors and memory."""
+    if wait_until(world.in_order, _patience(REPAIR_SECONDS)) is None:
+        raise RuntimeError(f"the bench cannot mend its own cluster; left to do: {[*world.debts]}")
     patience = _patience(RECOVERY_SECONDS)
-    took = wait_until(made.well, patience)
+    took = wait_until(world.well, patience)
     if took is None:
-        text = "; ".join(made.told())
-        seen.findings.append(Finding("no recovery", "", f"after {patience:.0f} s: {text}"))
+        text = "; ".join(world.status_lines())
+        record.findings.append(Finding("no recovery", "", f"after {patience:.0f} s: {text}"))
     else:
-        seen.recoveries.append(took)
-    for daemon in made.hopsd:
+        record.recoveries.append(took)
+    for daemon in world.hopsd:
         usage = daemon.usage()
         if usage is not None and daemon.process is not None:
-            seen.usages.setdefault((daemon.name, daemon.process.pid), []).append(usage)
+            record.usages.setdefault((daemon.name, daemon.process.pid), []).append(usage)
 
 
-def _drain(made: World, seen: Seen) -> None:
-    made.resume()
-    for hold in made.holds:  # whose release slurmctld may have lost, and so for a cancel
-        made.insist(made.jobs[hold.token], "scontrol", "release")
-    for job in made.jobs.values():
-        if job.cancelled:
-            made.run("scancel", job.id)
-    for job in made.suspended:
-        # A killed slurmctld may have forgotten it, and refuses to resume the job; its slurmstepd
-        # has not, and refuses any signal. Both know one that is suspended once more.
-        if made.run("scontrol", "suspend", job.id) is not None:
-            made.insist(job, "scontrol", "resume")
+def _drain(world: World, record: Record) -> None:
+    world.resume()
+    for hold in world.holds:  # slurmctld may have lost its release; likewise a cancel below
+        world.insist(world.jobs[hold.token], "scontrol", "release")
+    for job in world.jobs.values():
+        if job.is_cancelled:
+            world.run("scancel", job.id)
+    for job in world.suspended_jobs:
+        # A killed slurmctld may have forgotten the suspension and refuse to resume; slurmstepd
+        # has not, and refuses signals. Suspending again brings both into line.
+        if world.run("scontrol", "suspend", job.id) is not None:
+            world.insist(job, "scontrol", "resume")
     began = time.time()
 
-    def over() -> bool:
-        made.in_order()
-        made.well()
-        queue = made.queue()
+    def is_over() -> bool:
+        world.in_order()
+        world.well()
+        queue = world.queue()
         return queue is not None and all(
-            state in ENDED for token, (_, state) in queue.items() if token in made.jobs
+            state in FINAL_STATES for token, (_, state) in queue.items() if token in world.jobs
         )
 
-    if wait_until(over, _patience(DRAIN_SECONDS)) is None:
-        remaining = {t: s for t, s in (made.queue() or {}).items() if s[1] not in ENDED}
-        leader = made.leader()
+    if wait_until(is_over, _patience(DRAIN_SECONDS)) is None:
+        remaining = {t: s for t, s in (world.queue() or {}).items() if s[1] not in FINAL_STATES}
+        leader = world.leader()
         status = (leader.ask("status") if leader else None) or {"waiting": []}
         reasons = [(row["id"], row["reason"]) for row in status["waiting"]][:5]
         text = f"{DRAIN_SECONDS:g} s after the last fault there are {remaining}: {reasons}"
-        seen.findings.append(Finding("waits beside idle GPUs", "", text))
-    time.sleep(3.0)  # hops' own last look
-    for (name, _), usages in seen.usages.items():
+        record.findings.append(Finding("waits beside idle GPUs", "", text))
+    time.sleep(3.0)  # hops' last poll
+    for (name, _), usages in record.usages.items():
         (fds, memory), (last_fds, last_memory) = usages[min(1, len(usages) - 1)], usages[-1]
         if last_fds > fds + DESCRIPTORS_MORE or last_memory > memory * MEMORY_TIMES:
             text = f"{name}: {fds} to {last_fds} descriptors, {memory} to {last_memory} bytes"
-            seen.findings.append(Finding("grows", "", text))
-    seconds = time.time() - min((job.at for job in made.jobs.values()), default=began)
-    for daemon in made.hopsd:
+            record.findings.append(Finding("grows", "", text))
+    seconds = time.time() - min((job.submit_time for job in world.jobs.values()), default=began)
+    for daemon in world.hopsd:
         lines = len(daemon.log.read_bytes().splitlines()) if daemon.log.exists() else 0
         if lines > LOG_LINES_A_SECOND * max(seconds, 1.0):
-            seen.findings.append(Finding("floods its log", "", f"{daemon.name}: {lines} lines"))
+            record.findings.append(Finding("floods its log", "", f"{daemon.name}: {lines} lines"))
 
 
 def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[float, float, float]:
-    """Seconds between two ticks of a leader before all hung and while it did, and between two that
-    planned meanwhile.
+    """Longest gaps in seconds: between ticks of the leader before and during the hang, and between
+    planning ticks during it.
     """
     ticks: list[float] = []
     plans: list[float] = []
@@ -202,13 +210,13 @@ def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[fl
             with contextlib.suppress(json.JSONDecodeError):
                 entry = json.loads(line)
                 if entry.get("event") == "tick" and entry.get("mode") != "standby":
-                    at = datetime.fromisoformat(entry["timestamp"]).timestamp()
-                    ticks.append(at)
-                    plans += [at] if entry["level"] == "info" else []
+                    time = datetime.fromisoformat(entry["timestamp"]).timestamp()
+                    ticks.append(time)
+                    plans += [time] if entry["level"] == "info" else []
     return (
-        max(_longest_gap(ticks, wait.peace, wait.begun) for wait in waits),
-        max(_longest_gap(ticks, wait.begun, wait.ended) for wait in waits),
-        max(_longest_gap(plans, wait.begun, wait.planned_until) for wait in waits),
+        max(_longest_gap(ticks, wait.peace, wait.start) for wait in waits),
+        max(_longest_gap(ticks, wait.start, wait.end) for wait in waits),
+        max(_longest_gap(plans, wait.start, wait.planned_until) for wait in waits),
     )
 
 
@@ -217,25 +225,28 @@ def _longest_gap(times: Iterable[float], since: float, until: float) -> float:
     return max(after - before for before, after in pairwise([since, *times_between, until]))
 
 
-def tell(made: World, seen: Seen, findings: list[Finding], seed: int) -> None:
-    runs = read_runs(made.records)
-    lost, total = redone(made)
-    print(f"seed {seed}: {sum(seen.happened.values())} faults, {len(made.jobs)} jobs,")
-    print(f"{sum(map(len, runs.values()))} runs; {lost:.0f} of {total:.0f} s of work done twice;")
-    slowest = max(seen.recoveries, default=0.0)
-    print(f"well again after {slowest:.1f} s at the latest ({len(seen.recoveries)} looks)")
-    if made.waits:
-        peace, ticks, plans = longest_gaps(made.waits, [daemon.log for daemon in made.hopsd])
+def tell(world: World, record: Record, findings: list[Finding], seed: int) -> None:
+    runs = read_runs(world.records)
+    lost_seconds, total = redone(world)
+    print(f"seed {seed}: {sum(record.fault_counts.values())} faults, {len(world.jobs)} jobs,")
+    print(
+        f"{sum(map(len, runs.values()))} runs;"
+        f" {lost_seconds:.0f} of {total:.0f} s of work done twice;"
+    )
+    slowest = max(record.recoveries, default=0.0)
+    print(f"well again after {slowest:.1f} s at the latest ({len(record.recoveries)} looks)")
+    if world.waits:
+        peace, ticks, plans = longest_gaps(world.waits, [daemon.log for daemon in world.hopsd])
         print(
-            f"with every wait at once, {len(made.waits)} times: longest gap between two ticks"
+            f"with every wait at once, {len(world.waits)} times: longest gap between two ticks"
             f" {ticks:.1f} s, between two plans {plans:.1f} s; just before, without any, between"
             f" two ticks {peace:.1f} s"
         )
-    print("  ".join(f"{name} {count}" for name, count in sorted(seen.happened.items())))
-    unexplained = [finding for finding in findings if not finding.explained]
-    print(f"{len(unexplained)} violations, {len(findings) - len(unexplained)} explained")
-    for finding in sorted(findings, key=lambda f: (bool(f.explained), f.kind)):
-        explanation = f" [{finding.explained}]" if finding.explained else ""
+    print("  ".join(f"{name} {count}" for name, count in sorted(record.fault_counts.items())))
+    violations = [finding for finding in findings if not finding.explanation]
+    print(f"{len(violations)} violations, {len(findings) - len(violations)} explained")
+    for finding in sorted(findings, key=lambda f: (bool(f.explanation), f.kind)):
+        explanation = f" [{finding.explanation}]" if finding.explanation else ""
         print(f"- {finding.kind} {finding.token}: {finding.text}{explanation}")
 
 

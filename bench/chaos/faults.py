@@ -1,5 +1,5 @@
-"""What can happen: a table of small functions. Each does its harm up to its ``yield``, which says
-how long it lasts, and takes it back afterwards.
+"""Fault catalogue. A fault is a generator: it does harm, yields how long to let it last, and then
+repairs it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from random import Random
 import psycopg
 
 from bench.chaos.hanging import hanging_file_system
-from bench.chaos.world import Daemon, Hold, Submitted, Wait, World
+from bench.chaos.world import Daemon, Hold, SubmittedJob, Wait, World
 
 Harm = Callable[[World, Random], Iterator[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``touches``: of two that touch the same thing only one happens at a time."""
+    """A fault; two with a common entry in ``touches`` never overlap."""
 
     name: str
     touches: frozenset[str]
@@ -202,7 +202,7 @@ def _read_only(world: World, disk: str, rng: Random) -> Iterator[float]:
 @fault("database")
 def database_disk_full(world: World, rng: Random) -> Iterator[float]:
     yield from _full(world, "database", rng)
-    world.server.start()  # where it had to give up
+    world.server.start()  # in case it shut down
 
 
 # Slurm
@@ -224,22 +224,22 @@ def slurmctld_restarted(world: World, rng: Random) -> Iterator[float]:
 
 @fault("slurmctld")
 def slurmctld_frozen(world: World, rng: Random) -> Iterator[float]:
-    yield from _frozen(world.cluster.pid("slurmctld"), rng.choice((2.0, 13.0)))
+    yield from _freeze(world.cluster.pid("slurmctld"), rng.choice((2.0, 13.0)))
 
 
 @fault("slurmctld")
 def slurmctld_back_in_time(world: World, rng: Random) -> Iterator[float]:
-    """It comes back with the state of some seconds ago."""
+    """Restart slurmctld with a state that is some seconds old."""
     state, saved_state = world.folder / "state", world.folder / "state.saved"
     shutil.rmtree(saved_state, ignore_errors=True)
-    at = world.saved_at()
+    save_time = world.saved_at()
     try:
         shutil.copytree(state, saved_state, ignore=shutil.ignore_patterns("junk"))
     except (OSError, shutil.Error):  # it writes meanwhile
         return
     yield rng.uniform(2.0, 8.0)
     world.stop_slurmctld(signal.SIGKILL)
-    world.forgot.append((at, time.time()))
+    world.forgot.append((save_time, time.time()))
     with contextlib.suppress(OSError):
         for path in state.iterdir():
             if path.name != "junk":
@@ -258,7 +258,7 @@ def state_read_only(world: World, rng: Random) -> Iterator[float]:
     yield from _read_only(world, "state", rng)
 
 
-def _frozen(pid: int | None, seconds: float) -> Iterator[float]:
+def _freeze(pid: int | None, seconds: float) -> Iterator[float]:
     if pid is None:
         return
     os.kill(pid, signal.SIGSTOP)
@@ -269,7 +269,7 @@ def _frozen(pid: int | None, seconds: float) -> Iterator[float]:
 
 @fault("slurmdbd")
 def slurmdbd_frozen(world: World, rng: Random) -> Iterator[float]:
-    yield from _frozen(world.cluster.pid("slurmdbd"), rng.uniform(5.0, 30.0))
+    yield from _freeze(world.cluster.pid("slurmdbd"), rng.uniform(5.0, 30.0))
 
 
 @fault("slurmdbd")
@@ -297,7 +297,7 @@ def slurmd_restarted(world: World, rng: Random) -> Iterator[float]:
 @fault("node")
 def power_lost(world: World, rng: Random) -> Iterator[float]:
     node = _node(world, rng)
-    world.cut(node)
+    world.cut_power(node)
     yield rng.uniform(1.0, 30.0)
     world.cluster.start_slurmd(node)
 
@@ -329,7 +329,7 @@ def partition_down(world: World, rng: Random) -> Iterator[float]:
 
 @fault("epilog")
 def epilog_long(world: World, rng: Random) -> Iterator[float]:
-    """Epilogs that begin now take 100 s, unless it is taken back before."""
+    """Epilogs starting now take 100 s, or until the repair."""
     world.slow_epilog.touch()
     yield rng.uniform(5.0, 30.0)
     world.slow_epilog.unlink(missing_ok=True)
@@ -337,7 +337,7 @@ def epilog_long(world: World, rng: Random) -> Iterator[float]:
 
 @fault("run_dir")
 def run_dir_full(world: World, rng: Random) -> Iterator[float]:
-    """Where prolog.sh writes on the nodes."""
+    """Fill the folder where prolog.sh writes on the nodes."""
     yield from _full(world, "run", rng)
 
 
@@ -357,8 +357,8 @@ def reports_hang(world: World, rng: Random) -> Iterator[float]:
 # People
 
 
-def _held_by_owner(world: World, job: Submitted, seconds: float) -> Iterator[float]:
-    """A hold that the owner has put on the job, until he releases it after so many seconds."""
+def _held_by_owner(world: World, job: SubmittedJob, seconds: float) -> Iterator[float]:
+    """Record the owner's hold of ``job``; release it after ``seconds``."""
     hold = Hold(job.token, time.time())
     world.holds.append(hold)
     yield seconds
@@ -366,7 +366,7 @@ def _held_by_owner(world: World, job: Submitted, seconds: float) -> Iterator[flo
     world.insist(job, "scontrol", "release", owner=True)
 
 
-def _some_job(world: World, rng: Random, state: str) -> Submitted | None:
+def _some_job(world: World, rng: Random, state: str) -> SubmittedJob | None:
     queue = world.queue() or {}
     tokens = sorted(t for t, (_, now) in queue.items() if now == state and t in world.jobs)
     return world.jobs[rng.choice(tokens)] if tokens else None
@@ -381,9 +381,9 @@ def flood(world: World, rng: Random) -> Iterator[float]:
     yield 0.0
 
 
-def _held(world: World, job: Submitted, *, owner: bool) -> bool:
-    """Whether Slurm says that it holds the job. With an inactive partition it says no, and does it
-    all the same (22.05, any job): who asked takes it back.
+def _hold(world: World, job: SubmittedJob, *, owner: bool) -> bool:
+    """Hold ``job``; whether Slurm accepts. In an inactive partition Slurm 22.05 reports failure but
+    holds the job all the same: release it then.
     """
     was_held = world.run("scontrol", "hold", job.id, owner=owner) is not None
     if not was_held:
@@ -393,7 +393,7 @@ def _held(world: World, job: Submitted, *, owner: bool) -> bool:
 
 @fault()
 def long_grace(world: World, rng: Random) -> Iterator[float]:
-    """Jobs that ask for 300 s to save, and ignore the signal."""
+    """Submit jobs that ask for 300 s to save and ignore the signal."""
     for _ in range(2):
         world.submit(rng, stubborn=True)
     yield 0.0
@@ -402,7 +402,7 @@ def long_grace(world: World, rng: Random) -> Iterator[float]:
 @fault()
 def owner_holds(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "PENDING")
-    if job is not None and _held(world, job, owner=True):
+    if job is not None and _hold(world, job, owner=True):
         yield from _held_by_owner(world, job, rng.uniform(3.0, 20.0))
 
 
@@ -416,18 +416,18 @@ def running_job_requeued_and_held(world: World, rng: Random) -> Iterator[float]:
 @fault()
 def operator_holds(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "PENDING")
-    if job is None or not _held(world, job, owner=False):
+    if job is None or not _hold(world, job, owner=False):
         return
     if (world.queue() or {}).get(job.token, ("", ""))[1] != "PENDING":
-        return  # it was quicker: an operator's hold of what runs is for its next start
+        return  # it started first: a hold of a running job applies to its next start
     hold = Hold(job.token, time.time())
     world.holds.append(hold)
     world.run("scontrol", "update", f"jobid={job.id}", "starttime=now", owner=True)
     world.run("scontrol", "release", job.id, owner=True)
     yield rng.uniform(3.0, 15.0)
-    for other in world.holds:
-        if other.token == job.token:  # an operator's release lifts its owner's hold, too
-            other.until = min(other.until, time.time())
+    for entry in world.holds:
+        if entry.token == job.token:  # an operator's release also lifts the owner's hold
+            entry.until = min(entry.until, time.time())
     world.insist(job, "scontrol", "release")
 
 
@@ -435,7 +435,7 @@ def operator_holds(world: World, rng: Random) -> Iterator[float]:
 def job_cancelled(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, rng.choice(("PENDING", "RUNNING")))
     if job is not None:
-        job.cancelled = True
+        job.is_cancelled = True
         world.run("scancel", job.id, owner=True)
     yield 0.0
 
@@ -453,7 +453,7 @@ def job_updated(world: World, rng: Random) -> Iterator[float]:
 def job_requeued(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "RUNNING")
     if job is not None and world.run("scontrol", "requeue", job.id, owner=True) is not None:
-        world.requeued.append((job.token, time.time()))
+        world.requeues.append((job.token, time.time()))
     yield 0.0
 
 
@@ -462,7 +462,7 @@ def job_suspended(world: World, rng: Random) -> Iterator[float]:
     job = _some_job(world, rng, "RUNNING")
     if job is None or world.run("scontrol", "suspend", job.id) is None:
         return
-    world.suspended.append(job)
+    world.suspended_jobs.append(job)
     yield rng.uniform(1.0, 8.0)
     world.insist(job, "scontrol", "resume")
 
@@ -494,8 +494,8 @@ def _database_silent(world: World, seconds: float) -> None:
 
 @fault(*{thing for kind in FAULTS for thing in kind.touches})
 def every_wait_at_once(world: World, rng: Random) -> Iterator[float]:
-    """All that a tick could wait for, at once. No plan is possible while PostgreSQL is silent: it
-    is for 4 s while plans are watched, and for 13 s while only ticks are.
+    """Hang everything that a tick could wait for. hops cannot plan while PostgreSQL is silent: for
+    4 s while we watch plans, for 13 s while we watch only ticks.
     """
     peace = time.time()
     time.sleep(20.0)

@@ -1,4 +1,4 @@
-"""A file system that never answers, as of a file server that is gone."""
+"""A file system that never answers, like one of a dead file server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MNT_DETACH = 2
 
 @contextmanager
 def hanging_file_system(folder: Path) -> Iterator[bool]:
-    """Over ``folder``, until the end: FUSE without an answer. False: it cannot be mounted here."""
+    """Mount a FUSE file system without a server over ``folder``; False if this is not permitted."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         server = os.open("/dev/fuse", os.O_RDWR)
@@ -21,10 +21,10 @@ def hanging_file_system(folder: Path) -> Iterator[bool]:
         yield False
         return
     options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
-    mounted = libc.mount(b"hangs", bytes(folder), b"fuse", 0, options) == 0
+    is_mounted = libc.mount(b"hangs", bytes(folder), b"fuse", 0, options) == 0
     try:
-        yield mounted
+        yield is_mounted
     finally:
-        os.close(server)  # aborts what waits for it
-        if mounted:
+        os.close(server)  # aborts pending requests
+        if is_mounted:
             libc.umount2(bytes(folder), _MNT_DETACH)

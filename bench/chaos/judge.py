@@ -1,7 +1,7 @@
-"""What went wrong, from the jobs' own records, Slurm's completion log and the store.
+"""Check the invariants against the jobs' own records, Slurm's completion log and the store.
 
-A violation names what shows it. What Slurm itself did, having lost its state, is told apart with
-the evidence, and is none.
+A finding carries its evidence. One that slurmctld caused by losing its state is explained, and does
+not count as a violation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from ClusterShell.NodeSet import NodeSet
 
 from bench.chaos.slurm_log import SlurmLog
-from bench.chaos.world import Submitted, World
+from bench.chaos.world import SubmittedJob, World
 from hopsd.core.submission.comment import parse
 from hopsd.model.ids import NodeName
 from hopsd.model.journal import Placement
@@ -30,16 +30,16 @@ TOLERANCE_SECONDS = 2.0
 WASTE_SHARE = 1 / 3
 WASTE_SECONDS = 100.0
 STATE_SECONDS = 3.0
-"""Around a loss of slurmctld's state: what happened at its edge may be lost or not."""
+"""Margin around a loss of slurmctld's state: events at its edge may be lost or not."""
 
 
 Log = dict[str, list[tuple[str, float]]]
-"""When and how Slurm saw runs end, by token."""
+"""End states and times of runs according to Slurm, by token."""
 
 
 @dataclass(slots=True)
 class Run:
-    """One run of a job as it wrote it down itself; ``last``: when it still lived."""
+    """One run as the job recorded it; ``last``: time of its last sign of life."""
 
     token: str
     job: str
@@ -49,27 +49,27 @@ class Run:
     nodes: tuple[str, ...]
     gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
     end: float | None = None
-    saved: float | None = None
+    saved_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``kind``: which rule was broken; ``explained``: by what, "" where hops is to blame."""
+    """A broken rule, ``kind``; ``explanation``: Slurm's part in it, "" if hops is to blame."""
 
     kind: str
     token: str
     text: str
-    explained: str = ""
+    explanation: str = ""
 
 
 def read_runs(records: Path) -> dict[str, list[Run]]:
-    """By token, in the order of their starts."""
-    found: dict[str, list[Run]] = defaultdict(list)
+    """Runs by token, ordered by start."""
+    runs_by_token: dict[str, list[Run]] = defaultdict(list)
     for path in records.glob("*.run"):
         token = path.name.partition(".")[0]
         lines = [line.split() for line in path.read_text(errors="replace").splitlines()]
         if not lines or len(lines[0]) != 5 or lines[0][0] != "start":
-            continue  # it was cut in its first moment
+            continue  # killed before it wrote a whole line
         _, start, job, restart, nodes = lines[0]
         beat = path.with_suffix(".beat")
         run = Run(token, job, int(restart), float(start), float(start), tuple(NodeSet(nodes)))
@@ -82,31 +82,31 @@ def read_runs(records: Path) -> dict[str, list[Run]]:
             elif kind == "end":
                 run.end = run.last = float(rest[0])
             elif kind == "saved":
-                run.saved = run.last = float(rest[0])
-        found[token].append(run)
-    for runs in found.values():
+                run.saved_at = run.last = float(rest[0])
+        runs_by_token[token].append(run)
+    for runs in runs_by_token.values():
         runs.sort(key=lambda run: run.start)
-    return found
+    return runs_by_token
 
 
 def _indices(text: str) -> list[int]:
     parts = (part.partition("-") for part in text.split(",") if part)
-    return [at for low, _, high in parts for at in range(int(low), int(high or low) + 1)]
+    return [index for low, _, high in parts for index in range(int(low), int(high or low) + 1)]
 
 
 def judge(world: World) -> list[Finding]:
-    """Everything but what was seen while it went on."""
+    """All findings except those made during the faults."""
     with PostgresStore(world.dsn) as store:
         return judge_records(world, store.placements())
 
 
-def judge_records(world: World, recorded: Iterable[Placement]) -> list[Finding]:
-    """``recorded``: what the store says."""
+def judge_records(world: World, placements_stored: Iterable[Placement]) -> list[Finding]:
+    """Check the records of jobs and of Slurm against the store's placements."""
     runs = read_runs(world.records)
-    log = _completed(world.folder / "completed")
+    log = _read_completions(world.folder / "completed")
     slurm = SlurmLog.read(world.folder / "log" / "slurmctld.log")
     placements: dict[str, list[Placement]] = defaultdict(list)
-    for placement in recorded:
+    for placement in placements_stored:
         placements[placement.job].append(placement)
     findings: list[Finding] = []
     for token, job in world.jobs.items():
@@ -115,29 +115,29 @@ def judge_records(world: World, recorded: Iterable[Placement]) -> list[Finding]:
         findings += _twice(world, job, job_runs)
         findings += ran_again(world, job, job_runs, slurm)
         findings += counts(world, job, job_runs, placements, slurm)
-        findings += _held(world, job, job_runs)
-    findings += _shared(world, [run for job_runs in runs.values() for run in job_runs])
-    return findings + _wasted(*redone(world))
+        findings += _started_while_held(world, job, job_runs)
+    findings += _shared_gpus(world, [run for job_runs in runs.values() for run in job_runs])
+    return findings + _waste(*redone(world))
 
 
 def redone(world: World) -> tuple[float, float]:
-    """Seconds that jobs worked for nothing, and in all."""
+    """Seconds of lost work, and of all work."""
     lost_seconds = total = 0.0
     for runs in read_runs(world.records).values():
         for run in runs:
             total += run.last - run.start
-            lost_seconds += 0.0 if run.end or run.saved else run.last - run.start
+            lost_seconds += 0.0 if run.end or run.saved_at else run.last - run.start
     return lost_seconds, total
 
 
-def _wasted(lost: float, total: float) -> list[Finding]:
-    """Work done twice is bounded, whatever happened to the jobs that did it."""
-    if lost <= max(WASTE_SHARE * total, WASTE_SECONDS):
+def _waste(lost_seconds: float, total: float) -> list[Finding]:
+    """The work done twice stays within its bound."""
+    if lost_seconds <= max(WASTE_SHARE * total, WASTE_SECONDS):
         return []
-    return [Finding("work done twice", "", f"{lost:.0f} of {total:.0f} s")]
+    return [Finding("work done twice", "", f"{lost_seconds:.0f} of {total:.0f} s")]
 
 
-def _completed(path: Path) -> Log:
+def _read_completions(path: Path) -> Log:
     completions: Log = defaultdict(list)
     if path.exists():
         for line in path.read_text(errors="replace").splitlines():
@@ -148,49 +148,55 @@ def _completed(path: Path) -> Log:
     return completions
 
 
-def _forgotten(world: World, *times: float) -> str:
-    """What slurmctld lost of what happened at one of ``times``."""
+def _lost_state(world: World, *times: float) -> str:
+    """Which loss of slurmctld's state covers one of ``times``; "" if none."""
     for since, until in world.forgot:
-        if any(since - STATE_SECONDS <= at <= until + STATE_SECONDS for at in times):
+        if any(
+            since - STATE_SECONDS <= event_time <= until + STATE_SECONDS for event_time in times
+        ):
             return f"slurmctld lost its state of {since:.0f} to {until:.0f}"
     return ""
 
 
 def never_ended(
-    world: World, job: Submitted, runs: Sequence[Run], log: Log, slurm: SlurmLog
+    world: World, job: SubmittedJob, runs: Sequence[Run], log: Log, slurm: SlurmLog
 ) -> list[Finding]:
-    """Every job came to its end."""
-    has_ended = any(run.end for run in runs) or job.cancelled
+    """Every job ends."""
+    has_ended = any(run.end for run in runs) or job.is_cancelled
     completions = log.get(job.token, [])
     states = [state for state, _ in completions]
     if has_ended or "COMPLETED" in states or "CANCELLED" in states:
         return []
     times = [run.last for run in runs]
-    times += [at for state, at in completions[-1:] if state == "PENDING"]  # its last requeue
-    if slurm.lost(job.id, job.at):
-        times.append(job.at)
-    explanation = _forgotten(world, *times)
+    times += [
+        end_time for state, end_time in completions[-1:] if state == "PENDING"
+    ]  # its last requeue
+    if slurm.dropped_job(job.id, job.submit_time):
+        times.append(job.submit_time)
+    explanation = _lost_state(world, *times)
     text = f"job {job.id} ({job.kind}) has {len(runs)} runs, none to its end; Slurm's log: {states}"
     return [Finding("lost", job.token, text, explanation)]
 
 
-def _twice(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
+def _twice(world: World, job: SubmittedJob, runs: Sequence[Run]) -> list[Finding]:
     return [
         Finding(
             "two runs at once",
             job.token,
             f"job {job.id}: {earlier.nodes} until {earlier.last:.1f},"
             f" {later.nodes} from {later.start:.1f}",
-            _forgotten(world, earlier.start, earlier.last, later.start),
+            _lost_state(world, earlier.start, earlier.last, later.start),
         )
         for earlier, later in pairwise(runs)
         if later.start < earlier.last - BEAT_SECONDS
     ]
 
 
-def ran_again(world: World, job: Submitted, runs: Sequence[Run], slurm: SlurmLog) -> list[Finding]:
-    """No finished job ran once more. It is slurmctld's doing if it never took note of the end, or
-    did and was started again since, with an older state.
+def ran_again(
+    world: World, job: SubmittedJob, runs: Sequence[Run], slurm: SlurmLog
+) -> list[Finding]:
+    """No finished job runs again. slurmctld is to blame if it never recorded the end, or has since
+    restarted with an older state.
     """
     findings = []
     for earlier, later in pairwise(runs):
@@ -198,12 +204,15 @@ def ran_again(world: World, job: Submitted, runs: Sequence[Run], slurm: SlurmLog
             continue
         was_completed = slurm.ended_well(job.id, earlier.end - BEAT_SECONDS, later.start)
         explanation = ""
-        if any(t == job.token and earlier.start <= at <= later.start for t, at in world.requeued):
+        if any(
+            t == job.token and earlier.start <= requeue_time <= later.start
+            for t, requeue_time in world.requeues
+        ):
             explanation = "its owner requeued it"
         elif was_completed is None:
             explanation = "slurmctld never learnt of that end"
-        elif slurm.restarted(was_completed, later.start):
-            explanation = _forgotten(world, was_completed)
+        elif slurm.has_restart(was_completed, later.start):
+            explanation = _lost_state(world, was_completed)
         text = f"job {job.id} ended at {earlier.end:.1f} and ran again at {later.start:.1f}"
         findings.append(Finding("finished job again", job.token, text, explanation))
     return findings
@@ -211,13 +220,13 @@ def ran_again(world: World, job: Submitted, runs: Sequence[Run], slurm: SlurmLog
 
 def counts(
     world: World,
-    job: Submitted,
+    job: SubmittedJob,
     runs: Sequence[Run],
     placements: dict[str, list[Placement]],
     slurm: SlurmLog,
 ) -> list[Finding]:
-    """Counts that the job accepts, and just what the store says: it need not say anything of a run
-    that plain Slurm started, once the job was given back to it.
+    """Each run has an accepted GPU count and is in the store as it ran, except runs that plain
+    Slurm started after hops gave the job back.
     """
     accepted_counts = parse(f"hops:reqs={job.reqs}", range_values=8).reqs
     findings = []
@@ -226,7 +235,7 @@ def counts(
         whole = set(gpus) == set(run.nodes)
         if whole and sum(gpus.values()) not in accepted_counts:
             text = f"job {job.id} got {gpus}, asked for {job.reqs}"
-            findings.append(Finding("wrong count", job.token, text, _forgotten(world, run.start)))
+            findings.append(Finding("wrong count", job.token, text, _lost_state(world, run.start)))
         placements_there = [
             p for p in placements.get(run.job, ()) if set(p.allocation.nodes) == set(run.nodes)
         ]
@@ -239,8 +248,8 @@ def counts(
             seconds = run.last - run.start
             text = f"job {job.id} ran {seconds:.1f} s at {run.start:.1f} on {gpus or run.nodes}"
             says = [(round(p.start), p.allocation.as_dict()) for p in placements.get(run.job, ())]
-            held_at = slurm.held_at(run.job, run.start)  # slurmctld may have forgotten that, too
-            explanation = _forgotten(world, run.start, *([] if held_at is None else [held_at]))
+            held_at = slurm.held_at(run.job, run.start)  # slurmctld may have lost the hold as well
+            explanation = _lost_state(world, run.start, *([] if held_at is None else [held_at]))
             if slurm.given_back(run.job, run.start):
                 explanation = "plain Slurm started it: it had been given back"
             findings.append(
@@ -249,14 +258,14 @@ def counts(
     return findings
 
 
-def _held(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
-    """Nothing starts while a person holds it."""
+def _started_while_held(world: World, job: SubmittedJob, runs: Sequence[Run]) -> list[Finding]:
+    """No job starts while a person holds it."""
     return [
         Finding(
             "hold lost",
             job.token,
             f"job {job.id} held from {hold.since:.1f} to {hold.until:.1f} began at {run.start:.1f}",
-            _forgotten(world, hold.since, run.start),
+            _lost_state(world, hold.since, run.start),
         )
         for hold in world.holds
         for run in runs
@@ -264,23 +273,23 @@ def _held(world: World, job: Submitted, runs: Sequence[Run]) -> list[Finding]:
     ]
 
 
-def _shared(world: World, runs: Iterable[Run]) -> list[Finding]:
-    """No GPU had two jobs."""
+def _shared_gpus(world: World, runs: Iterable[Run]) -> list[Finding]:
+    """No GPU runs two jobs at once."""
     by_gpu: dict[tuple[str, int], list[Run]] = defaultdict(list)
     for run in runs:
         for node, ids in run.gpus.items():
-            for at in ids:
-                by_gpu[node, at].append(run)
+            for index in ids:
+                by_gpu[node, index].append(run)
     findings = {}
-    for (node, at), users in by_gpu.items():
+    for (node, index), users in by_gpu.items():
         users.sort(key=lambda run: run.start)
         for earlier, later in pairwise(users):
             if earlier.token != later.token and later.start < earlier.last - BEAT_SECONDS:
                 text = (
-                    f"{node} GPU {at}: job {earlier.job} until {earlier.last:.1f},"
+                    f"{node} GPU {index}: job {earlier.job} until {earlier.last:.1f},"
                     f" job {later.job} from {later.start:.1f}"
                 )
-                explanation = _forgotten(world, earlier.start, earlier.last, later.start)
+                explanation = _lost_state(world, earlier.start, earlier.last, later.start)
                 findings[earlier.token, later.token] = Finding(
                     "GPU given twice", earlier.token, text, explanation
                 )

@@ -1,4 +1,4 @@
-"""hopsd with a time of day that is off by what FILE says: FILE, then hopsd's arguments."""
+"""Run hopsd with its clock shifted by the seconds in FILE. Arguments: FILE, then hopsd's."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def offset() -> float:
     return float(FILE.read_text())
 
 
-class Shifted(datetime.datetime):
+class ShiftedDatetime(datetime.datetime):
     @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> Shifted:
+    def now(cls, tz: datetime.tzinfo | None = None) -> ShiftedDatetime:
         return cls.fromtimestamp(_time() + offset(), tz)
 
 
-time.time = lambda: _time() + offset()  # before hopsd is imported: it is the default of arguments
+time.time = lambda: _time() + offset()  # before importing hopsd, which has it as a default argument
 for name in (
     "apscheduler.schedulers.base",
     "apscheduler.triggers.interval",
     "hopsd.service.daemon",
 ):
-    importlib.import_module(name).datetime = Shifted  # type: ignore[attr-defined]
+    importlib.import_module(name).datetime = ShiftedDatetime  # type: ignore[attr-defined]
 importlib.import_module("hopsd.__main__").main()

@@ -1,4 +1,4 @@
-"""What slurmctld's own log says it did to a job: the evidence for what it forgot."""
+"""Reader of slurmctld's log: what it did to each job, and what it forgot."""
 
 from __future__ import annotations
 
@@ -17,62 +17,66 @@ RELEASED_MARK = "#hops-released"
 
 @dataclass(slots=True)
 class SlurmLog:
-    """``starts``: when slurmctld was started; ``jobs``: what it said of each number, and when."""
+    """``starts``: times at which slurmctld started; ``jobs``: times and lines by job ID."""
 
     starts: list[float] = field(default_factory=list)
     jobs: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
     def read(cls, path: Path) -> SlurmLog:
-        """A log that is not there says nothing."""
+        """Read the log; a missing file is an empty log."""
         log = cls()
         for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
             if (match := _LINE.match(line)) is None:
                 continue
-            at, text = datetime.fromisoformat(match[1]).astimezone().timestamp(), match[2]
+            time, text = datetime.fromisoformat(match[1]).astimezone().timestamp(), match[2]
             if text.startswith("slurmctld version"):
-                log.starts.append(at)
+                log.starts.append(time)
             elif (job := _JOB.search(text)) is not None:
-                log.jobs[job[1]].append((at, text))
+                log.jobs[job[1]].append((time, text))
         return log
 
-    def restarted(self, since: float, until: float) -> bool:
-        return any(since < at < until for at in self.starts)
+    def has_restart(self, since: float, until: float) -> bool:
+        return any(since < time < until for time in self.starts)
 
     def ended_well(self, job: str, since: float, until: float) -> float | None:
-        """When slurmctld last took note that the job's script had ended by itself. Of a job that it
-        takes for waiting it says so, too, and drops it.
+        """When slurmctld last recorded the exit of the job's script. It also logs, and ignores, the
+        exit of a job that it believes pending; only a line followed by "done" counts.
         """
         ends = [
-            at
-            for (at, text), (_, next_text) in pairwise(self.jobs[job])
-            if since < at < until
+            time
+            for (time, text), (_, next_text) in pairwise(self.jobs[job])
+            if since < time < until
             and text.startswith("_job_complete:")
             and "WEXITSTATUS" in text
             and next_text.endswith(" done")
         ]
         return max(ends, default=None)
 
-    def lost(self, job: str, submitted: float) -> bool:
-        """Whether a later slurmctld did not know the job: its restart leaves it out."""
-        for start in self.starts[bisect_right(self.starts, submitted) :]:
-            texts = [text for at, text in self.jobs[job] if start <= at]
+    def dropped_job(self, job: str, submit_time: float) -> bool:
+        """Whether a later restart of slurmctld did not recover the job."""
+        for start in self.starts[bisect_right(self.starts, submit_time) :]:
+            texts = [text for time, text in self.jobs[job] if start <= time]
             if not texts or not texts[0].startswith("Recovered "):
                 return True
         return False
 
-    def held_at(self, job: str, before: float) -> float | None:
-        """When slurmctld last carried out a hold by hopsd."""
-        holds = [at for at, text in self.jobs[job] if at < before and "_hold_job_rec: hold" in text]
+    def held_at(self, job: str, end_time: float) -> float | None:
+        """When slurmctld last executed a hold by hopsd."""
+        holds = [
+            log_time
+            for log_time, text in self.jobs[job]
+            if log_time < end_time and "_hold_job_rec: hold" in text
+        ]
         return max(holds, default=None)
 
-    def given_back(self, job: str, at: float) -> bool:
-        """Whether plain Slurm started what ran at ``at``: hopsd itself takes its mark away with
-        each placement.
+    def given_back(self, job: str, run_time: float) -> bool:
+        """Whether plain Slurm started the run at ``at``: hopsd removes its mark with each
+        placement.
         """
         marks = [
             RELEASED_MARK in text
-            for when, text in self.jobs[job]
-            if when < at and "setting comment to" in text
+            for time, text in self.jobs[job]
+            if time < run_time and "setting comment to" in text
         ]
         return marks[-1:] == [True]

@@ -1,4 +1,4 @@
-"""The place where it happens: cluster, database, two hopsd and jobs that record themselves."""
+"""Test bed: a cluster, a database, two hopsd and jobs that record their own runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from hopsd.store.embedded import EmbeddedPostgres
 from hopsd.store.migrate import migrate
 
 NODES = (NodeSpec("rtx3090", gpus=4, cpus=16),) * 3 + (NodeSpec("v100", gpus=2, cpus=16),) * 2
-NOBODY = 65534
+NOBODY_UID = 65534
 COMMAND_SECONDS = 8.0
 ASK_SECONDS = 3.0
-HALTED = ("PENDING", "SUSPENDED")
-HERE = Path(__file__).parent
+HALTED_STATES = ("PENDING", "SUSPENDED")
+FOLDER = Path(__file__).parent
 LOG_DISK = "hopsd-log"
 DISKS = {"database": 300, "state": 300, "run": 4, LOG_DISK: 64}
-"""File systems of so many MiB, which faults fill."""
+"""Sizes in MiB of the file systems that faults fill."""
 EPILOG_SECONDS = 100
 SLOW_EPILOG = "slow-epilog"
 STUBBORN = ("stubborn", 120)
@@ -42,16 +42,16 @@ REQS = ("1", "1,2", "1,2,4", "2,4", "1-6;num=3", "3", "6", "1;preempt=no")
 
 
 @dataclass(slots=True)
-class Submitted:
-    """A job as its user knows it. ``cancelled``: somebody wanted it ended."""
+class SubmittedJob:
+    """A job as its user knows it. ``cancelled``: a fault cancelled it."""
 
     token: str
     id: str
-    at: float
+    submit_time: float
     reqs: str
     kind: str
     total: int
-    cancelled: bool = False
+    is_cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -64,27 +64,27 @@ class Hold:
 
 
 @dataclass(slots=True)
-class Owed:
-    """What somebody wants done; after so many ``tries`` nobody insists."""
+class Debt:
+    """A request still to succeed; ``tries`` left before giving up."""
 
-    done: Callable[[], bool]
+    is_done: Callable[[], bool]
     tries: int = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """When everything that a tick could wait for hung; plans were possible until
-    ``planned_until``. From ``peace`` to ``begun`` nothing did, for comparison.
+    """From ``start`` to ``end`` everything that a tick could wait for hung; hops could plan until
+    ``planned_until``. Nothing hung from ``peace`` to ``start``, for comparison.
     """
 
     peace: float
-    begun: float
+    start: float
     planned_until: float
-    ended: float
+    end: float
 
 
 class Daemon:
-    """One hopsd whose time of day may be off; started again when it ends, as systemd would."""
+    """One hopsd with an adjustable clock."""
 
     def __init__(
         self, folder: Path, name: str, dsn: str, cluster: PrivateCluster, refresh: float
@@ -101,10 +101,10 @@ class Daemon:
         )
         self.process: subprocess.Popen[bytes] | None = None
 
-    def set_clock(self, ahead: float) -> None:
-        """Its time of day is ``ahead`` by so many seconds; it never reads half of that."""
+    def set_clock(self, offset: float) -> None:
+        """Shift its clock by ``offset`` seconds, replacing the file atomically."""
         new = self.clock.with_suffix(".new")
-        new.write_text(str(ahead))
+        new.write_text(str(offset))
         new.replace(self.clock)
 
     def start(self) -> None:
@@ -112,7 +112,7 @@ class Daemon:
             return
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, HERE / "shifted_clock.py", self.clock, "--config", self._config],
+                [sys.executable, FOLDER / "shifted_clock.py", self.clock, "--config", self._config],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stderr=log,
@@ -129,7 +129,7 @@ class Daemon:
                 self.process.wait()
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """None where it does not answer or refuses. A frozen one keeps nobody waiting for long."""
+        """Its answer; None if it refuses or does not answer within ASK_SECONDS."""
         with contextlib.suppress(HopsError, OSError):
             return ask(self.socket, command, ASK_SECONDS, **arguments)
         return None
@@ -149,9 +149,9 @@ class Daemon:
 class World:
     """Everything that a fault can touch.
 
-    ``owed``: what people want done and is not yet, each with its name. ``requeued``: whom its owner
-    stopped, and when. ``forgot``: from when until when slurmctld lost what happened: since it had
-    saved its state, which a full or busy disk may put off.
+    ``debts``: requests that have not succeeded yet, by name. ``requeues``: jobs requeued by their
+    owner, and when. ``forgot``: intervals of which slurmctld lost its state: from its last save,
+    which a full or busy disk may delay, to its restart.
     """
 
     def __init__(
@@ -175,11 +175,11 @@ class World:
         self.reports.mkdir()
         self.slow_epilog = folder / SLOW_EPILOG
         self.hopsd = [Daemon(folder, name, self.dsn, cluster, refresh) for name in ("one", "two")]
-        self.jobs: dict[str, Submitted] = {}
+        self.jobs: dict[str, SubmittedJob] = {}
         self.holds: list[Hold] = []
-        self.suspended: list[Submitted] = []
-        self.owed: dict[str, Owed] = {}
-        self.requeued: list[tuple[str, float]] = []
+        self.suspended_jobs: list[SubmittedJob] = []
+        self.debts: dict[str, Debt] = {}
+        self.requeues: list[tuple[str, float]] = []
         self.forgot: list[tuple[float, float]] = []
         self.waits: list[Wait] = []
         self._slurmctld_stopped = False
@@ -187,12 +187,17 @@ class World:
     def run(
         self, *words: str, owner: bool = False, env: dict[str, str] | None = None
     ) -> str | None:
-        """Standard output of a command on the cluster, as the jobs' owner or as root; None: it
-        failed.
+        """Run a command on the cluster as the jobs' owner or as root; its standard output, or None
+        if it fails.
         """
         account: tuple[str, ...] = ()
         if owner and os.geteuid() == 0:
-            account = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+            account = (
+                "setpriv",
+                f"--reuid={NOBODY_UID}",
+                f"--regid={NOBODY_UID}",
+                "--clear-groups",
+            )
         try:
             process = subprocess.run(
                 [*account, *words],
@@ -214,18 +219,18 @@ class World:
                 return (self.folder / "state" / name).stat().st_mtime
         return time.time()
 
-    def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """SIGTERM lets it save its state."""
+    def stop_slurmctld(self, signal_number: signal.Signals = signal.SIGTERM) -> None:
+        """Stop slurmctld; on SIGTERM it saves its state first."""
         began = time.time()
-        self.cluster.stop_slurmctld(how)
+        self.cluster.stop_slurmctld(signal_number)
         self._slurmctld_stopped = True
         if (save_time := self.saved_at()) < began:
             self.forgot.append((save_time, time.time()))
 
     def start_slurmctld(self) -> None:
-        """It refuses where it cannot write its state."""
+        """Start slurmctld, which fails if it cannot write its state."""
         if self.cluster.pid("slurmctld") is None:
-            if not self._slurmctld_stopped:  # it ended by itself
+            if not self._slurmctld_stopped:  # it crashed
                 self.forgot.append((self.saved_at(), time.time()))
             with contextlib.suppress(ClusterError):
                 self.cluster.start_slurmctld()
@@ -237,7 +242,7 @@ class World:
                 self.cluster.start_slurmdbd()
 
     def in_order(self) -> bool:
-        """Start what has ended of Slurm and PostgreSQL, and use all nodes; whether both answer."""
+        """Restart dead daemons of Slurm and PostgreSQL and resume nodes; whether both answer."""
         try:
             self.server.start()
         except HopsError:
@@ -250,69 +255,67 @@ class World:
                     self.cluster.start_slurmd(node)
         nodes = self.run("sinfo", "--noheader", "--Node", "--format=%N %T") or ""
         for node, state in (line.split() for line in nodes.splitlines()):
-            if "drain" in state or "down" in state:  # Slurm refused to resume it, or set it away
+            if "drain" in state or "down" in state:  # Slurm refused to resume it, or drained it
                 self.run("scontrol", "update", f"nodename={node}", "state=resume")
         return self.server.running and self.queue() is not None
 
     def well(self) -> bool:
-        """Start hopsd where it has ended, as systemd would, and let people insist; whether one
-        hopsd leads, is not paused, and its last tick was good.
+        """Restart dead hopsd, as systemd would, and retry owed requests; whether a hopsd leads, is
+        not paused, and its last tick succeeded.
         """
         for daemon in self.hopsd:
             daemon.start()
         statuses = [s for d in self.hopsd if (s := d.ask("status"))]
         return self.pay() and any(s["mode"] == "active" and s["error"] is None for s in statuses)
 
-    def told(self) -> list[str]:
-        """What each hopsd says of itself, and what people still wait for."""
-        said = []
+    def status_lines(self) -> list[str]:
+        """Status of each hopsd, and the requests still owed."""
+        lines = []
         for daemon in self.hopsd:
             pid = daemon.process.pid if daemon.process is not None and daemon.alive else "dead"
             status = daemon.ask("status") or {"mode": "no answer", "sentence": ""}
-            said.append(f"{daemon.name} ({pid}) {status['mode']}: {status['sentence']}")
-        return [*said, *(f"owed: {what}" for what in self.owed)]
+            lines.append(f"{daemon.name} ({pid}) {status['mode']}: {status['sentence']}")
+        return [*lines, *(f"owed: {request}" for request in self.debts)]
 
-    def insist(self, job: Submitted, *words: str, owner: bool = False) -> None:
-        """A request for ``job``, made again where it fails, as somebody would who knows that the
-        cluster has troubles, while the job waits or is suspended.
+    def insist(self, job: SubmittedJob, *words: str, owner: bool = False) -> None:
+        """Request something for ``job`` and retry until it succeeds or the job is neither pending
+        nor suspended.
         """
 
-        def done() -> bool:
+        def request_done() -> bool:
             if self.run(*words, job.id, owner=owner) is not None:
                 return True
             queue = self.queue()
-            return queue is not None and queue.get(job.token, ("", ""))[1] not in HALTED
+            return queue is not None and queue.get(job.token, ("", ""))[1] not in HALTED_STATES
 
-        self._owe(" ".join((*words, job.id)), done)
+        self._owe(" ".join((*words, job.id)), request_done)
 
-    def release(self, job: Submitted) -> None:
-        """An operator releases what a person holds. Slurm may have forgotten that hold: then the
-        one by hops stays.
-        """
+    def release(self, job: SubmittedJob) -> None:
+        """Release a person's hold as operator. If Slurm forgot it, hops' own hold stays."""
         self.insist(job, "scontrol", "release")
 
     def resume(self) -> None:
-        """Any hopsd may be told."""
+        """Ask any hopsd to resume."""
         self._owe("resume", lambda: any(d.ask("resume") is not None for d in self.hopsd))
 
-    def _owe(self, what: str, done: Callable[[], bool]) -> None:
-        """What fails is tried again later: waiting for it here would keep other faults from being
-        taken back, which it may need.
+    def _owe(self, name: str, is_done: Callable[[], bool]) -> None:
+        """Try a request now and, if it fails, later: it may need the repair of another fault, so do
+        not wait here.
         """
-        self.owed[what] = Owed(done)
-        self.pay(what)
+        self.debts[name] = Debt(is_done)
+        self.pay(name)
 
     def pay(self, *only: str) -> bool:
-        """Try what is owed; whether nothing is left."""
-        for repair in only or tuple(self.owed):
-            debt = self.owed[repair]
+        """Try owed requests, all or ``only`` these; whether none remains."""
+        for repair in only or tuple(self.debts):
+            debt = self.debts[repair]
             debt.tries -= 1
-            if debt.done() or debt.tries == 0:
-                del self.owed[repair]
-        return not self.owed
+            if debt.is_done() or debt.tries == 0:
+                del self.debts[repair]
+        return not self.debts
 
-    def cut(self, node: str) -> None:
-        """As without power: slurmd dies and everything that it runs."""
+    def cut_power(self, node: str) -> None:
+        """Cut the power of ``node``: kill slurmd and everything that it runs."""
         self.cluster.stop_slurmd(node, signal.SIGKILL)
         words = {f"SLURM_CONF={self.cluster.conf}".encode(), f"SLURMD_NODENAME={node}".encode()}
         for path in Path("/proc").glob("[0-9]*"):
@@ -337,22 +340,22 @@ class World:
             *("sbatch", "--parsable", f"--comment=hops:reqs={reqs}", "--output=/dev/null"),
             *("--chdir=/", "--mem=100", f"--job-name={token}"),
             *(("--signal=B:USR1@300", "--time=60") if stubborn else ()),
-            str(HERE / "worker.sh"),
+            str(FOLDER / "worker.sh"),
             owner=True,
             env=env,
         )
         if output and output.strip().isdigit():
-            self.jobs[token] = Submitted(token, output.strip(), time.time(), reqs, kind, total)
+            self.jobs[token] = SubmittedJob(token, output.strip(), time.time(), reqs, kind, total)
 
     def queue(self) -> dict[str, tuple[str, str]] | None:
-        """What Slurm says of our jobs: id and state by token; None where it does not answer."""
+        """ID and state of our jobs by token; None if Slurm does not answer."""
         output = self.run("squeue", "--all", "--noheader", "--states=all", "--format=%j %A %T")
         if output is None:
             return None
         return {t: (i, s) for t, i, s in (line.split() for line in output.splitlines())}
 
     def keep(self, folder: Path) -> None:
-        """What somebody needs to look into it."""
+        """Copy records and logs to ``folder`` for analysis."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("records", "log"):
             shutil.copytree(self.folder / name, folder / name, dirs_exist_ok=True)
@@ -369,7 +372,7 @@ class World:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> float | None:
-    """Seconds until it was so; None: not in time."""
+    """Seconds until ``holds()``; None if it took longer than ``seconds``."""
     began = time.monotonic()
     while not holds():
         if time.monotonic() - began > seconds:
@@ -379,18 +382,18 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> float | None:
 
 
 class _ChaosCluster(SlurmdbdCluster):
-    """With slurmdbd, where the jobs' owner has an account."""
+    """A cluster with slurmdbd in which the jobs' owner has an account."""
 
     def add_accounts(self) -> None:
         self.sacctmgr("add", "account", "lab")
-        self.sacctmgr("add", "user", pwd.getpwuid(NOBODY).pw_name, "account=lab")
+        self.sacctmgr("add", "user", pwd.getpwuid(NOBODY_UID).pw_name, "account=lab")
 
 
 @contextlib.contextmanager
 def world(refresh: float = 1.0) -> Iterator[World]:
-    """A world in a folder of its own. Database, slurmctld's state, the nodes' run folder and
-    hopsd's log each have a small file system where this machine lets us mount one: else no fault
-    fills them. slurmdbd runs where root has MariaDB.
+    """Build a world in a temporary folder. Database, slurmctld's state, the nodes' run folder and
+    hopsd's log each get a small file system if we may mount one; otherwise no fault fills them.
+    slurmdbd runs only for root with MariaDB.
     """
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(
@@ -401,7 +404,7 @@ def world(refresh: float = 1.0) -> Iterator[World]:
         disks = {}
         for disk, size in DISKS.items():
             (folder / disk).mkdir(mode=0o755)
-            if stack.enter_context(_mounted(folder / disk, size)):
+            if stack.enter_context(_mount_tmpfs(folder / disk, size)):
                 disks[disk] = folder / disk
         epilog = folder / "epilog.sh"
         epilog.write_text(_EPILOG.format(folder=folder, seconds=EPILOG_SECONDS, slow=SLOW_EPILOG))
@@ -424,8 +427,8 @@ def world(refresh: float = 1.0) -> Iterator[World]:
         yield new_world
 
 
-def _end(made: World) -> None:
-    for daemon in made.hopsd:
+def _end(world: World) -> None:
+    for daemon in world.hopsd:
         daemon.send(signal.SIGCONT)
         daemon.send(signal.SIGKILL)
 
@@ -440,7 +443,7 @@ def _temporary(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _mounted(folder: Path, mebibytes: int) -> Iterator[bool]:
+def _mount_tmpfs(folder: Path, mebibytes: int) -> Iterator[bool]:
     options = f"size={mebibytes}m,mode=755"
     words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     process = subprocess.run(words, capture_output=True, check=False)

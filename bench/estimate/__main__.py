@@ -15,7 +15,7 @@ import numpy as np
 from bench.estimate import placements, unseen, unstable
 from hopsd.ctl.render import show, table
 
-KNOWN = (1, 2, 3, 5, 8, 12, 20, 30, 40)
+EXECUTION_COUNTS = (1, 2, 3, 5, 8, 12, 20, 30, 40)
 
 
 def main() -> None:
@@ -43,10 +43,12 @@ def _options() -> argparse.Namespace:
 
 
 def _executions(options: argparse.Namespace) -> None:
-    done = unstable.executions(options.executions, options.iterations)
-    known = [count for count in KNOWN if count < options.executions]
-    errors = unstable.errors(done, known, options.orders)
-    rows = [(e.known, _percent(e.median), _percent(e.p90), _percent(e.two_modes)) for e in errors]
+    executions = unstable.executions(options.executions, options.iterations)
+    counts = [count for count in EXECUTION_COUNTS if count < options.executions]
+    errors = unstable.errors(executions, counts, options.orders)
+    rows = [
+        (e.executions, _percent(e.median), _percent(e.p90), _percent(e.two_modes)) for e in errors
+    ]
     title = f"Error of predicted throughput, executions of {options.iterations} iterations"
     show(table(title, ["executions", "median", "90th percentile", "two modes found"], rows))
     from bench.estimate.plot import draw_executions  # noqa: PLC0415  # needs matplotlib
@@ -56,35 +58,35 @@ def _executions(options: argparse.Namespace) -> None:
 
 def _unseen(folder: Path) -> None:
     workloads = unseen.read(folder)
-    found = unseen.rows(workloads)
-    methods = list(found[0].errors)
+    accuracies = unseen.rows(workloads)
+    methods = list(accuracies[0].errors)
     rows = [
         (
-            each.seen,
-            each.predictions,
-            *(f"{_percent(each.errors[m])} ({_percent(each.medians[m])})" for m in methods),
-            _percent(each.within),
+            row.shapes,
+            row.predictions,
+            *(f"{_percent(row.errors[m])} ({_percent(row.medians[m])})" for m in methods),
+            _percent(row.within_spread),
         )
-        for each in found
+        for row in accuracies
     ]
     columns = ["measured", "predictions", *methods, "within the spread"]
     show(table("Error of shapes that were not measured: mean (median)", columns, rows))
-    before = ", ".join(unseen.BEFORE)
-    changes = [unseen.changed_batch(workloads, since) for since in unseen.SINCE]
+    before = ", ".join(unseen.SHAPES_BEFORE)
+    changes = [unseen.changed_batch(workloads, shapes) for shapes in unseen.SHAPES_SINCE]
     _show_compared(f"After a change of the batch size, {before} measured before it", changes)
-    new = [unseen.new_application(workloads, seen) for seen in unseen.OTHERS]
+    new = [unseen.new_application(workloads, shapes) for shapes in unseen.SOURCE_SHAPES]
     _show_compared("An application of which one GPU was measured, by others' shapes", new)
 
 
-def _show_compared(title: str, found: Sequence[unseen.Compared]) -> None:
-    methods = list(found[0].errors)
+def _show_compared(title: str, accuracies: Sequence[unseen.Comparison]) -> None:
+    methods = list(accuracies[0].errors)
     rows = [
         (
-            each.seen,
-            each.predictions,
-            *(f"{_percent(each.errors[m])} ({_percent(each.medians[m])})" for m in methods),
+            row.shapes,
+            row.predictions,
+            *(f"{_percent(row.errors[m])} ({_percent(row.medians[m])})" for m in methods),
         )
-        for each in found
+        for row in accuracies
     ]
     show(table(title, ["measured", "predictions", *methods], rows))
 
@@ -100,8 +102,8 @@ def _placements(folder: Path, plots: Path) -> None:
         (
             result.net,
             result.candidate,
-            _percent(float(np.median(result.all))),
-            _percent(float(np.quantile(result.all, 0.9))),
+            _percent(float(np.median(result.all_errors))),
+            _percent(float(np.quantile(result.all_errors, 0.9))),
             " ".join(
                 f"{name} {_percent(float(np.median(e)))}" for name, e in result.errors.items()
             ),
@@ -109,14 +111,14 @@ def _placements(folder: Path, plots: Path) -> None:
         for result in results
     ]
     columns = ["B_net from", "T_c = params / B_net *", "median", "90th percentile", "medians"]
-    show(table(f"{len(results[0].all)} placements and batch sizes", columns, rows))
+    show(table(f"{len(results[0].all_errors)} placements and batch sizes", columns, rows))
     for result in results:
         if any(result.exponents):
             print(f"B_net from {result.net}, {result.candidate}: {result.exponents}")
-    drawn = [r for r in results if r.candidate.partition(":")[0] in ("paper", "ring")]
+    curves = [r for r in results if r.candidate.partition(":")[0] in ("paper", "ring")]
     from bench.estimate.plot import draw_placements  # noqa: PLC0415  # needs matplotlib
 
-    draw_placements(plots / "estimator-placements.svg", drawn)
+    draw_placements(plots / "estimator-placements.svg", curves)
 
 
 def _percent(share: float) -> str:

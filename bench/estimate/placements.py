@@ -20,19 +20,19 @@ from scipy.optimize import minimize, minimize_scalar
 from hopsd.model.arrays import Floats
 
 BACKWARD_SHARE = 2 / 3
-"""Of the 1-GPU step: the rows do not tell the parts, and backward costs twice the forward."""
+"""Of a 1-GPU step: backward costs twice the forward, and the rows do not separate them."""
 
 EXPOSED_SHARE = 0.2
 LINK = "4"
-"""The shape that gives B_link: a whole server."""
+"""Placement that calibrates B_link: a whole server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """Measured placements of one application, one row a placement and batch size, (n,) each.
 
-    ``seconds`` of a step, ``alone`` of one on a single GPU; ``gpus``, ``servers`` and
-    ``most``, the GPUs on the server that has most of them.
+    ``seconds`` per step, ``alone`` on a single GPU; ``gpus``, ``servers``, and ``largest_share``,
+    the GPUs on the server with the most.
     """
 
     placement: npt.NDArray[np.str_]
@@ -40,9 +40,9 @@ class Measurements:
     alone: Floats
     gpus: Floats
     servers: Floats
-    most: Floats
+    largest_share: Floats
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> Measurements:
+    def select(self, mask: npt.NDArray[np.bool_]) -> Measurements:
         return Measurements(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
 
@@ -61,12 +61,14 @@ def _application(path: Path) -> Measurements:
             (r["placement"], r["local_bsz"], float(r["step_time"])) for r in csv.DictReader(file)
         ]
     alone = {batch: seconds for placement, batch, seconds in rows if placement == "1"}
-    kept = [(p, s, alone[b], [int(n) for n in p]) for p, b, s in rows if b in alone and p != "1"]
+    usable_rows = [
+        (p, s, alone[b], [int(n) for n in p]) for p, b, s in rows if b in alone and p != "1"
+    ]
     return Measurements(
-        np.array([p for p, *_ in kept]),
-        np.array([s for _, s, *_ in kept]),
-        np.array([a for *_, a, _ in kept]),
-        *(np.array([float(f(n)) for *_, n in kept]) for f in (sum, len, max)),
+        np.array([p for p, *_ in usable_rows]),
+        np.array([s for _, s, *_ in usable_rows]),
+        np.array([a for *_, a, _ in usable_rows]),
+        *(np.array([float(f(n)) for *_, n in usable_rows]) for f in (sum, len, max)),
     )
 
 
@@ -83,8 +85,8 @@ def ring(rows: Measurements, _: Floats) -> Floats:
 
 
 def ring_alone(rows: Measurements, _: Floats) -> Floats:
-    sent: Floats = 2 * (rows.gpus - 1) / rows.gpus
-    return sent
+    transfers: Floats = 2 * (rows.gpus - 1) / rows.gpus
+    return transfers
 
 
 def ring_paths(rows: Measurements, exponents: Floats) -> Floats:
@@ -94,7 +96,7 @@ def ring_paths(rows: Measurements, exponents: Floats) -> Floats:
 
 def ring_paths_sharing(rows: Measurements, exponents: Floats) -> Floats:
     """GPUs of one server share its network."""
-    relative: Floats = ring_paths(rows, exponents) * rows.most ** exponents[1]
+    relative: Floats = ring_paths(rows, exponents) * rows.largest_share ** exponents[1]
     return relative
 
 
@@ -122,12 +124,12 @@ def step_seconds(rows: Measurements, t_c: Floats) -> Floats:
     return rows.alone - t_b + np.maximum(t_b + EXPOSED_SHARE * t_c, t_c)
 
 
-def calibrated(rows: Measurements, relative: Floats) -> float:
-    """params / B: the seconds that, times ``relative``, explain these rows best."""
+def fit_bandwidth(rows: Measurements, relative: Floats) -> float:
+    """Fit params / B: the seconds that, times ``relative``, best explain these rows."""
 
     def error(log_seconds: float) -> float:
-        told = step_seconds(rows, np.exp(log_seconds) * relative)
-        return float(np.abs(np.log(told / rows.seconds)).sum())
+        predicted_seconds = step_seconds(rows, np.exp(log_seconds) * relative)
+        return float(np.abs(np.log(predicted_seconds / rows.seconds)).sum())
 
     grid = np.linspace(-12.0, 3.0, 301)
     best = int(np.argmin([error(x) for x in grid]))
@@ -138,13 +140,13 @@ def calibrated(rows: Measurements, relative: Floats) -> float:
 def predictions(
     rows: Measurements, shape: Shape, exponents: Floats, net: str
 ) -> tuple[Floats, Measurements]:
-    """Seconds a step of the placements that calibration did not see, and those placements."""
-    one = rows.where(rows.placement == LINK)
-    link = calibrated(one, (one.gpus - 1) / one.gpus)
-    other = rows.where(rows.placement == net)
-    network = calibrated(other, shape(other, exponents))
-    unseen = rows.where((rows.placement != LINK) & (rows.placement != net))
-    t_c = np.where(
+    """Predicted step seconds of placements not used for calibration, and those placements."""
+    link_rows = rows.select(rows.placement == LINK)
+    link = fit_bandwidth(link_rows, (link_rows.gpus - 1) / link_rows.gpus)
+    network_rows = rows.select(rows.placement == net)
+    network = fit_bandwidth(network_rows, shape(network_rows, exponents))
+    unseen = rows.select((rows.placement != LINK) & (rows.placement != net))
+    t_c = np.select(
         unseen.servers == 1,
         link * (unseen.gpus - 1) / unseen.gpus,
         network * shape(unseen, exponents),
@@ -154,27 +156,27 @@ def predictions(
 
 def throughput_errors(rows: Measurements, shape: Shape, exponents: Floats, net: str) -> Floats:
     """Relative errors of predicted throughput, signed."""
-    told, unseen = predictions(rows, shape, exponents, net)
-    return unseen.seconds / told - 1.0
+    predicted_seconds, unseen = predictions(rows, shape, exponents, net)
+    return unseen.seconds / predicted_seconds - 1.0
 
 
-def fitted(candidate: Candidate, train: Sequence[Measurements], net: str) -> Floats:
-    """The exponents that explain the applications of ``train`` best."""
+def fit_exponents(candidate: Candidate, train: Sequence[Measurements], net: str) -> Floats:
+    """Fit the exponents to the applications of ``train``."""
     if not candidate.begin:
         return np.zeros(0)
 
     def error(exponents: Floats) -> float:
-        found = [throughput_errors(r, candidate.shape, exponents, net) for r in train]
-        return float(np.mean([np.mean(np.abs(np.log1p(e))) for e in found]))
+        errors = [throughput_errors(r, candidate.shape, exponents, net) for r in train]
+        return float(np.mean([np.mean(np.abs(np.log1p(e))) for e in errors]))
 
     options = {"maxiter": 40, "xatol": 0.01, "fatol": 0.001}
-    found = minimize(error, candidate.begin, method="Nelder-Mead", options=options).x
-    return np.asarray(found, dtype=float)
+    optimum = minimize(error, candidate.begin, method="Nelder-Mead", options=options).x
+    return np.asarray(optimum, dtype=float)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of a candidate calibrated on shape ``net``: absolute errors by application."""
+    """Absolute errors by application of a candidate calibrated on shape ``net``."""
 
     candidate: str
     net: str
@@ -182,18 +184,18 @@ class Result:
     exponents: tuple[tuple[float, ...], ...]
 
     @property
-    def all(self) -> Floats:
+    def all_errors(self) -> Floats:
         return np.concatenate(list(self.errors.values()))
 
 
 def cross_validated(
     applications: dict[str, Measurements], candidate: Candidate, net: str
 ) -> Result:
-    """Each application predicted with exponents fitted to the others."""
+    """Predict each application with exponents fitted to the others."""
     errors, exponents = {}, []
-    for held, rows in applications.items():
-        others = [other for name, other in applications.items() if name != held]
-        chosen = fitted(candidate, others, net)
-        exponents.append(tuple(round(float(x), 2) for x in chosen))
-        errors[held] = np.abs(throughput_errors(rows, candidate.shape, chosen, net))
+    for test_name, rows in applications.items():
+        train = [measurements for name, measurements in applications.items() if name != test_name]
+        fit = fit_exponents(candidate, train, net)
+        exponents.append(tuple(round(float(x), 2) for x in fit))
+        errors[test_name] = np.abs(throughput_errors(rows, candidate.shape, fit, net))
     return Result(candidate.name, net, errors, tuple(exponents))

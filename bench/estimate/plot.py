@@ -23,17 +23,17 @@ SEEN_TO = 80
 
 
 def draw_executions(path: Path, errors: Sequence[Errors], iterations: int) -> None:
-    known = [e.known for e in errors]
+    counts = [e.executions for e in errors]
     figure, panel = plt.subplots(figsize=(6, 3.5))
-    panel.plot(known, [100 * e.p90 for e in errors], "s--", label="90th percentile")
-    panel.plot(known, [100 * e.median for e in errors], "o-", label="median")
+    panel.plot(counts, [100 * e.p90 for e in errors], "s--", label="90th percentile")
+    panel.plot(counts, [100 * e.median for e in errors], "o-", label="median")
     panel.set(
         xlabel=f"executions of {iterations} iterations",
         ylabel="error of predicted throughput (%)",
         xscale="log",
         ylim=(0, None),
     )
-    panel.set_xticks(known, [str(count) for count in known])
+    panel.set_xticks(counts, [str(count) for count in counts])
     panel.minorticks_off()
     _save(figure, panel, path)
 
@@ -41,13 +41,13 @@ def draw_executions(path: Path, errors: Sequence[Errors], iterations: int) -> No
 def draw_placements(path: Path, results: Sequence[Result]) -> None:
     figure, panel = plt.subplots(figsize=(6, 3.5))
     for result in results:
-        errors = np.sort(100 * result.all)
+        errors = np.sort(100 * result.all_errors)
         share = np.arange(1, len(errors) + 1) / len(errors)
-        every = slice(None, None, max(1, len(errors) // 400))
+        subset = slice(None, None, max(1, len(errors) // 400))
         label = f"{result.candidate.partition(':')[0]}, B_net from {result.net}"
         colour = "tab:orange" if result.candidate.startswith("ring") else "tab:blue"
         style = {"11": "-", "22": "--", "44": ":"}[result.net]
-        panel.plot(errors[every], share[every], style, color=colour, label=label)
+        panel.plot(errors[subset], share[subset], style, color=colour, label=label)
     panel.set(
         xlabel="error of predicted throughput (%)",
         ylabel="share of placements",

@@ -4,8 +4,8 @@
     a_n + b_n max(0, N - 2) over several,  T_iter = (T_grad^g + T_sync^g)^(1 / g)
 
 The errors are root mean squares of logarithms, of T_iter and of T_grad; a small penalty prefers
-small g, b_r / a_r and b_n / a_n; and what no row tells is fixed at next to nothing (adaptdl,
-goodput.py). With one batch size T_grad is one number.
+small g, b_r / a_r and b_n / a_n; parameters that no row determines are fixed near zero
+(adaptdl, goodput.py). With one batch size T_grad is one number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 
 from hopsd.model.arrays import Floats
 
-NOTHING, MOST_OVERLAP = 1e-8, 10.0
+NOTHING, MAX_OVERLAP = 1e-8, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class PolluxModel:
         return _seconds(np.array(self.values), gpus, servers)
 
 
-def fitted(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> PolluxModel:
-    """Fitted to step times of one batch size, by GPUs and servers; the first is one GPU alone."""
+def fit(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> PolluxModel:
+    """Fit to step times of one batch size; ``shapes``: GPUs and servers, the first one (1, 1)."""
     n, k = np.array(shapes, dtype=float).T
     step, alone = np.log(np.array(seconds, dtype=float)), np.log(seconds[0])
     start = np.array([seconds[0], 1e-1, 1e-2, 1e-1, 1e-2, 1.001])
-    bounds = [(NOTHING, None)] * 5 + [(1.0, MOST_OVERLAP)]
+    bounds = [(NOTHING, None)] * 5 + [(1.0, MAX_OVERLAP)]
     unknown = []
     if not (k > 1).any():
         unknown += [1, 2]
@@ -49,40 +49,44 @@ def fitted(shapes: Sequence[tuple[int, int]], seconds: Sequence[float]) -> Pollu
         start[index], bounds[index] = NOTHING, (NOTHING, NOTHING)
 
     def error(values: Floats) -> float:
-        missed = np.log(_seconds(values, n, k)) - step
+        residuals = np.log(_seconds(values, n, k)) - step
         compute = np.log(values[0]) - alone
         slow = (values[2] / values[1]) ** 2 + (values[4] / values[3]) ** 2
-        known = 0.0 if {1, 3} <= set(unknown) else 1e-2 * slow
+        penalty = 0.0 if {1, 3} <= set(unknown) else 1e-2 * slow
         return float(
-            np.sqrt((missed**2).mean()) + abs(compute) + 1e-3 * (values[5] - 1.0) ** 2 + known
+            np.sqrt((residuals**2).mean()) + abs(compute) + 1e-3 * (values[5] - 1.0) ** 2 + penalty
         )
 
     free = [i for i in range(6) if bounds[i][0] != bounds[i][1]]
 
-    def of(logs: Floats) -> Floats:
+    def from_logs(logs: Floats) -> Floats:
         values = start.copy()
         low = np.array([bounds[i][0] for i in free])
         high = np.array([bounds[i][1] or np.inf for i in free])
         values[free] = np.clip(np.exp(logs), low, high)
         return values
 
-    # The network's start is far from what a step of milliseconds takes: begin there, too.
+    # The default start is far off for steps of milliseconds: also start at their scale.
     tries = []
     for scale in (1.0, seconds[0], 10.0 * seconds[0]):
         begin = np.log(np.maximum(start[free], NOTHING))
         for place, index in enumerate(free):
             if 1 <= index <= 4:
                 begin[place] += np.log(scale)
-        found = minimize(lambda x: error(of(x)), begin, method="L-BFGS-B")
-        tries.append((float(found.fun), tuple(of(found.x).tolist())))
+        result = minimize(lambda x: error(from_logs(x)), begin, method="L-BFGS-B")
+        tries.append((float(result.fun), tuple(from_logs(result.x).tolist())))
     return PolluxModel(min(tries)[1])
 
 
 def _seconds(values: Floats, gpus: Floats, servers: Floats) -> Floats:
     grad, a_n, b_n, a_r, b_r, overlap = values
-    more = np.maximum(gpus - 2, NOTHING)
-    sync = np.where(servers > 1, a_n + b_n * more, np.where(gpus > 1, a_r + b_r * more, NOTHING))
-    most = np.maximum(grad, sync)
-    # Divided by the larger one: powers up to 10 of milliseconds vanish.
-    whole: Floats = most * ((grad / most) ** overlap + (sync / most) ** overlap) ** (1 / overlap)
+    extra_gpus = np.maximum(gpus - 2, NOTHING)
+    sync = np.where(
+        servers > 1, a_n + b_n * extra_gpus, np.where(gpus > 1, a_r + b_r * extra_gpus, NOTHING)
+    )
+    larger = np.maximum(grad, sync)
+    # Divide by the larger term: milliseconds to the power of 10 underflow.
+    whole: Floats = larger * ((grad / larger) ** overlap + (sync / larger) ** overlap) ** (
+        1 / overlap
+    )
     return whole

@@ -1,4 +1,4 @@
-"""What hopsd would plan with for shapes that it never measured: Pollux's measurements as records.
+"""Accuracy of hopsd's speeds for shapes never measured, from Pollux's measurements as records.
 
 A workload is one application at one batch size. hopsd knows its basic times from one GPU and the
 records of some shapes, as its store would hold them, and no bandwidth: the measurements come
@@ -27,22 +27,22 @@ from hopsd.model.knowledge import Knowledge, Theory, ThroughputRecord
 
 T4, WORKLOAD = GpuType("t4"), WorkloadName("measured")
 NODES = tuple(Node(NodeName(f"n{i}"), T4, 4, 4) for i in range(4))
-SEEN = ((), ("2",), ("4",), ("11",), ("22",), ("44",), ("4", "11"), ("4", "11", "44"))
+MEASURED_SHAPES = ((), ("2",), ("4",), ("11",), ("22",), ("44",), ("4", "11"), ("4", "11", "44"))
 RANDOM = (1, 2, 4, 8)
-BEFORE = ("1", "4", "11", "44", "222")
-"""What was measured before the batch size changed, in :func:`changed_batch`."""
+SHAPES_BEFORE = ("1", "4", "11", "44", "222")
+"""Placements measured before the batch size changed, in :func:`changed_batch`."""
 
-SINCE = (("1",), ("1", "2"), ("1", "4"), ("1", "11"), ("1", "2", "22"))
+SHAPES_SINCE = (("1",), ("1", "2"), ("1", "4"), ("1", "11"), ("1", "2", "22"))
 CHANGES = 3
-"""Other batch sizes of the same application, drawn for each workload."""
+"""Number of other batch sizes of the application, drawn for each workload."""
 
 PARAMETERS = {"bert": 110e6, "cifar10": 11.2e6, "imagenet": 25.6e6, "yolov3": 61.9e6}
-"""Of BERT base, ResNet-18, ResNet-50 and YOLOv3: the applications whose network is known."""
+"""Parameters of BERT base, ResNet-18, ResNet-50 and YOLOv3, the known networks."""
 
-OTHERS = (("11",), ("4", "11"), ("44",), ("4", "44"))
+SOURCE_SHAPES = (("11",), ("4", "11"), ("44",), ("4", "44"))
 
 FEWEST = 20
-"""Shapes of a workload: with fewer there is little to predict."""
+"""Minimum number of shapes of a workload."""
 
 MODELS = {
     "hops": IterationModel(communication=Communication.SWITCHED),
@@ -55,7 +55,7 @@ Records = tuple[ThroughputRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredWorkload:
     """One application at one batch size: seconds of a step by placement, ``1`` among them."""
 
     application: str
@@ -65,81 +65,83 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Mean relative error of predicted throughput by method; ``within``: share of what was
-    measured that hops' spread holds, four of five by its word.
+    """Mean relative error of predicted throughput by method; ``within_spread``: share of
+    measurements inside hops' predicted range, which should be four of five.
     """
 
-    seen: str
+    shapes: str
     predictions: int
     errors: dict[str, float]
     medians: dict[str, float]
-    within: float
+    within_spread: float
 
 
-def read(folder: Path) -> list[Measured]:
+def read(folder: Path) -> list[MeasuredWorkload]:
     """All applications and batch sizes.
 
     Raises:
         OSError: no such file.
     """
-    found = []
+    workloads = []
     for path in sorted(folder.glob("*.csv")):
         batches: dict[float, dict[str, float]] = {}
         with path.open() as file:
             for row in csv.DictReader(file):
                 batch = batches.setdefault(float(row["local_bsz"]), {})
                 batch[row["placement"]] = float(row["step_time"])
-        found += [
-            Measured(path.stem, batch, seconds)
+        workloads += [
+            MeasuredWorkload(path.stem, batch, seconds)
             for batch, seconds in batches.items()
             if "1" in seconds and len(seconds) >= FEWEST
         ]
-    return found
+    return workloads
 
 
 def table_of(
-    workload: Measured,
-    seen: Sequence[str],
+    workload: MeasuredWorkload,
+    placements: Sequence[str],
     model: IterationModel,
     *,
-    more: Records = (),
-    others: Sequence[Measured] = (),
-    seen_of_others: Sequence[str] = (),
+    earlier_records: Records = (),
+    sources: Sequence[MeasuredWorkload] = (),
+    measured_of_sources: Sequence[str] = (),
 ) -> ThroughputTable:
-    """hopsd's table after records of the placements ``seen``, and ``more``; and of ``others``."""
-    records = (*more, *records_of(workload, seen))
+    """hopsd's table, given records of ``placements`` and of ``sources``, and earlier records."""
+    records = (*earlier_records, *records_of(workload, placements))
     fits = [_theory(workload, WORKLOAD)]
-    for other in others:
-        name = WorkloadName(other.application)
-        fits.append(_theory(other, name))
-        records += tuple(replace(r, workload=name) for r in records_of(other, seen_of_others))
-    known = Knowledge(records=records, theory=tuple(fits))
+    for source in sources:
+        name = WorkloadName(source.application)
+        fits.append(_theory(source, name))
+        records += tuple(replace(r, workload=name) for r in records_of(source, measured_of_sources))
+    knowledge = Knowledge(records=records, theory=tuple(fits))
     settings = EstimatorSettings(model=model)
-    known = with_implied_bandwidths(known, settings, 0.0)
-    return Estimator(NODES, known, settings, 0.0).estimate(WORKLOAD).tables[T4]
+    knowledge = with_implied_bandwidths(knowledge, settings, 0.0)
+    return Estimator(NODES, knowledge, settings, 0.0).estimate(WORKLOAD).tables[T4]
 
 
-def _theory(measured: Measured, name: WorkloadName) -> Theory:
-    """Basic times from one GPU: two thirds of it backward."""
-    alone = measured.seconds["1"]
+def _theory(workload: MeasuredWorkload, name: WorkloadName) -> Theory:
+    """Basic times from one GPU, assuming that two thirds are backward."""
+    alone = workload.seconds["1"]
     return Theory(
-        name, T4, inference=False, pattern=2, batch_size=measured.batch,
-        params=PARAMETERS.get(measured.application, 1e6),
+        name, T4, inference=False, pattern=2, batch_size=workload.batch,
+        params=PARAMETERS.get(workload.application, 1e6),
         t_f=alone / 3, t_b=2 * alone / 3, t_u=0.0, p_cache=1.0, mu_cache=0.0, sigma_cache=0.0,
         mu_load=0.0, sigma_load=0.0, w_cache=0.0, w_load=0.0, records=3, iterations=50, at=0.0,
     )  # fmt: skip
 
 
-def records_of(workload: Measured, seen: Sequence[str], at: float = 0.0) -> Records:
-    """Enough records of each placement to be believed."""
+def records_of(
+    workload: MeasuredWorkload, placements: Sequence[str], begin: float = 0.0
+) -> Records:
+    """Records of each placement, as many as the estimator needs to trust them."""
     return tuple(
         ThroughputRecord(
             *(WORKLOAD, T4, node.name, *counts(placement)),
             workload.batch / workload.seconds[placement],
-            at + i / NEWEST,
+            begin + i / NEWEST,
             batch=workload.batch,
         )
-        for placement in seen
+        for placement in placements
         for node, _ in zip(NODES, placement, strict=False)
         for i in range(NEWEST)
     )
@@ -150,92 +152,107 @@ def counts(placement: str) -> tuple[int, int]:
     return sum(map(int, placement)), len(placement)
 
 
-def row(workloads: Sequence[Measured], seen: Sequence[str], more: int, seed: int = 0) -> Row:
-    """Errors over all placements but ``seen`` and ``more`` random ones."""
+def row(
+    workloads: Sequence[MeasuredWorkload],
+    placements: Sequence[str],
+    random_count: int,
+    seed: int = 0,
+) -> Row:
+    """Errors over all placements except the known: ``placements`` and some random ones."""
     draw = random.Random(seed)
     errors: dict[str, list[float]] = {name: [] for name in (*MODELS, "Pollux")}
-    within = []
+    within_spread = []
     for workload in workloads:
-        if not set(seen) <= set(workload.seconds):
+        if not set(placements) <= set(workload.seconds):
             continue
-        others = [p for p in workload.seconds if p not in ("1", *seen)]
-        told = [*seen, *draw.sample(others, more)]
-        unseen = [p for p in others if p not in told]
+        candidates = [p for p in workload.seconds if p not in ("1", *placements)]
+        known_placements = [*placements, *draw.sample(candidates, random_count)]
+        unseen = [p for p in candidates if p not in known_placements]
         # Placements of equal counts are one shape: a measured one is not predicted.
-        shapes = {counts(p) for p in told}
+        shapes = {counts(p) for p in known_placements}
         unseen = [p for p in unseen if counts(p) not in shapes]
         real = np.array([workload.batch / workload.seconds[p] for p in unseen])
-        at = [counts(p) for p in unseen]
+        unseen_shapes = [counts(p) for p in unseen]
         for name, model in MODELS.items():
-            table = table_of(workload, told, model)
-            rates = np.array([per_gpu(table, *shape) for shape in at])
+            table = table_of(workload, known_placements, model)
+            rates = np.array([per_gpu(table, *shape) for shape in unseen_shapes])
             errors[name] += np.abs(rates / real - 1.0).tolist()
             if name == "hops" and table.by_shape is not None:
-                spread = [table.by_shape.between(*shape) for shape in at]
-                within += [low <= r <= high for (low, high), r in zip(spread, real, strict=True)]
-        known = ["1", *told]
-        fit = pollux.fitted([counts(p) for p in known], [workload.seconds[p] for p in known])
-        n, k = (np.array(column, dtype=float) for column in zip(*at, strict=True))
+                spread = [table.by_shape.between(*shape) for shape in unseen_shapes]
+                within_spread += [
+                    low <= r <= high for (low, high), r in zip(spread, real, strict=True)
+                ]
+        fit_placements = ["1", *known_placements]
+        fit = pollux.fit(
+            [counts(p) for p in fit_placements], [workload.seconds[p] for p in fit_placements]
+        )
+        n, k = (np.array(column, dtype=float) for column in zip(*unseen_shapes, strict=True))
         errors["Pollux"] += np.abs(workload.batch / fit.seconds(n, k) / real - 1.0).tolist()
-    label = ", ".join(seen) or "-"
+    label = ", ".join(placements) or "-"
     return Row(
-        f"{more} random" if more else label,
-        len(within),
-        {name: float(np.mean(found)) for name, found in errors.items()},
-        {name: float(np.median(found)) for name, found in errors.items()},
-        float(np.mean(within)),
+        f"{random_count} random" if random_count else label,
+        len(within_spread),
+        {name: float(np.mean(values)) for name, values in errors.items()},
+        {name: float(np.median(values)) for name, values in errors.items()},
+        float(np.mean(within_spread)),
     )
 
 
-def rows(workloads: Sequence[Measured]) -> list[Row]:
-    """The whole table."""
-    return [row(workloads, seen, 0) for seen in SEEN] + [row(workloads, (), n) for n in RANDOM]
+def rows(workloads: Sequence[MeasuredWorkload]) -> list[Row]:
+    """All rows of the table."""
+    return [row(workloads, placements, 0) for placements in MEASURED_SHAPES] + [
+        row(workloads, (), n) for n in RANDOM
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """Mean and median relative error of throughput, by method."""
 
-    seen: str
+    shapes: str
     predictions: int
     errors: dict[str, float]
     medians: dict[str, float]
 
 
-def changed_batch(workloads: Sequence[Measured], since: Sequence[str], seed: int = 0) -> Compared:
-    """Errors at the new batch size, of whose placements ``since`` were measured."""
+def changed_batch(
+    workloads: Sequence[MeasuredWorkload], placements: Sequence[str], seed: int = 0
+) -> Comparison:
+    """Errors at a new batch size at which only ``placements`` were measured."""
     draw = random.Random(seed)
     errors: dict[str, list[float]] = defaultdict(list)
-    for now, before in _changes(workloads, since, draw):
-        old = records_of(before, BEFORE, -9.0)
-        blind = tuple(replace(record, batch=0.0) for record in old)
+    for new, old in _changes(workloads, placements, draw):
+        old_records = records_of(old, SHAPES_BEFORE, -9.0)
+        blind = tuple(replace(record, batch=0.0) for record in old_records)
         tables = {
-            "hops": table_of(now, since, MODELS["hops"], more=old),
-            "forgotten": table_of(now, since, MODELS["hops"]),
-            "as if unchanged": table_of(now, since, MODELS["hops"], more=blind),
+            "hops": table_of(new, placements, MODELS["hops"], earlier_records=old_records),
+            "forgotten": table_of(new, placements, MODELS["hops"]),
+            "as if unchanged": table_of(new, placements, MODELS["hops"], earlier_records=blind),
         }
-        measured = {counts(p) for p in since}
-        for placement in now.seconds:
-            if counts(placement) in measured:
+        measured_shapes = {counts(p) for p in placements}
+        for placement in new.seconds:
+            if counts(placement) in measured_shapes:
                 continue
-            real = now.batch / now.seconds[placement]
+            real = new.batch / new.seconds[placement]
             for name, table in tables.items():
                 errors[name].append(abs(per_gpu(table, *counts(placement)) / real - 1.0))
-    return _compared(since, errors)
+    return _comparison(placements, errors)
 
 
-def new_application(workloads: Sequence[Measured], seen: Sequence[str]) -> Compared:
-    """Errors of an application whose one GPU was measured, and of each other one, ``seen``."""
+def new_application(workloads: Sequence[MeasuredWorkload], placements: Sequence[str]) -> Comparison:
+    """Errors of an application measured on one GPU, given ``placements`` of all others."""
     workloads = [w for w in workloads if w.application in PARAMETERS]
     middle = {w.application: w for w in workloads}
     for name in middle:
-        own = [w for w in workloads if w.application == name]
-        middle[name] = own[len(own) // 2]
+        batches = [w for w in workloads if w.application == name]
+        middle[name] = batches[len(batches) // 2]
     errors: dict[str, list[float]] = defaultdict(list)
     for workload in workloads:
-        others = [w for name, w in middle.items() if name != workload.application]
+        sources = [w for name, w in middle.items() if name != workload.application]
         tables = {
-            "hops": table_of(workload, (), MODELS["hops"], others=others, seen_of_others=seen),
+            "hops": table_of(
+                workload, (), MODELS["hops"], sources=sources, measured_of_sources=placements
+            ),
             "alone": table_of(workload, (), MODELS["hops"]),
         }
         for placement in workload.seconds:
@@ -244,29 +261,29 @@ def new_application(workloads: Sequence[Measured], seen: Sequence[str]) -> Compa
                 for method, table in tables.items():
                     rate = per_gpu(table, *counts(placement))
                     errors[method].append(abs(rate / real - 1.0))
-    return _compared(seen, errors)
+    return _comparison(placements, errors)
 
 
-def _compared(seen: Sequence[str], errors: Mapping[str, list[float]]) -> Compared:
-    return Compared(
-        ", ".join(seen),
+def _comparison(placements: Sequence[str], errors: Mapping[str, list[float]]) -> Comparison:
+    return Comparison(
+        ", ".join(placements),
         len(errors["hops"]),
-        {name: float(np.mean(found)) for name, found in errors.items()},
-        {name: float(np.median(found)) for name, found in errors.items()},
+        {name: float(np.mean(values)) for name, values in errors.items()},
+        {name: float(np.median(values)) for name, values in errors.items()},
     )
 
 
 def _changes(
-    workloads: Sequence[Measured], since: Sequence[str], draw: random.Random
-) -> Iterator[tuple[Measured, Measured]]:
-    """Batch sizes of one application: now and before."""
-    for now in workloads:
-        others = [
+    workloads: Sequence[MeasuredWorkload], placements: Sequence[str], draw: random.Random
+) -> Iterator[tuple[MeasuredWorkload, MeasuredWorkload]]:
+    """Pairs of batch sizes of one application: new and old."""
+    for new in workloads:
+        other_batches = [
             w
             for w in workloads
-            if w.application == now.application
-            and abs(w.batch - now.batch) > SAME * max(w.batch, now.batch)
+            if w.application == new.application
+            and abs(w.batch - new.batch) > SAME * max(w.batch, new.batch)
         ]
-        for before in draw.sample(others, min(CHANGES, len(others))):
-            if set(BEFORE) <= set(before.seconds) and set(since) <= set(now.seconds):
-                yield now, before
+        for old in draw.sample(other_batches, min(CHANGES, len(other_batches))):
+            if set(SHAPES_BEFORE) <= set(old.seconds) and set(placements) <= set(new.seconds):
+                yield new, old

@@ -27,7 +27,7 @@ from hopsd.model.knowledge import PhaseRecord
 BATCH, WIDTH = 64, 1024
 CACHE_SECONDS, LOAD_SECONDS, JITTER = 0.003, 0.090, 0.1
 LOAD_SHARE, STAYS = 0.3, 0.5
-"""Share of iterations that wait for storage; chance that the next one is as the one before."""
+"""Share of iterations that wait for storage; probability of staying in that state."""
 
 WARM_UP = 3
 """Iterations that the profiler does not time."""
@@ -52,7 +52,7 @@ class Loader(IterableDataset[torch.Tensor]):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What one execution reported, and how fast it was by the wall clock."""
+    """The record of one execution, and its wall time and samples."""
 
     record: PhaseRecord
     seconds: float
@@ -65,57 +65,57 @@ def execute(number: int, iterations: int, seed: int) -> Execution:
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with profile() as session:
-        for done, batch in enumerate(DataLoader(Loader(seed), batch_size=None), start=1):
+        for iteration, batch in enumerate(DataLoader(Loader(seed), batch_size=None), start=1):
             model(batch).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
-            if done == iterations + WARM_UP:
+            if iteration == iterations + WARM_UP:
                 break
-        said = json.loads(json.dumps(session.summary()))
-    timed = said["timed"]
-    phases = parse_phases(said, timed["iterations"], timed["samples"])
+        report = json.loads(json.dumps(session.summary()))
+    timing = report["timed"]
+    phases = parse_phases(report, timing["iterations"], timing["samples"])
     assert phases is not None
-    where = WorkloadName("unstable"), GpuType("cpu"), JobId(str(number))
-    record = PhaseRecord(*where, 0, NodeName("n0"), 0, 1, 1, time.time(), phases)
-    return Execution(record, timed["seconds"], timed["samples"])
+    labels = WorkloadName("unstable"), GpuType("cpu"), JobId(str(number))
+    record = PhaseRecord(*labels, 0, NodeName("n0"), 0, 1, 1, time.time(), phases)
+    return Execution(record, timing["seconds"], timing["samples"])
 
 
 def executions(count: int, iterations: int) -> list[Execution]:
     torch.set_num_threads(1)
-    execute(-1, 5, 0)  # the first one also loads code
+    execute(-1, 5, 0)  # warm-up: loads code
     return [execute(number, iterations, seed=number) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Of predictions from the first ``known`` executions: median and 90th percentile."""
+    """Errors of predictions from the first ``executions``: median and 90th percentile."""
 
-    known: int
+    executions: int
     median: float
     p90: float
     two_modes: float
 
 
-def errors(done: Sequence[Execution], known: Sequence[int], orders: int) -> list[Errors]:
+def errors(executions: Sequence[Execution], counts: Sequence[int], orders: int) -> list[Errors]:
     """Relative error of the theory layer against the throughput of all executions together.
 
     Over ``orders`` orders in which the executions could have come.
     """
-    actual = sum(e.samples for e in done) / sum(e.seconds for e in done)
-    shuffled = random.Random(0)
-    found: dict[int, list[tuple[float, bool]]] = {count: [] for count in known}
+    actual = sum(e.samples for e in executions) / sum(e.seconds for e in executions)
+    generator = random.Random(0)
+    results: dict[int, list[tuple[float, bool]]] = {count: [] for count in counts}
     for _ in range(orders):
-        order = shuffled.sample(done, len(done))
-        for count in known:
+        order = generator.sample(executions, len(executions))
+        for count in counts:
             theory = fit_theory([e.record for e in order[:count]], 7 * 86400.0)
             assert theory is not None
-            found[count].append((abs(alone(theory) / actual - 1.0), theory.p_cache < 1.0))
+            results[count].append((abs(alone(theory) / actual - 1.0), theory.p_cache < 1.0))
     return [
         Errors(
             count,
-            float(np.median([error for error, _ in tried])),
-            float(np.quantile([error for error, _ in tried], 0.9)),
-            sum(two for _, two in tried) / len(tried),
+            float(np.median([error for error, _ in outcomes])),
+            float(np.quantile([error for error, _ in outcomes], 0.9)),
+            sum(two for _, two in outcomes) / len(outcomes),
         )
-        for count, tried in found.items()
+        for count, outcomes in results.items()
     ]

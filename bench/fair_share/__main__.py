@@ -35,7 +35,7 @@ REQS = {
     UserName("dia"): (2, 4),
 }
 GPU_HOURS = 12.0
-"""Of a job, in the mean."""
+"""Mean size of a job."""
 ROUND_SECONDS = 3600.0
 WORDS = """Each asks for half of a cluster of 16 GPUs. For each order: how far each user's GPU time
 was from the share (from the second day to the eighth), the smallest part of a user's jobs that
@@ -44,8 +44,8 @@ The last row is no simulation: a user who gets no more than a tenth above the sh
 jobs below that ratio, whatever the order.
 
 """
-MET = 0.1
-"""How far from a share a user may be whose share counts as met, relative to it."""
+TOLERANCE = 0.1
+"""Relative distance from a share that counts as meeting it."""
 
 PLAN = PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX)
 FIRST = replace(PLAN, priority=PriorityName.FAIR_SHARE_FIRST)
@@ -65,99 +65,100 @@ def cluster(servers: int) -> Cluster:
 
 
 def workload(seed: int, gpus: int, days: float, demand: float, alone: float = 0.0) -> Workload:
-    """Jobs of every user, evenly over the days, each of random length; for the first ``alone`` days
-    of cem only, who asks for the whole cluster.
+    """Jobs of random length, uniform over the days, of every user; in the first ``alone`` days only
+    of cem, who asks for the whole cluster.
     """
     rng = np.random.default_rng(seed)
     jobs = []
     for user in SHARES:
         hours = demand * gpus * 24.0 * days
         while hours > 0:
-            own = float(rng.exponential(GPU_HOURS)) + 1.0
-            hours -= own
-            jobs.append((float(rng.uniform(0.0, days * DAY)), user, own))
+            job_hours = float(rng.exponential(GPU_HOURS)) + 1.0
+            hours -= job_hours
+            jobs.append((float(rng.uniform(0.0, days * DAY)), user, job_hours))
     jobs = [job for job in jobs if job[0] >= alone * DAY]
     hours = gpus * 24.0 * alone
     while hours > 0:
-        own = float(rng.exponential(GPU_HOURS)) + 1.0
-        hours -= own
-        jobs.append((float(rng.uniform(0.0, alone * DAY)), UserName("cem"), own))
+        job_hours = float(rng.exponential(GPU_HOURS)) + 1.0
+        hours -= job_hours
+        jobs.append((float(rng.uniform(0.0, alone * DAY)), UserName("cem"), job_hours))
     table = ThroughputTable({1: 1.0, 8: 0.9}, {2: 0.8})
     return Workload(
         {NAME: {GPU: table}},
         tuple(
-            WorkloadJob(JobId(str(i)), user, submit, NAME, own * 3600.0, REQS[user])
-            for i, (submit, user, own) in enumerate(sorted(jobs), 1)
+            WorkloadJob(JobId(str(i)), user, submit, NAME, job_hours * 3600.0, REQS[user])
+            for i, (submit, user, job_hours) in enumerate(sorted(jobs), 1)
         ),
     )
 
 
-def expected_seconds(made: Workload) -> dict[JobId, float]:
+def expected_seconds(workload: Workload) -> dict[JobId, float]:
     """The run time of each job without waiting, on its mean count of GPUs."""
-    return {job.id: job.samples / float(np.mean(job.reqs)) for job in made.jobs}
+    return {job.id: job.samples / float(np.mean(job.reqs)) for job in workload.jobs}
 
 
-def waited_seconds(made: Workload, run: Run, end: float) -> dict[JobId, float]:
-    """How long each job has not run, from its submission to its end, or to the week's."""
-    since: dict[JobId, float] = {}
-    ran = {job.id: 0.0 for job in made.jobs}
-    until = dict.fromkeys(ran, end)
+def wait_seconds(workload: Workload, run: Run, end: float) -> dict[JobId, float]:
+    """Seconds each job waited from its submission to its end, or the end of the week."""
+    starts: dict[JobId, float] = {}
+    ran = {job.id: 0.0 for job in workload.jobs}
+    ends = dict.fromkeys(ran, end)
     for change in run.changes:
-        ran[change.job] += change.time - since.pop(change.job, change.time)
+        ran[change.job] += change.time - starts.pop(change.job, change.time)
         if change.placement:
-            since[change.job] = change.time
+            starts[change.job] = change.time
         elif change.job not in run.unfinished:
-            until[change.job] = change.time
-    for job, start in since.items():
+            ends[change.job] = change.time
+    for job, start in starts.items():
         ran[job] += end - start
-    return {j.id: until[j.id] - j.submit - ran[j.id] for j in made.jobs if j.submit < end}
+    return {j.id: ends[j.id] - j.submit - ran[j.id] for j in workload.jobs if j.submit < end}
 
 
-def least_ratio(made: Workload, gpus: int, end: float) -> float:
-    """A latency ratio below which no order can keep every job, if no user gets more than MET above
-    the share: a job that waited for less has run for the rest, on its smallest count or more.
+def min_ratio(workload: Workload, gpus: int, end: float) -> float:
+    """A latency ratio below which no order can keep every job, if no user exceeds the share by
+    more than TOLERANCE: a job that waited less ran the rest of the time, on its smallest count at
+    least.
     """
-    ages = expected_seconds(made)
+    ages = expected_seconds(workload)
     whole = sum(SHARES.values())
 
-    def enough(user: UserName, ratio: float) -> bool:
-        used = sum(
+    def is_feasible(user: UserName, ratio: float) -> bool:
+        used_seconds = sum(
             min(job.samples, min(job.reqs) * max(0.0, end - job.submit - ratio * ages[job.id]))
-            for job in made.jobs
+            for job in workload.jobs
             if job.user == user
         )
-        return used <= (1.0 + MET) * SHARES[user] / whole * gpus * end
+        return used_seconds <= (1.0 + TOLERANCE) * SHARES[user] / whole * gpus * end
 
     worst = 0.0
     for user in SHARES:
         low, high = 0.0, end
         while high - low > 0.1:
             middle = (low + high) / 2.0
-            low, high = (low, middle) if enough(user, middle) else (middle, high)
+            low, high = (low, middle) if is_feasible(user, middle) else (middle, high)
         worst = max(worst, low)
     return worst
 
 
 def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
-    """Of all draws: the largest distance from a share, and who waited."""
+    """Row over all draws: largest distance from a share, and waits."""
     far: dict[UserName, list[float]] = {user: [] for user in SHARES}
-    started, longest, ratio = [], 0.0, 0.0
-    for made, run in runs:
-        users = {job.id: job.user for job in made.jobs}
+    start_shares, longest, ratio = [], 0.0, 0.0
+    for workload, run in runs:
+        users = {job.id: job.user for job in workload.jobs}
         got = gpu_seconds(run.changes, users, DAY, end)
         for user, part in unmet(got, SHARES).items():
             far[user].append(part)
         first = {change.job for change in run.changes if change.placement}
         for user in SHARES:
-            mine = [j for j in made.jobs if j.user == user]
-            started.append(sum(j.id in first for j in mine) / len(mine))
-        waits, ages = waited_seconds(made, run, end), expected_seconds(made)
+            user_jobs = [j for j in workload.jobs if j.user == user]
+            start_shares.append(sum(j.id in first for j in user_jobs) / len(user_jobs))
+        waits, ages = wait_seconds(workload, run, end), expected_seconds(workload)
         longest = max(longest, *waits.values())
         ratio = max(ratio, *(wait / ages[job] for job, wait in waits.items()))
     worst = max(abs(part) for parts in far.values() for part in parts)
     means = " | ".join(f"{np.mean(parts):+.0%}" for parts in far.values())
-    told = f"{worst:.0%} | {min(started):.0%} | {longest / 3600.0:.0f} h | {ratio:.0f}"
-    return f"| {label} | {means} | {told} |"
+    cells = f"{worst:.0%} | {min(start_shares):.0%} | {longest / 3600.0:.0f} h | {ratio:.0f}"
+    return f"| {label} | {means} | {cells} |"
 
 
 @click.command()
@@ -169,8 +170,8 @@ def row(label: str, runs: list[tuple[Workload, Run]], end: float) -> str:
 @click.option("--write", is_flag=True, help="Put the table into bench/results.")
 def main(servers: int, days: float, demand: float, alone: float, seeds: int, write: bool) -> None:
     """Play the week under each order and print the table."""
-    where, end = cluster(servers), days * DAY
-    scenes = [workload(seed, where.gpus, days, demand, alone) for seed in range(seeds)]
+    site, end = cluster(servers), days * DAY
+    scenes = [workload(seed, site.gpus, days, demand, alone) for seed in range(seeds)]
     users = " | ".join(
         f"{user} ({share / sum(SHARES.values()):.0%})" for user, share in SHARES.items()
     )
@@ -182,15 +183,15 @@ def main(servers: int, days: float, demand: float, alone: float, seeds: int, wri
     for label, (name, plan) in RULES.items():
         settings = SimulationSettings(ROUND_SECONDS, plan=plan, horizon=end)
         runs = [
-            (made, Simulation(where, made, get(name), settings, shares=SHARES).run())
-            for made in scenes
+            (scene, Simulation(site, scene, get(name), settings, shares=SHARES).run())
+            for scene in scenes
         ]
         rows.append(row(label, runs, end))
         print(rows[-1], flush=True)
-    least = max(least_ratio(made, where.gpus, end) for made in scenes)
+    ratio = max(min_ratio(scene, site.gpus, end) for scene in scenes)
     empty = " | ".join("" for _ in SHARES)
     rows.append(
-        f"| any order that keeps to shares | {empty} | {MET:.0%} | | | at least {least:.0f} |"
+        f"| any order that keeps to shares | {empty} | {TOLERANCE:.0%} | | | at least {ratio:.0f} |"
     )
     print(rows[-1], flush=True)
     if write:

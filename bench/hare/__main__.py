@@ -2,7 +2,7 @@
 
     python -m bench.hare [--only 12,small]
 
-``--only`` runs some experiments and writes no page. Results are kept under build/hare; remove a
+``--only`` runs some experiments and writes no page. Results are saved under build/hare; delete a
 file there to run its case again.
 """
 
@@ -13,34 +13,34 @@ import sys
 from pathlib import Path
 
 from bench.hare.experiments import FIGURES
-from bench.hare.page import in_turns, outcomes, switched, write_page
+from bench.hare.page import in_turns, outcomes, switching_tables, write_page
 from bench.hare.small import distances
 
-KEPT = Path("build/hare")
+RUNS_FOLDER = Path("build/hare")
 DOCS = Path("docs")
-SMALL, SWITCHED, TURNS = "small", "switched", "turns"
+SMALL, SWITCHING, TURNS = "small", "switched", "turns"
 
 
 def main() -> None:
-    known = [*(figure.number for figure in FIGURES), SMALL, SWITCHED, TURNS]
+    names = [*(figure.number for figure in FIGURES), SMALL, SWITCHING, TURNS]
     parser = argparse.ArgumentParser(prog="python -m bench.hare")
-    parser.add_argument("--only", help=f"joined by commas: {', '.join(known)}")
+    parser.add_argument("--only", help=f"joined by commas: {', '.join(names)}")
     options = parser.parse_args()
-    asked = options.only.split(",") if options.only else known
-    if unknown := set(asked) - set(known):
-        parser.error(f"no experiment {min(unknown)!r}; there are {', '.join(known)}")
+    selection = options.only.split(",") if options.only else names
+    if unknown := set(selection) - set(names):
+        parser.error(f"no experiment {min(unknown)!r}; there are {', '.join(names)}")
     for figure in FIGURES:
-        for label, scenario in figure.cases if figure.number in asked else ():
-            outcomes(scenario, KEPT)
+        for label, scenario in figure.cases if figure.number in selection else ():
+            outcomes(scenario, RUNS_FOLDER)
             print(f"figure {figure.number}: {label}", file=sys.stderr, flush=True)
-    if SMALL in asked:
-        distances(KEPT)
-    if SWITCHED in asked:
-        print(switched(KEPT))
-    if TURNS in asked:
-        print(in_turns(KEPT))
+    if SMALL in selection:
+        distances(RUNS_FOLDER)
+    if SWITCHING in selection:
+        print(switching_tables(RUNS_FOLDER))
+    if TURNS in selection:
+        print(in_turns(RUNS_FOLDER))
     if not options.only:
-        write_page(KEPT, DOCS)
+        write_page(RUNS_FOLDER, DOCS)
 
 
 main()

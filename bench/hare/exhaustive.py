@@ -1,4 +1,4 @@
-"""The optimum of a small scheduling problem by trying all schedules."""
+"""Optimum of a small scheduling problem by exhaustive search."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hopsd.policies.hare.tasks import Instance
 
 
 def optimum(case: Instance) -> float:
-    """The least sum of w_n C_n.
+    """The minimum of the sum of w_n C_n.
 
-    In some optimal schedule every task starts as early as those that start before it let it. So
-    it is enough to append tasks to their GPUs in the order of their starts. Tasks of a round are
-    alike, and a branch ends where no job's remaining rounds can be short enough.
+    Some optimal schedule starts every task as early as the tasks before it permit, so it suffices
+    to append tasks to GPUs in the order of their starts. Tasks of a round are interchangeable; a
+    branch is pruned when its lower bound reaches the best schedule.
     """
     search = _Search(case)
     search.descend(-inf)
@@ -36,23 +36,23 @@ class _Search:
         self.synced = case.arrival.tolist()
         self.done = [0 for _ in self.jobs]
 
-    def least(self) -> float:
-        """No way to go on costs less; the cost itself where nothing is left."""
+    def lower_bound(self) -> float:
+        """Lower bound on the cost of any completion; exact for a complete schedule."""
         total = 0.0
         for n in self.jobs:
-            left = self.rounds[n] - self.done[n] // self.scale[n]
-            end = self.ready[n] + left * self.shortest[n]
+            remaining_rounds = self.rounds[n] - self.done[n] // self.scale[n]
+            end = self.ready[n] + remaining_rounds * self.shortest[n]
             total += self.weight[n] * max(self.synced[n], end)
         return total
 
     def descend(self, last: float) -> None:
         """Try every next task that starts at ``last`` or later."""
-        least = self.least()
-        if least >= self.best:
+        bound = self.lower_bound()
+        if bound >= self.best:
             return
         going = [n for n in self.jobs if self.done[n] < self.rounds[n] * self.scale[n]]
         if not going:
-            self.best = least
+            self.best = bound
         for n in going:
             for m, kind in enumerate(self.kinds):
                 start = max(self.ready[n], self.free[m])

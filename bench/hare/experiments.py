@@ -1,4 +1,4 @@
-"""What is run: the paper's figures 12 to 19, and all small cases against their optimum."""
+"""Experiments: the paper's figures 12 to 19."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from bench.hare.workload import DOMAINS, Scenario
 
 SEEDS = (0, 1, 2, 3, 4)
-"""Of the drawn jobs; every scenario is run with each."""
+"""Draws of jobs; every scenario is simulated with each."""
 
-TESTBED = {"V100": 8, "T4": 4, "M60": 2, "K80": 1}
+TESTBED_GPUS = {"V100": 8, "T4": 4, "M60": 2, "K80": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ def _gpus(total: int) -> dict[str, int]:
 
 
 def _mix(domain: str, share: float) -> dict[str, float]:
-    """``domain`` has the share, the others the rest in equal parts."""
+    """Shares by domain: ``share`` for ``domain``, equal parts of the rest for the others."""
     return {d: share if d == domain else (1 - share) / (len(DOMAINS) - 1) for d in DOMAINS}
 
 
 FIGURES = (
     Figure("12", "15 GPUs of the testbed, 40 jobs", "", (
-        ("testbed", Scenario(jobs=40, gpus=TESTBED)),
+        ("testbed", Scenario(jobs=40, gpus=TESTBED_GPUS)),
     )),
     Figure("14", "number of GPUs, 200 jobs", "GPUs", tuple(
         (str(n), Scenario(gpus=_gpus(n))) for n in (80, 120, 160, 200, 240)

@@ -13,14 +13,14 @@ from bench.hare.experiments import FIGURES, SEEDS, Figure
 from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
 from bench.hare.rounds import rounds
 from bench.hare.runs import SCHEMES, Outcome, outcome
-from bench.hare.small import beyond, distances
-from bench.hare.switched import (
+from bench.hare.small import count_above_guarantee, distances
+from bench.hare.switching_tables import (
     CHANGES,
-    COMPARED,
     COMPARED_SEEDS,
+    COMPARISON,
     QUARTERS,
     SCENARIOS,
-    weighted,
+    weighted_runs,
 )
 from bench.hare.text import (
     COMPARED_FINDINGS,
@@ -29,35 +29,35 @@ from bench.hare.text import (
     FINDINGS,
     OPENING,
     SMALL,
-    SWITCHED,
     SWITCHED_FINDINGS,
     SWITCHED_TABLES,
+    SWITCHING,
     TURNS,
     TURNS_FINDINGS,
 )
 from bench.hare.turns import changes
 from bench.hare.workload import Scenario
-from bench.result_file import write_result
+from bench.result_file import save_svg, write_result
 from bench.spread import mean_and_spread
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.sim.svg import Axis, chart, distribution
 
-DRAWN = ("14", "15", "18", "19")
+CHART_FIGURES = ("14", "15", "18", "19")
 PAPER_GAINS = {"12": (47.6, 75.3), "15": (54.6, 80.5)}
 """Percent by which the paper's Hare is below the others; figure 15's at 300 jobs."""
 
 
 Runs = list[Outcome]
-"""Of one scenario, in the order of seeds."""
+"""Outcomes of one scenario, ordered by seed."""
 
 
 def outcomes(scenario: Scenario, folder: Path) -> Runs:
-    """Of all seeds, run or kept in ``folder``."""
+    """Outcomes of all seeds, simulated or loaded from ``folder``."""
     return [outcome(replace(scenario, seed=seed), folder) for seed in SEEDS]
 
 
 def write_page(folder: Path, docs: Path) -> None:
-    """Of all scenarios, run or kept in ``folder``: the page."""
+    """Write the page of all scenarios, simulated or loaded from ``folder``."""
     images = docs / "img"
     runs = {
         figure.number: {label: outcomes(scenario, folder) for label, scenario in figure.cases}
@@ -68,20 +68,20 @@ def write_page(folder: Path, docs: Path) -> None:
         _rounds(folder),
         in_turns(folder),
         FIGURES_OPENING,
-        _against_paper(runs),
+        _paper_comparison(runs),
         FINDINGS,
-        SWITCHED,
+        SWITCHING,
         SWITCHED_FINDINGS,
         COMPARED_FINDINGS,
     ]
     for figure in FIGURES:
-        found = runs[figure.number]
-        parts += [f"### Figure {figure.number}: {figure.title}\n", _table(figure, found)]
-        if figure.number in DRAWN:
-            parts.append(_lines(figure, found, images))
+        figure_runs = runs[figure.number]
+        parts += [f"### Figure {figure.number}: {figure.title}\n", _table(figure, figure_runs)]
+        if figure.number in CHART_FIGURES:
+            parts.append(_lines(figure, figure_runs, images))
         if figure.number == "12":
-            parts.append(_completions(found["testbed"], images))
-    parts += [switched(folder), SMALL, _small(folder)]
+            parts.append(_completions(figure_runs["testbed"], images))
+    parts += [switching_tables(folder), SMALL, _small(folder)]
     write_result("hare", "Hare", "\n".join(parts))
 
 
@@ -101,8 +101,8 @@ def _rounds(folder: Path) -> str:
     """Means over the seeds."""
     columns = COLUMNS | {"restarts": "restarts"}
     text = _head([f"25 jobs, 64 GPUs, {len(ROUNDS_SEEDS)} seeds", *columns])
-    for policy, found in rounds(folder):
-        means = [fmean(k.figures[key] for k in found) for key in columns.values()]
+    for policy, policy_runs in rounds(folder):
+        means = [fmean(k.figures[key] for k in policy_runs) for key in columns.values()]
         text += _row([f"`{policy}`", *(f"{m:.3g}" for m in means)])
     return text
 
@@ -110,52 +110,53 @@ def _rounds(folder: Path) -> str:
 def in_turns(folder: Path) -> str:
     """Jobs that take turns within a round, beside jobs that keep their GPUs; means over seeds."""
     text = _head(["how GPUs change jobs", *COLUMNS])
-    for policy, change, found in changes(folder):
-        means = [fmean(own[key] for own in found) for key in COLUMNS.values()]
+    for policy, change, policy_runs in changes(folder):
+        means = [fmean(run[key] for run in policy_runs) for key in COLUMNS.values()]
         text += _row([f"`{policy}`, {change.label}", *(f"{m:.3g}" for m in means)])
     return "\n".join((TURNS, text, TURNS_FINDINGS))
 
 
-def _against_paper(runs: dict[str, dict[str, Runs]]) -> str:
+def _paper_comparison(runs: dict[str, dict[str, Runs]]) -> str:
     """By how much each of Hare's rules changes the weighted completion time."""
     text = _head(["", *BASELINES, "paper"])
     for number, label in (("12", "testbed"), ("15", "300")):
-        found = runs[number][label]
+        figure_runs = runs[number][label]
         low, high = PAPER_GAINS[number]
-        where = "15 GPUs, 40 jobs" if number == "12" else "160 GPUs, 300 jobs"
+        setting = "15 GPUs, 40 jobs" if number == "12" else "160 GPUs, 300 jobs"
         for rule in SCHEDULERS:
             changes = [
-                [100 * (run.weighted(rule) / run.weighted(b) - 1) for run in found]
+                [100 * (run.weighted_time(rule) / run.weighted_time(b) - 1) for run in figure_runs]
                 for b in BASELINES
             ]
-            shown = f"-{low} to -{high} %" if rule == "hare" else ""
+            paper_gain = f"-{low} to -{high} %" if rule == "hare" else ""
             text += _row(
                 [
-                    f"`{rule}`, {where}",
+                    f"`{rule}`, {setting}",
                     *(f"{mean_and_spread(c, '+.0f')} %" for c in changes),
-                    shown,
+                    paper_gain,
                 ]
             )
     return text
 
 
-def _table(figure: Figure, found: dict[str, Runs]) -> str:
+def _table(figure: Figure, figure_runs: dict[str, Runs]) -> str:
     text = _head([figure.label, *SCHEMES, "best / bound"])
-    for label, runs in found.items():
+    for label, runs in figure_runs.items():
         nearest = fmean(min(run.objective.values()) / run.bound for run in runs)
-        cells = [[run.weighted(s) for run in runs] for s in SCHEMES]
-        means = [mean_and_spread(own, ".3f") for own in cells]
+        cells = [[run.weighted_time(s) for run in runs] for s in SCHEMES]
+        means = [mean_and_spread(values, ".3f") for values in cells]
         text += _row([label, *means, f"{nearest:.2f}"])
     return text
 
 
-def _lines(figure: Figure, found: dict[str, Runs], images: Path) -> str:
-    values = [float(label) for label in found]
+def _lines(figure: Figure, figure_runs: dict[str, Runs], images: Path) -> str:
+    values = [float(label) for label in figure_runs]
     means = {
-        s: [fmean(run.weighted(s) for run in runs) for runs in found.values()] for s in SCHEMES
+        s: [fmean(run.weighted_time(s) for run in runs) for runs in figure_runs.values()]
+        for s in SCHEMES
     }
-    highest = max(max(own) for own in means.values())
-    lines = {s: list(zip(values, own, strict=True)) for s, own in means.items()}
+    highest = max(max(ys) for ys in means.values())
+    lines = {s: list(zip(values, ys, strict=True)) for s, ys in means.items()}
     x = Axis(figure.label, min(values), max(values))
     y = Axis("weighted completion time, 1000 h", 0.0, 1.25 * highest)
     name = f"hare-{figure.number}.svg"
@@ -165,52 +166,52 @@ def _lines(figure: Figure, found: dict[str, Runs], images: Path) -> str:
 def _completions(runs: Runs, images: Path) -> str:
     minutes = {s: [t / 60 for run in runs for t in run.completion[s]] for s in SCHEMES}
     title = "completion times on the testbed's GPUs (figure 13)"
-    drawn = distribution(title, "completion time, minutes", minutes)
-    return _save(images / "hare-13.svg", drawn, title)
+    svg = distribution(title, "completion time, minutes", minutes)
+    return _save(images / "hare-13.svg", svg, title)
 
 
-def _save(path: Path, drawn: str, title: str) -> str:
-    alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
-    path.write_text(drawn.replace("<svg ", alone, 1))
+def _save(path: Path, svg: str, title: str) -> str:
+    save_svg(path, svg)
     return f"![{title}](img/{path.name})\n"
 
 
-def switched(folder: Path) -> str:
-    """The tables on switching between jobs, run or kept in ``folder``."""
+def switching_tables(folder: Path) -> str:
+    """Tables on switching between jobs, simulated or loaded from ``folder``."""
     parts = [SWITCHED_TABLES]
     for label, scenario in SCENARIOS.items():
         text = _head([f"{label}: how GPUs change jobs", *SCHEMES, "switches a task"])
         for change in CHANGES:
-            runs = weighted(change, scenario, folder)
+            runs = weighted_runs(change, scenario, folder)
             cells = [mean_and_spread([run["weighted"][s] for run in runs], ".3f") for s in SCHEMES]
             shares = [fmean(run["switches"][s] for run in runs) for s in SCHEDULERS]
             text += _row([change.label, *cells, ", ".join(f"{share:.2f}" for share in shares)])
         parts.append(text)
-    parts += [COMPARED_OPENING, _compared(folder)]
+    parts += [COMPARED_OPENING, _change_comparison(folder)]
     return "\n".join(parts)
 
 
-def _compared(folder: Path) -> str:
+def _change_comparison(folder: Path) -> str:
     """Means over the seeds."""
     text = _head(["figure", *SCHEMES])
     for name, scenario in QUARTERS:
-        runs = [weighted(change, scenario, folder, COMPARED_SEEDS) for change in COMPARED]
-        means = [[fmean(run["weighted"][s] for run in own) for own in runs] for s in SCHEMES]
-        text += _row([name, *(" / ".join(f"{mean:.3f}" for mean in own) for own in means)])
+        runs = [weighted_runs(change, scenario, folder, COMPARED_SEEDS) for change in COMPARISON]
+        means = [[fmean(run["weighted"][s] for run in values) for values in runs] for s in SCHEMES]
+        text += _row([name, *(" / ".join(f"{mean:.3f}" for mean in values) for values in means)])
     return text
 
 
 def _small(folder: Path) -> str:
     text = _head(["GPUs", "rule", "mean", "95 %", "worst", "optimal", "above the guarantee",
                   "guarantee, least", "bound, mean"])  # fmt: skip
-    for kind, found in distances(folder).items():
+    for kind, kind_distances in distances(folder).items():
         for rule in SCHEDULERS:
-            ratios = sorted(d.ratio[rule] for d in found)
+            ratios = sorted(d.ratio[rule] for d in kind_distances)
             optimal = sum(r <= 1 + 1e-9 for r in ratios) / len(ratios)
             text += _row([
                 kind, f"`{rule}`", f"{fmean(ratios):.3f}",
                 f"{ratios[int(0.95 * len(ratios))]:.2f}", f"{ratios[-1]:.2f}", f"{optimal:.0%}",
-                f"{beyond(found, rule)} of {len(found)}",
-                f"{min(d.guarantee for d in found):.1f}", f"{fmean(d.bound for d in found):.2f}",
+                f"{count_above_guarantee(kind_distances, rule)} of {len(kind_distances)}",
+                f"{min(d.guarantee for d in kind_distances):.1f}",
+                f"{fmean(d.bound for d in kind_distances):.2f}",
             ])  # fmt: skip
     return text

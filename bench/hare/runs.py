@@ -1,4 +1,4 @@
-"""Runs every scheme over a scenario once and keeps the outcome as JSON."""
+"""Runs every scheme over a scenario once and saves the outcome as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from hops_rivals.hare import BASELINES
 
 from bench.hare.workload import Scenario
-from bench.kept import digest, kept
+from bench.saved_runs import digest, load_or_run
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
 from hopsd.policies.hare.schedulers import SCHEDULERS
@@ -31,16 +31,16 @@ class Outcome:
     bound: float
     alpha: float
 
-    def weighted(self, scheme: str) -> float:
+    def weighted_time(self, scheme: str) -> float:
         """Sum of w_n (C_n - a_n), in thousands of hours."""
         times = self.completion[scheme]
         return sum(w * c for w, c in zip(self.weight, times, strict=True)) / 3.6e6
 
 
 def outcome(scenario: Scenario, folder: Path) -> Outcome:
-    """Of an earlier run where there is one."""
+    """Outcome of ``scenario``, loaded if an earlier run saved it."""
     path = folder / f"{digest(asdict(scenario))}.json"
-    return Outcome(**kept(path, lambda: asdict(run(scenario.instance()))))
+    return Outcome(**load_or_run(path, lambda: asdict(run(scenario.instance()))))
 
 
 def run(instance: Instance) -> Outcome:
@@ -49,17 +49,22 @@ def run(instance: Instance) -> Outcome:
     Raises:
         AssertionError: a schedule breaks a constraint.
     """
-    relaxed = relax(instance, INTERVALS)
-    made: dict[str, Schedule] = {
-        name: scheduler(instance, relaxed) for name, scheduler in SCHEDULERS.items()
+    relaxation = relax(instance, INTERVALS)
+    schedules: dict[str, Schedule] = {
+        name: scheduler(instance, relaxation) for name, scheduler in SCHEDULERS.items()
     }
-    made |= {name: scheme(instance, relaxed.lower_bound) for name, scheme in BASELINES.items()}
-    for name, schedule in made.items():
+    schedules |= {
+        name: scheme(instance, relaxation.lower_bound) for name, scheme in BASELINES.items()
+    }
+    for name, schedule in schedules.items():
         assert not violations(instance, schedule), name
     return Outcome(
         instance.weight.tolist(),
-        {name: (s.completion(instance) - instance.arrival).tolist() for name, s in made.items()},
-        {name: s.weighted_completion(instance) for name, s in made.items()},
-        relaxed.lower_bound,
+        {
+            name: (s.completion(instance) - instance.arrival).tolist()
+            for name, s in schedules.items()
+        },
+        {name: s.weighted_completion(instance) for name, s in schedules.items()},
+        relaxation.lower_bound,
         instance.alpha,
     )

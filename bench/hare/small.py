@@ -1,4 +1,4 @@
-"""How far from the optimum: many small cases, each solved by trying all schedules."""
+"""Distance from the optimum over many small cases, each solved exhaustively."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1))
 
 TASKS_MAX = 9
 KINDS = {"equal GPUs": 1.0, "up to 4 times": 4.0, "up to 10 times": 10.0}
-"""By how much the slowest GPU may be slower than the fastest."""
+"""Largest slowdown of a GPU against the fastest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,23 @@ class Distance:
 
 
 def distances(folder: Path) -> dict[str, list[Distance]]:
-    """By kind of cases; kept from an earlier run."""
+    """Distances by kind of cases; loaded if an earlier run saved them."""
     path = folder / "small.json"
     if path.exists():
         return {k: [Distance(**d) for d in ds] for k, ds in json.loads(path.read_text()).items()}
-    found = {
-        kind: [_distance(_case(np.random.default_rng((seed, i)), apart)) for seed in range(CASES)]
-        for i, (kind, apart) in enumerate(KINDS.items())
+    by_kind = {
+        kind: [
+            _distance(_case(np.random.default_rng((seed, i)), max_slowdown))
+            for seed in range(CASES)
+        ]
+        for i, (kind, max_slowdown) in enumerate(KINDS.items())
     }
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({kind: [asdict(d) for d in ds] for kind, ds in found.items()}))
-    return found
+    path.write_text(json.dumps({kind: [asdict(d) for d in ds] for kind, ds in by_kind.items()}))
+    return by_kind
 
 
-def _case(rng: np.random.Generator, apart: float) -> Instance:
+def _case(rng: np.random.Generator, max_slowdown: float) -> Instance:
     """2 or 3 GPUs, jobs until there are 7 to 9 tasks; half of the cases with arrivals."""
     gpus = int(rng.integers(2, 4))
     shapes: list[tuple[int, int]] = []
@@ -58,7 +61,7 @@ def _case(rng: np.random.Generator, apart: float) -> Instance:
         if sum(r * k for r, k in (*shapes, shape)) <= TASKS_MAX:
             shapes.append(shape)
     jobs = len(shapes)
-    slower = np.concatenate(([1.0], rng.uniform(1.0, apart, gpus - 1)))
+    slower = np.concatenate(([1.0], rng.uniform(1.0, max_slowdown, gpus - 1)))
     train = rng.uniform(1.0, 4.0, (jobs, 1)) * slower ** rng.uniform(0.5, 1.0, (jobs, 1))
     return Instance(
         arrival=rng.uniform(0.0, 5.0, jobs) * rng.integers(2),
@@ -73,16 +76,16 @@ def _case(rng: np.random.Generator, apart: float) -> Instance:
 
 
 def _distance(case: Instance) -> Distance:
-    least = optimum(case)
-    relaxed = relax(case)
+    optimum_value = optimum(case)
+    relaxation = relax(case)
     ratio = {}
     for name, scheduler in SCHEDULERS.items():
-        schedule = scheduler(case, relaxed)
+        schedule = scheduler(case, relaxation)
         assert not violations(case, schedule), name
-        ratio[name] = schedule.weighted_completion(case) / least
-    return Distance(ratio, relaxed.lower_bound / least, case.alpha * (2 + case.alpha))
+        ratio[name] = schedule.weighted_completion(case) / optimum_value
+    return Distance(ratio, relaxation.lower_bound / optimum_value, case.alpha * (2 + case.alpha))
 
 
-def beyond(found: Sequence[Distance], scheduler: str) -> int:
+def count_above_guarantee(cases: Sequence[Distance], scheduler: str) -> int:
     """Cases above the guarantee."""
-    return sum(d.ratio[scheduler] > d.guarantee * (1 + 1e-9) for d in found)
+    return sum(d.ratio[scheduler] > d.guarantee * (1 + 1e-9) for d in cases)

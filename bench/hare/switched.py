@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 from hops_rivals.hare import BASELINES
 
-from bench.hare.experiments import FIGURES, SEEDS, TESTBED
+from bench.hare.experiments import FIGURES, SEEDS, TESTBED_GPUS
 from bench.hare.runs import INTERVALS
 from bench.hare.workload import Scenario
-from bench.kept import Found, digest, kept
+from bench.saved_runs import Document, digest, load_or_run
 from hopsd.policies.hare.check import violations
 from hopsd.policies.hare.relaxation import relax
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.switching import delayed, lent_to_nobody, switches
 from hopsd.policies.hare.tasks import Instance, Schedule
 
-SCENARIOS = {"15 GPUs, 40 jobs": Scenario(jobs=40, gpus=TESTBED)}
+SCENARIOS = {"15 GPUs, 40 jobs": Scenario(jobs=40, gpus=TESTBED_GPUS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ CHANGES = (
 )
 """10 and 80 ms, 3.2 and 7.2 s: as docs/switching.md measures them."""
 
-COMPARED = (CHANGES[1], CHANGES[4])
-"""Of figures 14 to 19: with switching, and without."""
+COMPARISON = (CHANGES[1], CHANGES[4])
+"""Changes shown for figures 14 to 19: with switching, and without."""
 
 COMPARED_SEEDS = SEEDS[:1]
 
@@ -66,47 +66,48 @@ QUARTERS = tuple(
 """Figures 14 to 19 with a quarter of their jobs and GPUs."""
 
 
-def weighted(
+def weighted_runs(
     change: Change, scenario: Scenario, folder: Path, seeds: Sequence[int] = SEEDS
-) -> list[Found]:
-    """Of each seed: the sum of w_n (C_n - a_n) in thousands of hours, and switches a task, both by
-    scheme.
+) -> list[Document]:
+    """For each seed, by scheme: the sum of w_n (C_n - a_n) in thousands of hours, and switches per
+    task.
     """
-    drawn = [replace(scenario, seed=seed) for seed in seeds]
+    scenarios = [replace(scenario, seed=seed) for seed in seeds]
     runs = [
-        kept(
-            folder / f"switched-{digest((asdict(own), change.lends))}.json",
-            partial(_run, own, lends=change.lends),
+        load_or_run(
+            folder / f"switched-{digest((asdict(seed_scenario), change.lends))}.json",
+            partial(_run, seed_scenario, lends=change.lends),
         )
-        for own in drawn
+        for seed_scenario in scenarios
     ]
     return [run[str(change.seconds)] for run in runs]
 
 
-def _run(scenario: Scenario, *, lends: bool) -> Found:
-    """By the seconds of each such change. Schedules are checked.
+def _run(scenario: Scenario, *, lends: bool) -> Document:
+    """Results by change seconds, for all changes with this ``lends``; checks every schedule.
 
     Raises:
         AssertionError: a schedule breaks a constraint.
     """
     instance = scenario.instance()
-    seen = instance if lends else lent_to_nobody(instance)
-    relaxed = relax(seen, INTERVALS)
-    made: dict[str, tuple[Instance, Schedule]] = {
-        name: (seen, scheduler(seen, relaxed)) for name, scheduler in SCHEDULERS.items()
+    planning_instance = instance if lends else lent_to_nobody(instance)
+    relaxation = relax(planning_instance, INTERVALS)
+    schedules: dict[str, tuple[Instance, Schedule]] = {
+        name: (planning_instance, scheduler(planning_instance, relaxation))
+        for name, scheduler in SCHEDULERS.items()
     }
     for name, scheme in BASELINES.items():
-        made[name] = instance, scheme(instance, relaxed.lower_bound)
-    found: Found = {}
+        schedules[name] = instance, scheme(instance, relaxation.lower_bound)
+    results: Document = {}
     for seconds in (change.seconds for change in CHANGES if change.lends == lends):
         once = np.full(instance.jobs, seconds)
-        each = once * scenario.batches() if lends else once
-        own: Found = {"weighted": {}, "switches": {}}
-        for name, (of, schedule) in made.items():
-            later = delayed(of, schedule, each if name in SCHEDULERS else once)
-            assert not violations(of, later), name
-            spent = of.weight @ (later.completion(of) - of.arrival)
-            own["weighted"][name] = float(spent) / 3.6e6
-            own["switches"][name] = float(switches(of, later).mean())
-        found[str(seconds)] = own
-    return found
+        switch_seconds = once * scenario.batches() if lends else once
+        result: Document = {"weighted": {}, "switches": {}}
+        for name, (case, schedule) in schedules.items():
+            later = delayed(case, schedule, switch_seconds if name in SCHEDULERS else once)
+            assert not violations(case, later), name
+            weighted_time = case.weight @ (later.completion(case) - case.arrival)
+            result["weighted"][name] = float(weighted_time) / 3.6e6
+            result["switches"][name] = float(switches(case, later).mean())
+        results[str(seconds)] = result
+    return results

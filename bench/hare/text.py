@@ -126,7 +126,7 @@ TURNS_FINDINGS = """- **With `hare-eft` the mean completion is 16 % earlier** th
 - `hops`, with GPUs kept for rounds and restarts of 30 s, is still ahead of all of them (2.31 h).
 """
 
-SWITCHED = """## With and without switching
+SWITCHING = """## With and without switching
 
 The experiments above take switching for free. Here a GPU that goes from a task of one job to one
 of another does so later (`switching.py`): tasks keep their GPUs and their order, which were planned

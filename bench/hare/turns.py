@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.hare.rounds import SEEDS
-from bench.kept import Found, kept
+from bench.saved_runs import Document, load_or_run
 from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.registry import get
 from hopsd.sim.cluster import ClusterSettings
@@ -36,21 +36,21 @@ CHANGES = (
 """As docs/switching.md measures them; the table of rounds above has restarts of 30 s."""
 
 
-def changes(folder: Path) -> Iterator[tuple[str, Change, list[Found]]]:
-    """By policy and change the figures of each seed; run what is missing."""
+def changes(folder: Path) -> Iterator[tuple[str, Change, list[Document]]]:
+    """Figures of each seed by policy and change; simulate what is missing."""
     for policy in SCHEDULERS:
         for change in CHANGES:
             name = f"turns-{policy}-{change.restart:g}-{change.switch}"
-            found = [
-                kept(folder / f"{name}-{seed}.json", partial(_run, policy, change, seed))
+            runs = [
+                load_or_run(folder / f"{name}-{seed}.json", partial(_run, policy, change, seed))
                 for seed in SEEDS
             ]
-            yield policy, change, found
+            yield policy, change, runs
 
 
-def _run(policy: str, change: Change, seed: int) -> Found:
-    made = preset(PRESET)
-    cluster, workload = made.cluster(), made.workload(seed)
+def _run(policy: str, change: Change, seed: int) -> Document:
+    scenario = preset(PRESET)
+    cluster, workload = scenario.cluster(), scenario.workload(seed)
     settings = SimulationSettings(cluster=ClusterSettings(change.restart))
     if change.switch is None:
         return figures(play(policy, get(policy), cluster, workload, settings))

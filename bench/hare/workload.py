@@ -83,7 +83,7 @@ class Scenario:
     seed: int = 0
 
     def instance(self) -> Instance:
-        """The tasks. Scenarios that differ in one thing differ in nothing else.
+        """Draw the tasks; scenarios that differ in one parameter share all other draws.
 
         A synchronisation sends 4 bytes a parameter both ways at once. A larger batch has
         proportionally fewer of them, each of its batches taking longer.
@@ -98,9 +98,9 @@ class Scenario:
         kinds = np.repeat(np.arange(len(TYPES)), [self.gpus.get(t, 0) for t in TYPES])
         return Instance(
             arrival=np.cumsum(gaps) - gaps[0],
-            weight=_one_of(WEIGHTS, draws[:, 3]).astype(float),
+            weight=_choose(WEIGHTS, draws[:, 3]).astype(float),
             rounds=np.full(self.jobs, PIECES),
-            scale=_one_of(SCALES, draws[:, 4]),
+            scale=_choose(SCALES, draws[:, 4]),
             train=seconds[:, None] * speeds[:, :1] / speeds,
             sync=np.repeat(sync[:, None], len(TYPES), axis=1),
             gpu_type=rng.permutation(kinds),
@@ -122,13 +122,13 @@ class Scenario:
         return models, seconds, batch
 
     def _model(self, domain: float, member: float) -> Model:
-        """By two uniform draws."""
+        """Model of two uniform draws, for domain and member."""
         edges = np.cumsum([self.mix[d] for d in DOMAINS])
         place = min(int(np.searchsorted(edges, domain * edges[-1], side="right")), len(edges) - 1)
         family = [m for m in MODELS if m.domain == DOMAINS[place]]
         return family[int(member * len(family))]
 
 
-def _one_of(values: tuple[int, ...], draws: Floats) -> Ints:
-    chosen: Ints = np.array(values)[(draws * len(values)).astype(int)]
-    return chosen
+def _choose(values: tuple[int, ...], draws: Floats) -> Ints:
+    choices: Ints = np.array(values)[(draws * len(values)).astype(int)]
+    return choices

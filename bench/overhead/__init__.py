@@ -1,1 +1,1 @@
-"""What the timing plugin costs a training, and other Python programs of its job."""
+"""Overhead of the timing plugin in trainings and in other Python programs of a job."""

@@ -1,7 +1,8 @@
 """``python -m bench.overhead``: a table of what the timing plugin costs. About four minutes.
 
-All is compared by processor time, in turns, as a busy machine would hide 25 microseconds of wall
-time: iterations of 40 ms block by block in one process, the smallest ones between two processes.
+Compares processor time, alternating with and without the plugin, since load would hide 25
+microseconds of wall time: iterations of 40 ms block by block in one process, the smallest ones
+between two processes.
 """
 
 from __future__ import annotations
@@ -42,21 +43,23 @@ def main() -> None:
         rows = [
             *_iteration(_run(job, "listened", options.blocks)),
             _smallest(job, options.turns),
-            *_many(_run(job, "many", options.iterations), _run({}, "many", options.iterations)),
+            *_memory_rows(
+                _run(job, "many", options.iterations), _run({}, "many", options.iterations)
+            ),
             _start(job, options.starts),
         ]
     show(table("Cost of the timing plugin", ["of", "without", "with", "difference"], rows))
 
 
 def _run(job: Mapping[str, str], *arguments: object) -> dict[str, Any]:
-    """One of ``train.py``'s measurements, in a hops job or outside of any."""
-    done = subprocess.run(
+    """Run one of ``train.py``'s measurements, inside a hops job or outside."""
+    process = subprocess.run(
         [sys.executable, "-W", "ignore", TRAIN, *map(str, arguments)],
         env=_environment(job),
         check=True,
         stdout=subprocess.PIPE,
     )
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    return json.loads(process.stdout)  # type: ignore[no-any-return]
 
 
 def _environment(job: Mapping[str, str]) -> dict[str, str]:
@@ -66,19 +69,21 @@ def _environment(job: Mapping[str, str]) -> dict[str, str]:
 
 
 def _iteration(blocks: Mapping[str, Sequence[Sequence[float]]]) -> list[tuple[str, ...]]:
-    """Medians, and the median of the differences of blocks that followed each other."""
+    """Medians, and the median difference of adjacent blocks."""
     rows = []
-    for at, clock in enumerate(("processor", "wall")):
-        off, on = ([block[at] for block in blocks[name]] for name in ("off", "on"))
-        added = [b - a for a, b in zip(off, on, strict=True)]
-        low, middle, high = statistics.quantiles(added, n=4)
-        usual = statistics.median(off)
+    for index, clock in enumerate(("processor", "wall")):
+        base_times, plugin_times = (
+            [block[index] for block in blocks[name]] for name in ("off", "on")
+        )
+        differences = [b - a for a, b in zip(base_times, plugin_times, strict=True)]
+        low, middle, high = statistics.quantiles(differences, n=4)
+        usual = statistics.median(base_times)
         spread = f"quartiles {low / usual:+.2%}, {high / usual:+.2%}"
         rows.append(
             (
                 f"an iteration, {clock} time (ms)",
                 f"{1e3 * usual:.3f}",
-                f"{1e3 * statistics.median(on):.3f}",
+                f"{1e3 * statistics.median(plugin_times):.3f}",
                 f"{1e6 * middle:+.0f} us, {middle / usual:+.2%} ({spread})",
             )
         )
@@ -86,25 +91,25 @@ def _iteration(blocks: Mapping[str, Sequence[Sequence[float]]]) -> list[tuple[st
 
 
 def _smallest(job: Mapping[str, str], turns: int) -> tuple[str, ...]:
-    """Two processes, in turns. The fastest tenth of each was disturbed least."""
-    alone, watched = times = ([], [])  # type: tuple[list[float], list[float]]
-    with _paced({}, turns) as first, _paced(job, turns) as second:
+    """Alternate two processes; compare their fastest tenths, which load disturbs least."""
+    base_times, plugin_times = times = ([], [])  # type: tuple[list[float], list[float]]
+    with _start_paced({}, turns) as first, _start_paced(job, turns) as second:
         for turn in range(turns):
-            for at in (0, 1) if turn % 2 else (1, 0):
-                process = (first, second)[at]
+            for index in (0, 1) if turn % 2 else (1, 0):
+                process = (first, second)[index]
                 print(file=process.stdin, flush=True)
-                times[at].append(1e6 * float(process.stdout.readline()))  # type: ignore[union-attr]
-    added = statistics.median(b - a for a, b in zip(alone, watched, strict=True))
-    share = added / statistics.median(alone)
-    quick = [statistics.quantiles(of, n=10)[0] for of in times]
+                times[index].append(1e6 * float(process.stdout.readline()))  # type: ignore[union-attr]
+    difference = statistics.median(b - a for a, b in zip(base_times, plugin_times, strict=True))
+    share = difference / statistics.median(base_times)
+    quick = [statistics.quantiles(series, n=10)[0] for series in times]
     return (
         "the smallest iteration, processor time (us)",
         *(f"{value:.0f}" for value in quick),
-        f"{quick[1] - quick[0]:+.0f} us; median {added:+.0f} us, {share:+.0%}",
+        f"{quick[1] - quick[0]:+.0f} us; median {difference:+.0f} us, {share:+.0%}",
     )
 
 
-def _paced(job: Mapping[str, str], turns: int) -> subprocess.Popen[str]:
+def _start_paced(job: Mapping[str, str], turns: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", TRAIN, "paced", str(turns)],
         env=_environment(job),
@@ -114,37 +119,42 @@ def _paced(job: Mapping[str, str], turns: int) -> subprocess.Popen[str]:
     )
 
 
-def _many(watched: Mapping[str, float], alone: Mapping[str, float]) -> list[tuple[str, ...]]:
-    grown = [found["grown_kib"] for found in (alone, watched)]
-    peak = [found["peak_kib"] / 1024 for found in (alone, watched)]
+def _memory_rows(plugin: Mapping[str, float], base: Mapping[str, float]) -> list[tuple[str, ...]]:
+    growth = [measurement["grown_kib"] for measurement in (base, plugin)]
+    peak = [measurement["peak_kib"] / 1024 for measurement in (base, plugin)]
     return [
         ("peak memory (MiB)", *(f"{v:.1f}" for v in peak), f"{peak[1] - peak[0]:+.1f} MiB"),
         (
             "its growth over the last 4/5 of the iterations (KiB)",
-            *(f"{value:.0f}" for value in grown),
-            f"{grown[1] - grown[0]:+.0f} KiB",
+            *(f"{value:.0f}" for value in growth),
+            f"{growth[1] - growth[0]:+.0f} KiB",
         ),
     ]
 
 
 def _start(job: Mapping[str, str], starts: int) -> tuple[str, ...]:
-    """Of a program that does nothing; processor time, medians."""
+    """Start of an empty program: median processor time."""
     times: dict[str, list[float]] = {"without": [], "with": []}
     for _ in range(starts):
         for name, environment in (("without", {}), ("with", job)):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(
                 [sys.executable, "-c", "pass"], env=_environment(environment), check=True
             )
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            times[name].append(1e3 * spent)
-    alone, watched = (statistics.median(times[name]) for name in ("without", "with"))
+            usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu_seconds = (
+                usage_after.ru_utime
+                + usage_after.ru_stime
+                - usage_before.ru_utime
+                - usage_before.ru_stime
+            )
+            times[name].append(1e3 * cpu_seconds)
+    base, plugin = (statistics.median(times[name]) for name in ("without", "with"))
     return (
         "start of a Python program without PyTorch (ms)",
-        f"{alone:.1f}",
-        f"{watched:.1f}",
-        f"{watched - alone:+.1f} ms",
+        f"{base:.1f}",
+        f"{plugin:.1f}",
+        f"{plugin - base:+.1f} ms",
     )
 
 

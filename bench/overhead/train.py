@@ -1,6 +1,6 @@
-"""``train.py listened BLOCKS``, ``many ITERATIONS`` or ``paced BLOCKS``: prints what it measured.
+"""``train.py listened BLOCKS``, ``many ITERATIONS`` or ``paced BLOCKS``: measure, and print JSON.
 
-As JSON. Run by ``__main__.py`` with and without the plugin.
+``__main__.py`` runs this with and without the plugin.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ BLOCK, WIDTH, BATCH = 4, 1024, 80
 PACE, WARM = 50, 500
 
 
-def listened(blocks: int) -> dict[str, list[list[float]]]:
+def compare_blocks(blocks: int) -> dict[str, list[list[float]]]:
     """Mean seconds of an iteration, processor and wall, by block: off, on, on, off, and so on.
 
-    In one process, so that both see the same memory, caches and neighbours. The first iteration
-    of a block is not timed: the plugin begins anew there.
+    One process measures both, with the same memory, caches and neighbours. The first iteration of a
+    block is not timed: the plugin restarts there.
     """
-    import hops_profiler  # noqa: PLC0415 - the job's site folder makes it known
+    import hops_profiler  # noqa: PLC0415 - on the path only inside a job
 
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -38,7 +38,7 @@ def listened(blocks: int) -> dict[str, list[list[float]]]:
             optimizer.step()
             optimizer.zero_grad()
 
-    found: dict[str, list[list[float]]] = {"off": [], "on": []}
+    seconds_by_mode: dict[str, list[list[float]]] = {"off": [], "on": []}
     with hops_profiler.profile() as session:
         for pair in range(-1, blocks):
             for name in ("off", "on") if pair % 2 else ("on", "off"):
@@ -46,11 +46,11 @@ def listened(blocks: int) -> dict[str, list[list[float]]]:
                 train(1)
                 cpu, wall = time.process_time(), time.perf_counter()
                 train(BLOCK)
-                spent = [time.process_time() - cpu, time.perf_counter() - wall]
+                durations = [time.process_time() - cpu, time.perf_counter() - wall]
                 if pair >= 0:
-                    found[name].append([seconds / BLOCK for seconds in spent])
+                    seconds_by_mode[name].append([seconds / BLOCK for seconds in durations])
         session.resume()
-    return found
+    return seconds_by_mode
 
 
 def smallest(iterations: int) -> Iterator[int]:
@@ -64,7 +64,7 @@ def smallest(iterations: int) -> Iterator[int]:
         yield number
 
 
-def many(iterations: int) -> dict[str, float]:
+def measure_memory(iterations: int) -> dict[str, float]:
     """Peak memory (KiB), and by how much it grew over the last four fifths."""
     early = 0
     for number in smallest(iterations):
@@ -74,10 +74,10 @@ def many(iterations: int) -> dict[str, float]:
     return {"peak_kib": peak, "grown_kib": peak - early}
 
 
-def paced(blocks: int) -> None:
-    """Processor seconds of an iteration of the smallest model, for each block of ``PACE`` of them.
+def run_paced(blocks: int) -> None:
+    """Print the processor seconds per iteration of the smallest model for each block of ``PACE``.
 
-    A block begins when a line is read, so that another process can do one in turn.
+    A block starts when a line arrives, so that two processes can alternate.
     """
     loop = smallest(WARM + (blocks + 1) * PACE)
     for _ in range(WARM):
@@ -91,7 +91,7 @@ def paced(blocks: int) -> None:
 
 torch.set_num_threads(1)
 if sys.argv[1] == "paced":
-    paced(int(sys.argv[2]))
+    run_paced(int(sys.argv[2]))
 else:
-    what = {"listened": listened, "many": many}[sys.argv[1]]
-    print(json.dumps(what(int(sys.argv[2]))))
+    measurements = {"listened": compare_blocks, "many": measure_memory}[sys.argv[1]]
+    print(json.dumps(measurements(int(sys.argv[2]))))

@@ -10,16 +10,16 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from bench.kept_runs import main
-from bench.paper.experiments import ALL
+from bench.paper.experiments import EXPERIMENTS
 from bench.paper.page import write_page
-from bench.paper.runs import kept, run
+from bench.paper.runs import load_run, run
+from bench.run_cases import main
 
-KEPT = Path("build/paper")
+RUNS_FOLDER = Path("build/paper")
 
 main(
-    ALL,
-    lambda case: kept(case, KEPT) is not None,
-    partial(run, folder=KEPT),
-    partial(write_page, KEPT, Path("docs")),
+    EXPERIMENTS,
+    lambda case: load_run(case, RUNS_FOLDER) is not None,
+    partial(run, folder=RUNS_FOLDER),
+    partial(write_page, RUNS_FOLDER, Path("docs")),
 )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from bench.paper.experiments import ARRIVALS, FTF, PRIORITIES, RATES, TABLE_3, TABLE_4, Case
-from bench.paper.runs import Kept
+from bench.paper.runs import SavedRun
 from bench.spread import mean_and_spread
 
-Find = Callable[[Case], Kept | None]
+Find = Callable[[Case], SavedRun | None]
 
 SIA, GAVEL = "sia-hops", "gavel-queue"
 NAMES = {SIA: "Sia", GAVEL: "Gavel"}
@@ -41,7 +41,7 @@ class Claim:
 
     text: str
     paper: str
-    ours: str
+    result: str
     seeds: int
     agrees: str
 
@@ -51,63 +51,65 @@ def claims(find: Find) -> list[Claim]:
     return [*_changes(find), *_ratios(find), *_fairness(find), *_priorities(find), *_rates(find)]
 
 
-def pairs(find: Find, cases: Sequence[Case], rival: str) -> list[tuple[Kept, Kept]]:
+def pairs(find: Find, cases: Sequence[Case], rival: str) -> list[tuple[SavedRun, SavedRun]]:
     """Hops and the rival on the same seeds."""
     runs = {(c.policy, c.seed): k for c in cases if (k := find(c)) is not None}
     seeds = [seed for policy, seed in runs if policy == "hops" and (rival, seed) in runs]
     return [(runs["hops", seed], runs[rival, seed]) for seed in seeds]
 
 
-def verdict(paper: float, ours: float) -> str:
+def verdict(paper: float, result: float) -> str:
     """Of two effects, 0 meaning none: yes, only the direction, or no."""
-    if paper * ours <= 0:
+    if paper * result <= 0:
         return "no"
-    return "yes" if abs(ours) >= MOSTLY * abs(paper) else "in direction"
+    return "yes" if abs(result) >= MOSTLY * abs(paper) else "in direction"
 
 
 def _changes(find: Find) -> Iterator[Claim]:
-    for cases, where, field, label, printed in CHANGES:
-        for rival, paper in printed.items():
-            found = pairs(find, cases, rival)
-            changes = [100 * (a.figures[field] / b.figures[field] - 1) for a, b in found]
+    for cases, setting, field, label, paper_values in CHANGES:
+        for rival, paper in paper_values.items():
+            run_pairs = pairs(find, cases, rival)
+            changes = [100 * (a.figures[field] / b.figures[field] - 1) for a, b in run_pairs]
             if changes:
                 yield Claim(
-                    f"{where}: {label} against {NAMES[rival]}",
+                    f"{setting}: {label} against {NAMES[rival]}",
                     f"{paper:+.1f} %",
                     f"{mean_and_spread(changes, '+.1f')} %",
-                    len(found),
+                    len(run_pairs),
                     "undecided" if _noisy(changes) else verdict(paper, fmean(changes)),
                 )
 
 
 def _ratios(find: Find) -> Iterator[Claim]:
-    for field, label, printed in RATIOS:
-        for rival, (hops, other) in printed.items():
-            found = pairs(find, TABLE_4, rival)
-            if found:
-                ours = [fmean(k[i].figures[field] for k in found) for i in (0, 1)]
+    for field, label, paper_values in RATIOS:
+        for rival, (hops, rival_figure) in paper_values.items():
+            run_pairs = pairs(find, TABLE_4, rival)
+            if run_pairs:
+                means = [fmean(k[i].figures[field] for k in run_pairs) for i in (0, 1)]
                 yield Claim(
                     f"512 GPUs: {label}, hops and {NAMES[rival]}",
-                    f"{hops:g} and {other:g}",
-                    f"{ours[0]:.3g} and {ours[1]:.3g}",
-                    len(found),
-                    verdict(other / hops - 1, ours[1] / ours[0] - 1),
+                    f"{hops:g} and {rival_figure:g}",
+                    f"{means[0]:.3g} and {means[1]:.3g}",
+                    len(run_pairs),
+                    verdict(rival_figure / hops - 1, means[1] / means[0] - 1),
                 )
 
 
 def _fairness(find: Find) -> Iterator[Claim]:
     fair = [k for c in FTF if (k := find(c)) is not None]
-    for rival, (hops, other) in FTF_RATIOS.items():
+    for rival, (hops, rival_figure) in FTF_RATIOS.items():
         seeds = {k.case.seed for k in fair}
-        theirs = [k for c in TABLE_4 if c.policy == rival and c.seed in seeds and (k := find(c))]
-        if fair and theirs:
-            ours = [fmean(k.figures["max_ftf"] for k in runs) for runs in (fair, theirs)]
+        rival_runs = [
+            k for c in TABLE_4 if c.policy == rival and c.seed in seeds and (k := find(c))
+        ]
+        if fair and rival_runs:
+            means = [fmean(k.figures["max_ftf"] for k in runs) for runs in (fair, rival_runs)]
             yield Claim(
                 f"512 GPUs: largest finish-time fairness, hops-ftf and {NAMES[rival]}",
-                f"{hops:g} and {other:g}",
-                f"{ours[0]:.3g} and {ours[1]:.3g}",
-                len(theirs),
-                verdict(other / hops - 1, ours[1] / ours[0] - 1),
+                f"{hops:g} and {rival_figure:g}",
+                f"{means[0]:.3g} and {means[1]:.3g}",
+                len(rival_runs),
+                verdict(rival_figure / hops - 1, means[1] / means[0] - 1),
             )
 
 
@@ -124,29 +126,29 @@ def _priorities(find: Find) -> Iterator[Claim]:
             if base is not None and run is not None
         ]
         if ratios:
-            ours = [fmean(ratio) for ratio in zip(*ratios, strict=True)]
-            changes = [other / hops - 1 for hops, other in ratios]
+            means = [fmean(ratio) for ratio in zip(*ratios, strict=True)]
+            changes = [with_priority / hops - 1 for hops, with_priority in ratios]
             name = policy.removeprefix("hops-").upper()
             yield Claim(
                 f"512 GPUs: largest latency ratio, hops with latency ratio and with {name}",
                 "3.22 and more than 80",
-                f"{ours[0]:.3g} and {ours[1]:.3g}",
+                f"{means[0]:.3g} and {means[1]:.3g}",
                 len(ratios),
-                "undecided" if _noisy(changes) else verdict(80 / 3.22 - 1, ours[1] / ours[0] - 1),
+                "undecided" if _noisy(changes) else verdict(80 / 3.22 - 1, means[1] / means[0] - 1),
             )
 
 
 def _rates(find: Find) -> Iterator[Claim]:
     for rival in (SIA, GAVEL):
-        few, many = (_leads(find, rival, rate) for rate in (RATES[0], RATES[-1]))
-        seeds = few.keys() & many.keys()
+        low_rate, high_rate = (_leads(find, rival, rate) for rate in (RATES[0], RATES[-1]))
+        seeds = low_rate.keys() & high_rate.keys()
         if seeds:
-            growth = [many[seed] - few[seed] for seed in seeds]
-            ours = [fmean(lead[seed] for seed in seeds) for lead in (few, many)]
+            growth = [high_rate[seed] - low_rate[seed] for seed in seeds]
+            means = [fmean(lead[seed] for seed in seeds) for lead in (low_rate, high_rate)]
             yield Claim(
                 f"hops' lead in mean JCT over {NAMES[rival]} grows with the arrival rate",
                 "yes",
-                f"{ours[0]:.2f} h at {RATES[0]:g} an hour, {ours[1]:.2f} h at {RATES[-1]:g}",
+                f"{means[0]:.2f} h at {RATES[0]:g} an hour, {means[1]:.2f} h at {RATES[-1]:g}",
                 len(seeds),
                 "undecided" if _noisy(growth) else "yes" if fmean(growth) > 0 else "no",
             )
@@ -154,8 +156,8 @@ def _rates(find: Find) -> Iterator[Claim]:
 
 def _leads(find: Find, rival: str, rate: float) -> dict[int, float]:
     """By seed, how many hours hops' jobs end earlier on average."""
-    found = pairs(find, [case for case in ARRIVALS if case.rate == rate], rival)
-    return {a.case.seed: b.figures["avg_jct_h"] - a.figures["avg_jct_h"] for a, b in found}
+    run_pairs = pairs(find, [case for case in ARRIVALS if case.rate == rate], rival)
+    return {a.case.seed: b.figures["avg_jct_h"] - a.figures["avg_jct_h"] for a, b in run_pairs}
 
 
 def _noisy(values: Sequence[float]) -> bool:

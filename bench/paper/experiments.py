@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.paper.search import COMBINATIONS, Assumed
+from bench.paper.search import COMBINATIONS, Assumptions
 from hopsd.sim.information.knowledge import Knows
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -24,7 +24,7 @@ class Case:
     jobs: int | None = None
     gap: float = 0.01
     knows: Knows | None = None
-    assumed: Assumed | None = None
+    assumed: Assumptions | None = None
 
     @property
     def name(self) -> str:
@@ -39,16 +39,18 @@ class Case:
 PAPERS_RIVALS = ("hops", "sia-hops", "gavel-queue")
 """As the Hops paper ran them: Sia with one configuration a requirement, both with its queue."""
 
-OTHERS = ("sia", "gavel", "gavel-ftf", "slurm", "fifo", "sjf", "srtf", "las")
-OWN = "hops+"
+OTHER_POLICIES = ("sia", "gavel", "gavel-ftf", "slurm", "fifo", "sjf", "srtf", "las")
+DEFAULT_POLICY = "hops+"
 """Not of the paper: the daemon's default."""
 
 RATES = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0)
 RATE_JOBS = 250
 
-TABLE_3 = [Case("paper-64", p, s) for s in SEEDS for p in (*PAPERS_RIVALS, *OTHERS, OWN)]
+TABLE_3 = [
+    Case("paper-64", p, s) for s in SEEDS for p in (*PAPERS_RIVALS, *OTHER_POLICIES, DEFAULT_POLICY)
+]
 TABLE_4 = [Case("paper-512", p, s) for s in SEEDS for p in PAPERS_RIVALS]
-TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in (*OTHERS, OWN)]
+TABLE_4_OTHERS = [Case("paper-512", p, s) for s in SEEDS for p in (*OTHER_POLICIES, DEFAULT_POLICY)]
 FTF = [Case("paper-512", "hops-ftf", s) for s in SEEDS]
 PRIORITIES = [Case("paper-512", f"hops-{p}", s) for s in SEEDS for p in ("las", "sjf", "srtf")]
 ARRIVALS = [
@@ -61,7 +63,7 @@ NO_GAP = [Case("paper-512", "hops", s, gap=0.0) for s in SEEDS[:2]]
 KNOWLEDGE = [
     Case("paper-512", policy, seed, knows=knows)
     for seed in SEEDS[:2]
-    for policy in (*PAPERS_RIVALS, *OTHERS)
+    for policy in (*PAPERS_RIVALS, *OTHER_POLICIES)
     for knows in Knows
 ]
 SEARCH = [
@@ -71,7 +73,7 @@ SEARCH = [
     for policy in PAPERS_RIVALS
 ]
 
-ALL = {
+EXPERIMENTS = {
     "table3": TABLE_3,
     "table4": TABLE_4,
     "others": TABLE_4_OTHERS,

@@ -25,19 +25,19 @@ from bench.paper.experiments import (
     TABLE_4_OTHERS,
     Case,
 )
-from bench.paper.runs import Kept, kept
-from bench.paper.search import Assumed, Figures, tables
+from bench.paper.runs import SavedRun, load_run
+from bench.paper.search import Assumptions, Figures, tables
 from bench.paper.text import (
     AGREES,
-    ASSUMED,
     CLOSING,
     FINDINGS,
-    KNOWING,
-    KNOWN,
+    KNOWLEDGE_FINDINGS,
+    KNOWLEDGE_OPENING,
     OPENING,
-    SEARCHED,
+    SEARCH_FINDINGS,
+    SEARCH_OPENING,
 )
-from bench.result_file import write_result
+from bench.result_file import save_svg, write_result
 from hopsd.core.queue.priority import age_seconds
 from hopsd.model.job import Node
 from hopsd.sim.facts import jobs_of
@@ -46,7 +46,7 @@ from hopsd.sim.presets import preset
 from hopsd.sim.svg import Axis, chart, distribution
 
 NOT_RUN = "Not run yet: `make paper` runs what is missing.\n"
-Value = Callable[[Kept], float]
+Value = Callable[[SavedRun], float]
 
 COLUMNS: tuple[tuple[str, Value], ...] = (
     ("makespan, h", lambda k: k.figures["makespan_h"]),
@@ -72,7 +72,7 @@ PAPER_TABLE_4: Mapping[str, tuple[float | None, ...]] = {
 
 
 def write_page(folder: Path, docs: Path) -> None:
-    """Of what is in ``folder``; an experiment that was not run says so."""
+    """Write the page from the runs in ``folder``; mark experiments without runs."""
     images = docs / "img"
     images.mkdir(parents=True, exist_ok=True)
     parts = [
@@ -102,11 +102,11 @@ def write_page(folder: Path, docs: Path) -> None:
     write_result("paper", "The Hops paper, reproduced", "\n".join(parts))
 
 
-def _found(cases: Iterable[Case], folder: Path) -> list[Kept]:
-    return [k for case in cases if (k := kept(case, folder)) is not None]
+def _load_runs(cases: Iterable[Case], folder: Path) -> list[SavedRun]:
+    return [k for case in cases if (k := load_run(case, folder)) is not None]
 
 
-def _policies(runs: Sequence[Kept]) -> list[str]:
+def _policies(runs: Sequence[SavedRun]) -> list[str]:
     return list(dict.fromkeys(k.case.policy for k in runs))
 
 
@@ -126,42 +126,42 @@ def _figure(value: float) -> str:
 def _table(
     cases: Sequence[Case], paper: Mapping[str, tuple[float | None, ...]], folder: Path
 ) -> str:
-    runs = _found(cases, folder)
+    runs = _load_runs(cases, folder)
     if not runs:
         return NOT_RUN
     text = _row(["policy", "seeds", *(name for name, _ in COLUMNS)])
     text += _row(["---"] + ["---:"] * (len(COLUMNS) + 1))
     for policy in _policies(runs):
-        own = [k for k in runs if k.case.policy == policy]
-        cells = [_spread([value(k) for k in own]) for _, value in COLUMNS]
-        text += _row([policy, str(len(own)), *cells])
+        policy_runs = [k for k in runs if k.case.policy == policy]
+        cells = [_spread([value(k) for k in policy_runs]) for _, value in COLUMNS]
+        text += _row([policy, str(len(policy_runs)), *cells])
         if policy in paper:
-            shown = ["" if v is None else _figure(v) for v in paper[policy]]
-            text += _row([f"*{policy}, paper*", "", *shown])
+            paper_cells = ["" if v is None else _figure(v) for v in paper[policy]]
+            text += _row([f"*{policy}, paper*", "", *paper_cells])
     return text
 
 
 def _claims(folder: Path) -> str:
     text = _row(["claim", "paper", "ours", "seeds", "agrees"])
     text += _row(["---", "---:", "---:", "---:", "---"])
-    for claim in claims(lambda case: kept(case, folder)):
-        text += _row([claim.text, claim.paper, claim.ours, str(claim.seeds), claim.agrees])
+    for claim in claims(lambda case: load_run(case, folder)):
+        text += _row([claim.text, claim.paper, claim.result, str(claim.seeds), claim.agrees])
     return text
 
 
 def _findings() -> str:
-    """Over all seeds' jobs of the 512 GPUs."""
-    made = preset("paper-512")
-    cluster, workloads = made.cluster(), [made.workload(seed) for seed in SEEDS]
+    """The findings; the shortest job is over all seeds on 512 GPUs."""
+    scenario = preset("paper-512")
+    cluster, workloads = scenario.cluster(), [scenario.workload(seed) for seed in SEEDS]
     nodes = [Node(s.name, s.gpu_type, s.gpus, s.gpus) for s in cluster.servers]
     ages = [age_seconds(job, nodes) for workload in workloads for job in jobs_of(workload)]
     return FINDINGS.format(shortest=min(ages))
 
 
 def _last_jobs(folder: Path) -> str:
-    """Who sets hops' makespan on 512 GPUs."""
+    """The jobs that determine hops' makespan on 512 GPUs."""
     parts = []
-    for k in _found(TABLE_4, folder):
+    for k in _load_runs(TABLE_4, folder):
         if k.case.policy == "hops" and len(k.jct) == len(k.age):
             jobs = preset(k.case.preset).workload(k.case.seed).jobs
             ends = [job.submit + jct for job, jct in zip(jobs, k.jct, strict=True)]
@@ -175,12 +175,12 @@ def _last_jobs(folder: Path) -> str:
 
 
 def _figures(folder: Path, images: Path) -> str:
-    runs = _found(TABLE_4, folder)
+    runs = _load_runs(TABLE_4, folder)
     if not runs:
         return ""
     by_policy = {p: [k for k in runs if k.case.policy == p] for p in _policies(runs)}
-    fair = {k.case.policy: k for k in _found(FTF, folder)}
-    drawn = {
+    fair = {k.case.policy: k for k in _load_runs(FTF, folder)}
+    charts = {
         "jct": distribution(
             "completion times", "completion time, h",
             {p: [j / 3600 for k in ks for j in k.jct] for p, ks in by_policy.items()}),
@@ -200,14 +200,13 @@ def _figures(folder: Path, images: Path) -> str:
         "throughput": "Throughput over time, seed 0 (figure 11)",
     }
     text = ""
-    for name, svg in drawn.items():
-        alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
-        (images / f"paper-{name}.svg").write_text(svg.replace("<svg ", alone, 1))
+    for name, svg in charts.items():
+        save_svg(images / f"paper-{name}.svg", svg)
         text += f"\n{labels[name]}:\n\n![{labels[name]}](img/paper-{name}.svg)\n"
     return text
 
 
-def _throughput(runs: dict[str, Kept]) -> str:
+def _throughput(runs: dict[str, SavedRun]) -> str:
     lines = {p: [(i / 60, v) for i, v in enumerate(k.throughput)] for p, k in runs.items()}
     points = [point for line in lines.values() for point in line]
     x = Axis("hours", 0.0, max(p[0] for p in points))
@@ -216,29 +215,29 @@ def _throughput(runs: dict[str, Kept]) -> str:
 
 
 def _priorities(folder: Path) -> str:
-    others = _found(PRIORITIES, folder)
-    if not others:
+    priority_runs = _load_runs(PRIORITIES, folder)
+    if not priority_runs:
         return NOT_RUN
-    runs = [k for k in _found(TABLE_4, folder) if k.case.policy == "hops"] + others
+    runs = [k for k in _load_runs(TABLE_4, folder) if k.case.policy == "hops"] + priority_runs
     text = _row(["priority", "seeds", "max LR", "max LR, jobs >= 1 round", "jobs with LR > 3",
                  "mean JCT, h", "paper's max LR"])  # fmt: skip
     text += _row(["---"] + ["---:"] * 6)
     for policy in _policies(runs):
-        own = [k for k in runs if k.case.policy == policy]
+        policy_runs = [k for k in runs if k.case.policy == policy]
         text += _row([
             "latency ratio" if policy == "hops" else policy.removeprefix("hops-"),
-            str(len(own)),
-            _spread([k.figures["max_latency_ratio"] for k in own]),
-            _spread([max(k.long_ratios) for k in own]),
-            _spread([float(sum(r > 3 for r in k.latency_ratio)) for k in own]),
-            _spread([k.figures["avg_jct_h"] for k in own]),
+            str(len(policy_runs)),
+            _spread([k.figures["max_latency_ratio"] for k in policy_runs]),
+            _spread([max(k.long_ratios) for k in policy_runs]),
+            _spread([float(sum(r > 3 for r in k.latency_ratio)) for k in policy_runs]),
+            _spread([k.figures["avg_jct_h"] for k in policy_runs]),
             "3.22" if policy == "hops" else "> 80",
         ])  # fmt: skip
     return text
 
 
 def _arrivals(folder: Path) -> str:
-    runs = _found(ARRIVALS, folder)
+    runs = _load_runs(ARRIVALS, folder)
     if not runs:
         return NOT_RUN
     seeds = len({k.case.seed for k in runs})
@@ -246,8 +245,11 @@ def _arrivals(folder: Path) -> str:
     text += _row(["jobs an hour", *PAPERS_RIVALS]) + _row(["---:"] * 4)
     for rate in RATES:
         at_rate = [k for k in runs if k.case.rate == rate]
-        own = [[k for k in at_rate if k.case.policy == policy] for policy in PAPERS_RIVALS]
-        cells = [_spread([k.figures["avg_jct_h"] for k in of]) if of else "not run" for of in own]
+        by_policy = [[k for k in at_rate if k.case.policy == policy] for policy in PAPERS_RIVALS]
+        cells = [
+            _spread([k.figures["avg_jct_h"] for k in group]) if group else "not run"
+            for group in by_policy
+        ]
         text += _row([f"{rate:g}", *cells])
     return text
 
@@ -255,52 +257,58 @@ def _arrivals(folder: Path) -> str:
 def _planning(folder: Path) -> str:
     text = _row(["policy", "rounds", "median, s", "99 %, s", "proven gap, median", "largest"])
     text += _row(["---"] + ["---:"] * 5)
-    runs = _found(TABLE_4, folder)
-    shown = [(policy, [k for k in runs if k.case.policy == policy]) for policy in _policies(runs)]
-    shown += [("hops, gap 0 asked", found)] if (found := _found(NO_GAP, folder)) else []
-    for name, own in shown:
-        seconds = [s for k in own for s in k.plan_seconds]
+    runs = _load_runs(TABLE_4, folder)
+    named_runs = [
+        (policy, [k for k in runs if k.case.policy == policy]) for policy in _policies(runs)
+    ]
+    named_runs += (
+        [("hops, gap 0 asked", no_gap_runs)] if (no_gap_runs := _load_runs(NO_GAP, folder)) else []
+    )
+    for name, policy_runs in named_runs:
+        seconds = [s for k in policy_runs for s in k.plan_seconds]
         text += _row([
             name,
             str(len(seconds)),
             _figure(float(np.median(seconds))),
             _figure(float(np.percentile(seconds, 99))),
-            *_gaps(own),
+            *_gaps(policy_runs),
         ])  # fmt: skip
     return text if runs else NOT_RUN
 
 
 def _knowledge(folder: Path) -> str:
-    runs = _found(KNOWLEDGE, folder)
+    runs = _load_runs(KNOWLEDGE, folder)
     if not runs:
         return NOT_RUN
-    shown = ("makespan_h", "avg_jct_h", "max_latency_ratio", "avg_fragments")
-    text = KNOWN.format(seeds=len({k.case.seed for k in runs}))
+    keys = ("makespan_h", "avg_jct_h", "max_latency_ratio", "avg_fragments")
+    text = KNOWLEDGE_OPENING.format(seeds=len({k.case.seed for k in runs}))
     text += _row(["policy", "makespan, h", "mean JCT, h", "max LR", "fragments"])
-    text += _row(["---"] + ["---:"] * len(shown))
+    text += _row(["---"] + ["---:"] * len(keys))
     for policy in _policies(runs):
-        own = [[k for k in runs if (k.case.policy, k.case.knows) == (policy, of)] for of in Knows]
-        if all(own):
+        groups = [
+            [k for k in runs if (k.case.policy, k.case.knows) == (policy, knows)] for knows in Knows
+        ]
+        if all(groups):
             text += _row([
                 policy,
                 *(
-                    " / ".join(_figure(fmean(k.figures[key] for k in of)) for of in own)
-                    for key in shown
+                    " / ".join(_figure(fmean(k.figures[key] for k in group)) for group in groups)
+                    for key in keys
                 ),
             ])  # fmt: skip
-    return text + KNOWING
+    return text + KNOWLEDGE_FINDINGS
 
 
 def _search(folder: Path) -> str:
-    def find(assumed: Assumed, policy: str) -> dict[int, Figures]:
-        cases = [case for case in SEARCH if (case.assumed, case.policy) == (assumed, policy)]
-        return {run.case.seed: run.figures for run in _found(cases, folder)}
+    def find(assumptions: Assumptions, policy: str) -> dict[int, Figures]:
+        cases = [case for case in SEARCH if (case.assumed, case.policy) == (assumptions, policy)]
+        return {run.case.seed: run.figures for run in _load_runs(cases, folder)}
 
-    return f"{ASSUMED}{tables(find)}\n{SEARCHED}"
+    return f"{SEARCH_OPENING}{tables(find)}\n{SEARCH_FINDINGS}"
 
 
-def _gaps(runs: Sequence[Kept]) -> tuple[str, str]:
-    """Of hops alone: the rivals' programs are solved to tolerances of their own."""
+def _gaps(runs: Sequence[SavedRun]) -> tuple[str, str]:
+    """Proven gaps of hops only: the rivals' programs have other tolerances."""
     if not runs[0].case.policy.startswith("hops"):
         return "", ""
     gaps = [k.figures["proven_gap"] for k in runs]

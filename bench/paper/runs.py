@@ -1,4 +1,4 @@
-"""Runs simulations once and keeps what the page needs of each as JSON."""
+"""Simulates cases once and saves what the page needs as JSON."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.clock import cpu_seconds
-from bench.kept import keep, read
 from bench.paper.experiments import Case
 from bench.paper.search import scene
+from bench.saved_runs import read, save
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.protocol import Policy
 from hopsd.policies.registry import get
@@ -25,7 +25,7 @@ SAMPLE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedRun:
     """One run. Job lists are in the workload's order; ``throughput`` every minute.
 
     ``plan_seconds``: processor time of every round's first plan, the solver's processes too.
@@ -43,19 +43,19 @@ class Kept:
     @property
     def long_ratios(self) -> list[float]:
         """Latency ratios of jobs that are expected to run for a round or more."""
-        both = zip(self.age, self.latency_ratio, strict=True)
-        return [ratio for age, ratio in both if age >= ROUND_SECONDS]
+        pairs = zip(self.age, self.latency_ratio, strict=True)
+        return [ratio for age, ratio in pairs if age >= ROUND_SECONDS]
 
 
 @dataclass(slots=True)
-class _Timed:
-    """A policy, and the processor time of its first plans: a wall clock would measure the load."""
+class _TimedPolicy:
+    """A policy that records the CPU time of its first plans: wall time would measure the load."""
 
     policy: Policy
     seconds: list[float] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> bool:
-        """The policy's own attributes: when it plans."""
+        """Forward attributes of the policy that say when it plans."""
         return cast(bool, getattr(self.policy, name))
 
     def __call__(self, snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -66,19 +66,19 @@ class _Timed:
         return plan
 
 
-def kept(case: Case, folder: Path) -> Kept | None:
-    """What an earlier run left."""
-    found = read(_path(case, folder))
-    return None if found is None else Kept(**(found | {"case": case}))
+def load_run(case: Case, folder: Path) -> SavedRun | None:
+    """The saved run; None if there is none."""
+    document = read(_path(case, folder))
+    return None if document is None else SavedRun(**(document | {"case": case}))
 
 
-def run(case: Case, folder: Path) -> Kept:
-    """Play the case and keep it."""
+def run(case: Case, folder: Path) -> SavedRun:
+    """Simulate the case and save it."""
     round_seconds = ROUND_SECONDS
     if case.assumed is None:
-        made = preset(case.preset)
-        cluster = made.cluster()
-        workload = made.workload(case.seed, jobs=case.jobs, rate_per_hour=case.rate)
+        scenario = preset(case.preset)
+        cluster = scenario.cluster()
+        workload = scenario.workload(case.seed, jobs=case.jobs, rate_per_hour=case.rate)
     else:
         round_seconds = case.assumed.round_seconds
         cluster, workload = scene(case.assumed, case.seed)
@@ -91,33 +91,35 @@ def run(case: Case, folder: Path) -> Kept:
     )
     knows = KnowledgeSettings(case.knows or Knows.PERFECT, seed=case.seed)
     settings = SimulationSettings(round_seconds, plan=plan, knowledge=knows)
-    policy = _Timed(get(case.policy))
+    policy = _TimedPolicy(get(case.policy))
     result = play(case.policy, policy, cluster, workload, settings)
     facts = facts_of(cluster, workload)
-    ended = [o for o in result.outcomes if o.jct is not None and o.ftf is not None]
-    done = Kept(
+    finished_jobs = [o for o in result.outcomes if o.jct is not None and o.ftf is not None]
+    saved_run = SavedRun(
         case=case,
         figures=figures(result),
         age=[o.age for o in result.outcomes],
-        jct=[o.jct for o in ended if o.jct is not None],
+        jct=[o.jct for o in finished_jobs if o.jct is not None],
         latency_ratio=[o.latency_ratio for o in result.outcomes],
-        ftf=[o.ftf for o in ended if o.ftf is not None],
-        throughput=_sampled(*throughput_over_time(result.changes, facts)),
+        ftf=[o.ftf for o in finished_jobs if o.ftf is not None],
+        throughput=_sample(*throughput_over_time(result.changes, facts)),
         plan_seconds=[round(seconds, 3) for seconds in policy.seconds],
     )
-    keep(_path(case, folder), asdict(done))
-    return done
+    save(_path(case, folder), asdict(saved_run))
+    return saved_run
 
 
 def _path(case: Case, folder: Path) -> Path:
     return folder / f"{case.name}.json"
 
 
-def _sampled(times: Any, rates: Any) -> list[float]:
+def _sample(times: Any, rates: Any) -> list[float]:
     """The value in force at each minute."""
-    sampled, at = [], 0
+    samples, index = [], 0
     for minute in range(int(times[-1] / SAMPLE_SECONDS) + 1):
-        while at + 1 < len(times) and times[at + 1] <= minute * SAMPLE_SECONDS:
-            at += 1
-        sampled.append(round(float(rates[at]), 1) if times[at] <= minute * SAMPLE_SECONDS else 0.0)
-    return sampled
+        while index + 1 < len(times) and times[index + 1] <= minute * SAMPLE_SECONDS:
+            index += 1
+        samples.append(
+            round(float(rates[index]), 1) if times[index] <= minute * SAMPLE_SECONDS else 0.0
+        )
+    return samples

@@ -1,4 +1,4 @@
-"""Under which of the paper's unprinted assumptions does table 4 come out?
+"""Searches the paper's unprinted assumptions for those that reproduce table 4.
 
 An eighth of the paper's 512 GPUs and 500 jobs, over the same five hours, so that a run takes
 seconds; every combination of what is assumed of rounds, the shortest job and the work.
@@ -20,7 +20,7 @@ SHORTEST = GPU_HOURS["S"][0]
 
 
 @dataclass(frozen=True, slots=True)
-class Assumed:
+class Assumptions:
     """``shortest``: no job needs fewer hours of one GPU of the mean type. ``work``: all jobs'
     hours, as a multiple of those of the other experiments.
     """
@@ -34,11 +34,12 @@ class Assumed:
 
 
 COMBINATIONS = tuple(
-    Assumed(*of) for of in product((360.0, 1080.0, 180.0), (SHORTEST, 0.5), (1.0, 1.4))
+    Assumptions(*combination)
+    for combination in product((360.0, 1080.0, 180.0), (SHORTEST, 0.5), (1.0, 1.4))
 )
 
 Figures = Mapping[str, float]
-Find = Callable[[Assumed, str], Mapping[int, Figures]]
+Find = Callable[[Assumptions, str], Mapping[int, Figures]]
 """The figures by seed of what was played of a policy under an assumption."""
 
 FIGURES = {
@@ -55,53 +56,62 @@ PAPER = {
 """Table 4: figures of hops over the rival's."""
 
 
-def scene(assumed: Assumed, seed: int) -> tuple[Cluster, Workload]:
+def scene(assumptions: Assumptions, seed: int) -> tuple[Cluster, Workload]:
     """An eighth of the 512 GPUs and of their jobs."""
     whole = preset("paper-512")
     groups = [(hardware, count // PART, gpus) for hardware, count, gpus in whole.groups]
-    made = replace(whole, groups=groups, jobs=whole.jobs // PART)
-    cluster, drawn = made.cluster(), made.workload(seed)
+    part = replace(whole, groups=groups, jobs=whole.jobs // PART)
+    cluster, workload = part.cluster(), part.workload(seed)
     present = cluster.gpus_by_type()
-    hour = {name: 3600.0 * mean_rate(of, present) for name, of in drawn.throughput.items()}
+    hour = {name: 3600.0 * mean_rate(rates, present) for name, rates in workload.throughput.items()}
     jobs = tuple(
-        replace(job, samples=max(job.samples * assumed.work, assumed.shortest * hour[job.workload]))
-        for job in drawn.jobs
+        replace(
+            job,
+            samples=max(job.samples * assumptions.work, assumptions.shortest * hour[job.workload]),
+        )
+        for job in workload.jobs
     )
-    return cluster, replace(drawn, jobs=jobs)
+    return cluster, replace(workload, jobs=jobs)
 
 
-def agrees(paper: float, ours: Interval) -> bool:
+def agrees(paper: float, ratio: Interval) -> bool:
     """Whether hops leads by at least half of the paper's effect (of its logarithm: factors go from
     1.2 to 100), and not by chance.
     """
-    return ours.mean <= sqrt(paper) and ours.high < 1.0
+    return ratio.mean <= sqrt(paper) and ratio.high < 1.0
 
 
 def tables(find: Find) -> str:
     """One table a rival: hops' figures over its, seed by seed, by what is assumed."""
     text = ""
-    for rival, printed in PAPER.items():
+    for rival, paper_ratios in PAPER.items():
         head = ["round, s", "shortest, GPU h", "work", *FIGURES, "agree"]
         text += f"\nOver `{rival}`:\n\n{_row(head)}" + _row(["---:"] * len(head))
-        text += _row(["*paper*", "", "", *(f"*{ratio:.2g}*" for ratio in printed), ""])
-        for assumed in COMBINATIONS:
-            hops, other = find(assumed, "hops"), find(assumed, rival)
-            seeds = sorted(hops.keys() & other.keys())
+        text += _row(["*paper*", "", "", *(f"*{ratio:.2g}*" for ratio in paper_ratios), ""])
+        for assumptions in COMBINATIONS:
+            hops, rival_figures = find(assumptions, "hops"), find(assumptions, rival)
+            seeds = sorted(hops.keys() & rival_figures.keys())
             if len(seeds) > 1:
-                found = [
-                    interval([hops[s][key] for s in seeds], [other[s][key] for s in seeds])
+                ratios = [
+                    interval([hops[s][key] for s in seeds], [rival_figures[s][key] for s in seeds])
                     for key in FIGURES.values()
                 ]
-                same = [agrees(paper, one) for paper, one in zip(printed, found, strict=True)]
-                cells = [_cell(one, yes) for one, yes in zip(found, same, strict=True)]
-                given = (assumed.round_seconds, assumed.shortest, assumed.work)
-                text += _row([*(f"{value:g}" for value in given), *cells, f"{sum(same)}"])
+                agreements = [
+                    agrees(paper, hops_ratio)
+                    for paper, hops_ratio in zip(paper_ratios, ratios, strict=True)
+                ]
+                cells = [
+                    _cell(hops_ratio, yes)
+                    for hops_ratio, yes in zip(ratios, agreements, strict=True)
+                ]
+                labels = (assumptions.round_seconds, assumptions.shortest, assumptions.work)
+                text += _row([*(f"{value:g}" for value in labels), *cells, f"{sum(agreements)}"])
     return text
 
 
-def _cell(ours: Interval, yes: bool) -> str:
-    mean = f"**{short(ours.mean)}**" if yes else short(ours.mean)
-    return f"{mean} ({ours})"
+def _cell(ratio: Interval, yes: bool) -> str:
+    mean = f"**{short(ratio.mean)}**" if yes else short(ratio.mean)
+    return f"{mean} ({ratio})"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -70,20 +70,21 @@ CPU seconds of every round's first plan, including the solver's processes. `pyth
 measures how planning scales with GPUs and queue length (figure 15).
 """
 
-KNOWN = """The tables above give every policy the true speeds and samples. Here they know in turn
+KNOWLEDGE_OPENING = """\
+The tables above give every policy the true speeds and samples. Here they know in turn
 all, what hopsd would have had ("measured": the speed of one GPU, that of other shapes with a mean
 error of 10 %, run times by past runs and before those by time limits) and nothing but time limits
 ([simulator.md](simulator.md#what-policies-know)). Three figures in each cell; seeds: {seeds}.
 
 """
 
-KNOWING = """
+KNOWLEDGE_FINDINGS = """
 With what hopsd would have had, `hops` keeps the earliest mean, 21 % later than with all; `srtf`
 loses 43 %, `sjf` 24, `gavel-queue` 17 and the others at most 4. With time limits alone every GPU
 counts as fast as any other, and `hops` leaves some job on a slow one for days.
 """
 
-ASSUMED = """\
+SEARCH_OPENING = """\
 Rounds, the shortest job and the amount of work are not printed. Here all combinations of three
 lengths, two bounds and two amounts ("work": all jobs' hours, as a multiple of those above) are
 played on an eighth of the 512 GPUs with an eighth of the jobs, over the same five hours, three
@@ -93,7 +94,7 @@ of the paper's effect (half of its logarithm), and the interval leaves out 1. "a
 the five do.
 """
 
-SEARCHED = """\
+SEARCH_FINDINGS = """\
 Rows are of three seeds. Under none does table 4 come out as a whole:
 
 - **Long rounds bring it closest.** With rounds of 1,080 s the lead in mean completion over Sia is

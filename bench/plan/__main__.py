@@ -22,7 +22,7 @@ _HEAD = (
 
 
 def main() -> None:
-    """Every row runs in a process of its own, so that its peak memory is its own."""
+    """Print the table; each row runs in a fresh process so that its peak memory is its own."""
     options = _options()
     if options.row:
         print(json.dumps(_measure(options)))
@@ -76,18 +76,18 @@ def _rows(options: argparse.Namespace) -> Iterator[tuple[int, Case, Noise, Deman
 
 
 def growth(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """How figures grow: the exponents of the GPUs, fitted to all sizes of the same kind."""
+    """Exponents of growth with the GPUs, fitted over all sizes of one kind."""
     kinds = dict.fromkeys((row["case"], row["noise"], row["demands"]) for row in rows)
     for kind in kinds:
-        own = [row for row in rows if (row["case"], row["noise"], row["demands"]) == kind]
-        if len({row["gpus"] for row in own}) > 1:
-            gpus = np.log([row["gpus"] for row in own])
+        kind_rows = [row for row in rows if (row["case"], row["noise"], row["demands"]) == kind]
+        if len({row["gpus"] for row in kind_rows}) > 1:
+            gpus = np.log([row["gpus"] for row in kind_rows])
             exponents = [
                 f"{name} {np.polyfit(gpus, np.log(figures), 1)[0]:.2f}"
                 for name, figures in (
-                    ("seconds", [row["seconds"]["total"] for row in own]),
-                    ("CPU seconds", [row["cpu_seconds"] for row in own]),
-                    ("GiB", [row["peak_gib"] for row in own]),
+                    ("seconds", [row["seconds"]["total"] for row in kind_rows]),
+                    ("CPU seconds", [row["cpu_seconds"] for row in kind_rows]),
+                    ("GiB", [row["peak_gib"] for row in kind_rows]),
                 )
             ]
             yield f"{' '.join(kind)}: GPUs to the power of: {', '.join(exponents)}"
@@ -112,7 +112,7 @@ def _line(row: dict[str, Any]) -> str:
     stages = " ".join(
         f"{seconds[s]:6.2f}" for s in ("total", "window", "configurations", "model", "solve")
     )
-    alone = [
+    plain = [
         f"{100 * p['quality']:5.1f} % {p['seconds']:5.1f} s" for p in row["plain"].values()
     ] or ["not run"]
     return (
@@ -120,7 +120,7 @@ def _line(row: dict[str, Any]) -> str:
         f" {row['columns']:8d} {stages}"
         f" {row['cpu_seconds']:6.2f} {row['objective']:11.2f} {row['bound']:11.2f}"
         f" {100 * row['gap']:7.3f}  {row['status']:<11} {row['idle_left']:5d}"
-        f" {row['peak_gib']:4.2f}  {'  '.join(alone)}"
+        f" {row['peak_gib']:4.2f}  {'  '.join(plain)}"
     )
 
 

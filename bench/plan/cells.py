@@ -1,9 +1,9 @@
-"""What dividing a cluster into cells gains and loses: the same plan as one program and as several.
+"""Gain and loss of dividing a cluster into cells: one program against several.
 
     python -m bench.plan.cells [--gpus 40000] [--cells 2 4] [--seed 0]
 
-A cell has a part of each type's servers and every so many-th of the jobs that compete in the one
-program, and two processes plan the cells. Prints wall and CPU seconds, the one program's objective
+A cell gets an equal part of each type's servers and of the jobs that compete in the one program;
+two processes plan the cells. Prints wall and CPU seconds, the one program's objective
 over its bound, and what the cells' placements lose of it. Instances are the idle clusters of
 ``python -m bench.plan``. On fragments the programs would differ: a job is spread over the fewest
 servers that can hold it, and in a cell these may be more than in the cluster.
@@ -29,7 +29,7 @@ PROCESSES = 2
 
 
 def cells(whole: Snapshot, count: int, competing: Sequence[JobId]) -> list[Snapshot]:
-    """``whole`` in ``count`` parts of about the same servers and jobs, neighbours together."""
+    """Divide ``whole`` into ``count`` parts of equal size; neighbouring servers stay together."""
     types: dict[str, list[int]] = {}
     for i, node in enumerate(whole.nodes):
         types.setdefault(node.gpu_type, []).append(i)
@@ -53,37 +53,43 @@ def _plan(settings: PlanSettings, cell: Snapshot) -> tuple[Plan, float]:
     return plan(cell, settings), cpu_seconds() - before
 
 
-def _worth(made: Plan, least: Mapping[JobId, float]) -> float:
-    """Eq. 11, every job's gain relative to its slowest configuration in ``least``: in a cell it
-    would be another.
+def _value(cell_plan: Plan, least: Mapping[JobId, float]) -> float:
+    """Eq. 11 with each job's speed relative to ``min_values``, its slowest configuration in the
+    whole cluster: a cell may have another.
     """
     return sum(
-        made.jobs[job].priority * (made.jobs[job].throughput or 0.0) / least[job]
-        for job in made.placements
+        cell_plan.jobs[job].priority * (cell_plan.jobs[job].throughput or 0.0) / least[job]
+        for job in cell_plan.placements
     )
 
 
 def _rows(whole: Snapshot, counts: list[int], settings: PlanSettings) -> Iterator[str]:
     began = perf_counter()
-    one, cpu = _plan(settings, whole)
+    whole_plan, cpu = _plan(settings, whole)
     wall = perf_counter() - began
-    competing = one.window + one.adjusted
-    least = dict(zip(competing, program(whole, settings).least.tolist(), strict=True))
-    best = _worth(one, least)
-    yield _row(1, wall, cpu, 1.0 - one.gap, 0.0)
+    competing = whole_plan.window + whole_plan.adjusted
+    min_values = dict(zip(competing, program(whole, settings).least.tolist(), strict=True))
+    best = _value(whole_plan, min_values)
+    yield _row(1, wall, cpu, 1.0 - whole_plan.gap, 0.0)
     for count in counts:
         parts = cells(whole, count, competing)
         with ProcessPoolExecutor(PROCESSES) as pool:
-            list(pool.map(abs, range(PROCESSES)))  # started before the clock is
+            list(pool.map(abs, range(PROCESSES)))  # start the workers before the clock
             began = perf_counter()
-            made = list(pool.map(partial(_plan, settings), parts))
+            cell_plans = list(pool.map(partial(_plan, settings), parts))
             wall = perf_counter() - began
-        part = sum(_worth(of_cell, least) for of_cell, _ in made) / best
-        yield _row(count, wall, sum(cpu for _, cpu in made), part * (1.0 - one.gap), 1.0 - part)
+        part = sum(_value(cell_plan, min_values) for cell_plan, _ in cell_plans) / best
+        yield _row(
+            count,
+            wall,
+            sum(cpu for _, cpu in cell_plans),
+            part * (1.0 - whole_plan.gap),
+            1.0 - part,
+        )
 
 
-def _row(count: int, wall: float, cpu: float, quality: float, lost: float) -> str:
-    return f"{count:5d} {wall:7.1f} {cpu:7.1f}  {quality:8.2%}  {lost:6.2%}"
+def _row(count: int, wall: float, cpu: float, quality: float, loss: float) -> str:
+    return f"{count:5d} {wall:7.1f} {cpu:7.1f}  {quality:8.2%}  {loss:6.2%}"
 
 
 def main() -> None:

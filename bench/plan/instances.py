@@ -52,7 +52,7 @@ class Demands(StrEnum):
 
 
 def gap_of_bar(gpus: int) -> float:
-    """What plans of that size are to reach, in little time."""
+    """Gap that plans of this size should reach quickly."""
     return 0.01 if gpus <= 10_000 else 0.015 if gpus <= 40_000 else 0.02
 
 
@@ -65,16 +65,16 @@ def snapshot(
     demands: Demands = Demands.NONE,
 ) -> Snapshot:
     """A cluster of ``gpus`` and a queue of ``jobs`` (default: about twice the window)."""
-    made = _snapshot(gpus, case, noise, seed, jobs)
+    instance = _snapshot(gpus, case, noise, seed, jobs)
     if demands is Demands.NONE:
-        return made
+        return instance
     rng = np.random.default_rng((seed, 1))
-    made = replace(
-        made,
-        jobs=tuple(_ruled(job, i, rng) for i, job in enumerate(made.jobs)),
-        limits=() if demands is Demands.SHAPES else _limits(made, gpus),
+    instance = replace(
+        instance,
+        jobs=tuple(_add_rules(job, i, rng) for i, job in enumerate(instance.jobs)),
+        limits=() if demands is Demands.SHAPES else _limits(instance, gpus),
     )
-    return _with_cores(made, rng) if demands is Demands.SITE else made
+    return _with_cores(instance, rng) if demands is Demands.SITE else instance
 
 
 def _snapshot(gpus: int, case: Case, noise: Noise, seed: int, jobs: int | None) -> Snapshot:
@@ -82,30 +82,30 @@ def _snapshot(gpus: int, case: Case, noise: Noise, seed: int, jobs: int | None) 
     nodes = _nodes(gpus, case, rng)
     count = jobs or max(8, gpus // 2)
     factors = rng.normal(1.0, 0.03, len(nodes)).clip(0.8, 1.2).tolist()
-    # As from hopsd, where all jobs of a workload have one mapping.
+    # As in hopsd, all jobs of a workload share one mapping.
     names = () if noise is Noise.NONE else (node.name for node in nodes)
-    shared = dict(zip(names, factors, strict=noise is not Noise.NONE))
-    queue = tuple(_job(i, nodes, noise, shared, rng) for i in range(count))
+    factor_by_node = dict(zip(names, factors, strict=noise is not Noise.NONE))
+    queue = tuple(_job(i, nodes, noise, factor_by_node, rng) for i in range(count))
     return Snapshot(1e6, RoundInfo(first=case is Case.IDLE, seconds=1800.0), nodes, queue)
 
 
-def _ruled(job: Job, i: int, rng: np.random.Generator) -> Job:
+def _add_rules(job: Job, i: int, rng: np.random.Generator) -> Job:
     shape = (ShapeRule.ANY, ShapeRule.EVEN, ShapeRule.NODE)[i % 3]
     per_node = int(rng.choice([1, 2, 4, 8]))
-    asked = shape is ShapeRule.EVEN and rng.random() < 0.5
-    rules = Rules(shape=shape, per_node=per_node if asked else None)
+    has_per_node = shape is ShapeRule.EVEN and rng.random() < 0.5
+    rules = Rules(shape=shape, per_node=per_node if has_per_node else None)
     return kept_to_counts(
         replace(job, rules=rules if rules.counts(job.reqs) else Rules(shape=shape))
     )
 
 
-def _limits(made: Snapshot, gpus: int) -> tuple[Limit, ...]:
-    """Every third user may have half of an equal share, every sixth beside that few jobs."""
-    users = sorted({job.user for job in made.jobs})
+def _limits(instance: Snapshot, gpus: int) -> tuple[Limit, ...]:
+    """Limit every third user to half of an equal share, and every sixth also to few jobs."""
+    users = sorted({job.user for job in instance.jobs})
     return tuple(
         Limit(
             f"QOS small, {user}",
-            frozenset(job.id for job in made.jobs if job.user == user),
+            frozenset(job.id for job in instance.jobs if job.user == user),
             gpus=gpus // (2 * len(users)),
             count=gpus // (8 * len(users)) if n % 2 else None,
         )
@@ -113,10 +113,10 @@ def _limits(made: Snapshot, gpus: int) -> tuple[Limit, ...]:
     )
 
 
-def _with_cores(made: Snapshot, rng: np.random.Generator) -> Snapshot:
-    """8 cores and 64 GB to each GPU; plain jobs hold some of both."""
+def _with_cores(instance: Snapshot, rng: np.random.Generator) -> Snapshot:
+    """Give nodes 8 cores and 64 GB per GPU, partly taken by plain jobs."""
     nodes = []
-    for node in made.nodes:
+    for node in instance.nodes:
         share = 1.0 - 0.4 * float(rng.random() < 0.3)
         nodes.append(
             replace(
@@ -129,18 +129,20 @@ def _with_cores(made: Snapshot, rng: np.random.Generator) -> Snapshot:
         )
     names = [node.name for node in nodes]
     jobs = []
-    for job in made.jobs:
-        some = rng.random() < 0.2
+    for job in instance.jobs:
+        has_node_list = rng.random() < 0.2
         rules = replace(
             job.rules,
             cores_per_gpu=float(rng.choice([4, 6, 8, 8, 12, 16])),
             memory_mb_per_gpu=float(rng.choice([0, 30_000, 60_000, 100_000])),
             memory_mb_per_node=float(rng.choice([0, 0, 64_000])),
             exclusive=bool(rng.random() < 0.02),
-            nodes=frozenset(name for name in names if rng.random() < 0.7) if some else None,
+            nodes=frozenset(name for name in names if rng.random() < 0.7)
+            if has_node_list
+            else None,
         )
         jobs.append(replace(job, rules=rules))
-    return replace(made, nodes=tuple(nodes), jobs=tuple(jobs))
+    return replace(instance, nodes=tuple(nodes), jobs=tuple(jobs))
 
 
 def _nodes(gpus: int, case: Case, rng: np.random.Generator) -> tuple[Node, ...]:
@@ -161,7 +163,7 @@ def _job(
     i: int,
     nodes: tuple[Node, ...],
     noise: Noise,
-    shared: Mapping[NodeName, float],
+    factor_by_node: Mapping[NodeName, float],
     rng: np.random.Generator,
 ) -> Job:
     sizes = rng.integers(1, 9)
@@ -171,14 +173,14 @@ def _job(
     loss = float(rng.uniform(0.0, 0.03))
     tables = {}
     for gpu_type in TYPES:
-        one = 100.0 * SPEED[gpu_type] * float(rng.uniform(0.7, 1.3))
-        aggregated = {k: one * (1 - loss * np.log2(k)) for k in COUNTS}
-        distributed = {d: aggregated[2] / rho * (1 - 0.02 * (d - 2)) for d in (2, 3, 4)}
-        tables[gpu_type] = ThroughputTable(aggregated, distributed)
-    factors = shared
+        base = 100.0 * SPEED[gpu_type] * float(rng.uniform(0.7, 1.3))
+        by_gpus = {k: base * (1 - loss * np.log2(k)) for k in COUNTS}
+        by_servers = {d: by_gpus[2] / rho * (1 - 0.02 * (d - 2)) for d in (2, 3, 4)}
+        tables[gpu_type] = ThroughputTable(by_gpus, by_servers)
+    factors = factor_by_node
     if noise is Noise.PAIR:
-        own = rng.normal(1.0, 0.03, len(nodes)).clip(0.8, 1.2)
-        factors = dict(zip((node.name for node in nodes), own.tolist(), strict=True))
+        noise_factors = rng.normal(1.0, 0.03, len(nodes)).clip(0.8, 1.2)
+        factors = dict(zip((node.name for node in nodes), noise_factors.tolist(), strict=True))
     return Job(
         id=JobId(str(i)),
         user=UserName(f"u{i % 20}"),

@@ -1,4 +1,4 @@
-"""One row: plan an instance, and hand the same program as written to CBC and to HiGHS."""
+"""Measures one row: hops' plan of an instance, and CBC and HiGHS on the same program as written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN_COLUMNS_MAX = 700_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``quality``: objective over the proven bound; ``plain``: what each solver did alone."""
+    """One row; ``plain``: each solver's seconds and quality, objective over proven bound."""
 
     gpus: int
     case: str
@@ -62,14 +62,14 @@ def measure(
     instance = snapshot(gpus, case, noise, seed, jobs, demands)
     settings = PlanSettings(gap=gap, time_limit_seconds=time_limit)
     before = cpu_seconds()
-    made = plan(instance, settings)
+    result = plan(instance, settings)
     cpu = cpu_seconds() - before
-    # Of this process, or of the largest child.
-    who = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-    peak = max(resource.getrusage(one).ru_maxrss for one in who) / 2**20
+    # The larger of this process and its largest child.
+    processes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    peak = max(resource.getrusage(process).ru_maxrss for process in processes) / 2**20
     alone = {}
-    if plain and made.configurations <= _PLAIN_COLUMNS_MAX:
-        alone = _plain(instance, settings, made.upper_bound)
+    if plain and result.configurations <= _PLAIN_COLUMNS_MAX:
+        alone = _plain(instance, settings, result.upper_bound)
     row = Row(
         gpus,
         case.value,
@@ -77,15 +77,15 @@ def measure(
         demands.value,
         seed,
         len(instance.jobs),
-        len(made.window),
-        made.configurations,
-        dict(made.seconds),
+        len(result.window),
+        result.configurations,
+        dict(result.seconds),
         cpu,
-        made.objective,
-        made.upper_bound,
-        made.gap,
-        made.status.value,
-        made.fragments,
+        result.objective,
+        result.upper_bound,
+        result.gap,
+        result.status.value,
+        result.fragments,
         peak,
         alone,
     )
@@ -94,33 +94,33 @@ def measure(
 
 def _plain(instance: Snapshot, settings: PlanSettings, bound: float) -> dict[str, dict[str, float]]:
     """Seconds and quality (against our bound) of eq. 11 to 13 as written, same limit and gap."""
-    asked = program(instance, settings)
-    columns = np.arange(len(asked.value))
+    instance_program = program(instance, settings)
+    columns = np.arange(len(instance_program.value))
     solvers: dict[str, Solve] = {"cbc": cbc.solve, "highs": highs.solve}
     results = {}
     for name, solve in solvers.items():
         began = time.monotonic()
-        whole = model(asked, columns, asked.capacity, as_written=True)
+        whole = model(instance_program, columns, instance_program.capacity, as_written=True)
         answer = solve(whole, None, settings.gap, settings.time_limit_seconds, None)
-        chosen = chosen_columns(columns, answer)
-        value = 0.0 if chosen is None else float(asked.value[chosen].sum())
+        selection = chosen_columns(columns, answer)
+        value = 0.0 if selection is None else float(instance_program.value[selection].sum())
         results[name] = {
             "seconds": time.monotonic() - began,
-            "quality": asked.unscaled(value) / bound,
+            "quality": instance_program.unscaled(value) / bound,
         }
     return results
 
 
 def program(instance: Snapshot, settings: PlanSettings) -> Program:
     """The program of eq. 11 to 13 that a plan under ``hops`` solves."""
-    chosen = candidates(instance, settings)
+    inputs = candidates(instance, settings)
     columns = generate(
-        chosen.jobs,
-        chosen.available,
-        chosen.sensitivity,
+        inputs.jobs,
+        inputs.available,
+        inputs.sensitivity,
         sigma=settings.sigma,
         keep_present=instance.round.first,
-        allowances=chosen.allowances,
+        allowances=inputs.allowances,
     )
-    priorities = [chosen.priority[job.id] for job in chosen.jobs]
-    return build(columns, priorities, settings.lam, np.ones(len(chosen.jobs)))
+    priorities = [inputs.priority[job.id] for job in inputs.jobs]
+    return build(columns, priorities, settings.lam, np.ones(len(inputs.jobs)))

@@ -23,18 +23,18 @@ _TIME_LIMIT = 60.0
 
 def draw(path: Path, seed: int) -> None:
     """Two panels: GPUs (queue of GPUs / 2 jobs), and jobs in the queue of 512 GPUs."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
+    figure, (gpus_panel, queue_panel) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
     for case, label in ((Case.IDLE, "idle"), (Case.FRAGMENTED, "fragmented")):
         rows = [run_row(g, case, Noise.SERVER, seed, _TIME_LIMIT, plain=False) for g in _GPUS]
-        left.plot(_GPUS, [row["cpu_seconds"] for row in rows], "o-", label=label)
+        gpus_panel.plot(_GPUS, [row["cpu_seconds"] for row in rows], "o-", label=label)
         rows = [
             run_row(512, case, Noise.SERVER, seed, _TIME_LIMIT, plain=False, jobs=jobs)
             for jobs in _QUEUES
         ]
-        right.plot(_QUEUES, [row["cpu_seconds"] for row in rows], "o-", label=label)
-    left.set(xlabel="GPUs", ylabel="CPU seconds, whole planning")
-    right.set(xlabel="jobs in the queue, 512 GPUs")
-    for panel in (left, right):
+        queue_panel.plot(_QUEUES, [row["cpu_seconds"] for row in rows], "o-", label=label)
+    gpus_panel.set(xlabel="GPUs", ylabel="CPU seconds, whole planning")
+    queue_panel.set(xlabel="jobs in the queue, 512 GPUs")
+    for panel in (gpus_panel, queue_panel):
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.3)
         panel.legend()

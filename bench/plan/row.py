@@ -1,4 +1,4 @@
-"""A row of the table is measured in a process of its own, so that its peak memory is its own."""
+"""Measures each row in a fresh process, so that its peak memory is its own."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def run_row(
     command += [] if plain else ["--no-plain"]
     command += [] if jobs is None else ["--jobs", str(jobs)]
     command += [] if gap is None else ["--gap", str(gap)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    row: dict[str, Any] = json.loads(done.stdout)
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    row: dict[str, Any] = json.loads(process.stdout)
     return row

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import unseen
 from bench.predict.replay import Case
 from bench.study.cases import BASE, Conditions
-from bench.study.works import OTHERS, drawn
+from bench.study.works import OTHER_CLUSTERS, draw
 from hopsd.formats.source import read_text
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.scenario import Cluster, Server, WorkloadJob
@@ -104,10 +104,10 @@ def to_learn(number: int) -> Case:
     seed = LEARN_SEED + number
     rng = random.Random(seed)  # a simulation, not a secret
     policy, knows = LEARN[number % len(LEARN)]
-    name = rng.choice((BASE, *OTHERS))
+    name = rng.choice((BASE, *OTHER_CLUSTERS))
     load = math.exp(rng.uniform(*map(math.log, LOADS)))
     conditions = Conditions(load=load, rigid=rng.choice((0.0, 0.5, 1.0)))
-    cluster, workload = drawn(name, conditions, seed, round(rng.uniform(*JOBS)))
+    cluster, workload = draw(name, conditions, seed, round(rng.uniform(*JOBS)))
     jobs = _arrive(_with_tail(workload.jobs, rng.uniform(0.0, TAIL_MOST), rng), rng)
     return Case(f"learn {number}", cluster, replace(workload, jobs=jobs), policy, knows, seed)
 

@@ -1,1 +1,1 @@
-"""Public training programs, timed by the plugin and by clocks put into a copy of them by hand."""
+"""Public training programs, timed by the plugin and by manual clocks in a copy."""

@@ -1,7 +1,7 @@
-"""``python -m bench.programs FOLDER``: a table of what the plugin says of public programs.
+"""``python -m bench.programs FOLDER``: accuracy of the plugin on public programs.
 
 FOLDER holds the repositories, each in a folder "owner+name" with its commit in a file
-``.version``; ``--python`` is an interpreter that has what they need.
+``.version``; ``--python`` is an interpreter with their requirements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
                 try:
                     result = run(program, options.folder.resolve(), options.python, place)
                 except (OSError, ValueError) as error:
-                    result = Result(program, failed=repr(error))
+                    result = Result(program, failure=repr(error))
                 results.append(result)
                 print("|", " | ".join(_row(result)), "|", flush=True)
     _summary(results)
@@ -44,29 +44,29 @@ def main() -> None:
 
 def _row(result: Result) -> tuple[str, ...]:
     program = result.program
-    where = f"{program.repo}/{program.script}" if program.repo else f"{program.package}"
+    source = f"{program.repo}/{program.script}" if program.repo else f"{program.package}"
     if not result.version:
-        return program.name, where, "", "", "", result.failed
+        return program.name, source, "", "", "", result.failure
     iteration, speed = result.errors
     milliseconds, rates = (1e3 * value for value in result.iteration), result.speed
     return (
         program.name,
-        where,
+        source,
         result.version,
         "{:.3g} ms, by hand {:.3g} ms: {:+.1%}".format(*milliseconds, iteration),
         "{:.4g}/s, by hand {:.4g}/s: {:+.1%}".format(*rates, speed),
-        result.failed or ("" if max(abs(iteration), abs(speed)) <= GOOD else "off"),
+        result.failure or ("" if max(abs(iteration), abs(speed)) <= GOOD else "off"),
     )
 
 
 def _summary(results: list[Result]) -> None:
-    measured = [result for result in results if result.version]
-    good = [r for r in measured if not r.failed and max(map(abs, r.errors)) <= GOOD]
+    clock_results = [result for result in results if result.version]
+    good = [r for r in clock_results if not r.failure and max(map(abs, r.errors)) <= GOOD]
     show(
         table(
             "Programs",
             ["run", "measured by hand", f"both within {GOOD:.0%} by the plugin"],
-            [(str(len(results)), str(len(measured)), str(len(good)))],
+            [(str(len(results)), str(len(clock_results)), str(len(good)))],
         )
     )
 

@@ -1,4 +1,4 @@
-"""Which programs are timed, and where a hand would put clocks into a copy of each."""
+"""The programs to time, and where to insert clocks into a copy of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 LISTS = ("catalogue", "unusual", "further")
-"""``unusual``: programs with loops of rare kinds, seen for the first time when they were listed."""
+"""``unusual``: programs with rare kinds of loops, not known while the plugin was written."""
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Program:
     """A script of a public repository (``repo``, "owner+name"), or one of ``inside`` that drives
     the training loop of ``package``.
 
-    ``clocks``: behind each line that holds the first text (begins with it, where that is indented)
-    the second is written in, as deep. ``clocked``: the file that gets them, where it is not the
-    script. ``edits``: texts of the script to replace, so that it runs on a CPU and on made-up data;
-    ``first``: what is run ahead of it. ``steps``: how many are clocked at most.
+    ``clocks``: pairs of a text and code; the code is inserted after each line that contains the
+    text (starts with it if indented), at the same depth. ``clocked``: the file to insert into, if
+    not the script. ``edits``: replacements in the script, so that it runs on a CPU and synthetic
+    data; ``first``: code to run before it. ``steps``: the most steps to clock.
     """
 
     name: str
@@ -39,5 +39,5 @@ class Program:
 def programs(name: str = LISTS[0]) -> list[Program]:
     """The programs of one of :data:`LISTS`."""
     with Path(__file__).with_name(f"{name}.toml").open("rb") as file:
-        found: list[dict[str, Any]] = tomllib.load(file)["program"]
-    return [Program(**one) for one in found]
+        entries: list[dict[str, Any]] = tomllib.load(file)["program"]
+    return [Program(**entry) for entry in entries]

@@ -1,4 +1,4 @@
-"""Runs a copy of a program with clocks in it, under the plugin, and compares what both say."""
+"""Runs a copy of a program with inserted clocks under the plugin, and compares both."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LIMIT_SECONDS = 300
 
 @dataclass(frozen=True)
 class Result:
-    """Seconds an iteration and samples a second, by the plugin and by hand; or what went wrong."""
+    """Seconds per iteration and samples per second, by plugin and by hand; or a failure."""
 
     program: Program
     version: str = ""
     iteration: tuple[float, float] = (0.0, 0.0)
     speed: tuple[float, float] = (0.0, 0.0)
-    failed: str = ""
+    failure: str = ""
 
     @property
     def errors(self) -> tuple[float, float]:
@@ -42,7 +42,7 @@ def run(program: Program, folder: Path, python: Path, scratch: Path) -> Result:
     shutil.rmtree(scratch, ignore_errors=True)
     (scratch / "reports").mkdir(parents=True)
     (scratch / "clocks").mkdir()
-    script = _copied(program, folder, scratch)
+    script = _copy(program, folder, scratch)
     launcher = [
         "-m",
         "torch.distributed.run",
@@ -50,7 +50,7 @@ def run(program: Program, folder: Path, python: Path, scratch: Path) -> Result:
         f"--nproc-per-node={program.ranks}",
     ]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [
                 *(python, "-W", "ignore"),
                 *(launcher if program.ranks > 1 else ()),
@@ -65,20 +65,25 @@ def run(program: Program, folder: Path, python: Path, scratch: Path) -> Result:
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        return Result(program, failed=f"not done after {LIMIT_SECONDS} s")
+        return Result(program, failure=f"not done after {LIMIT_SECONDS} s")
     hands = [json.loads(path.read_text()) for path in (scratch / "clocks").glob("*.json")]
     reports = [json.loads(path.read_text()) for path in (scratch / "reports").glob("*.json")]
     if not hands:
-        return Result(program, failed="did not run: " + (done.stderr.strip() or "?")[-200:])
+        return Result(program, failure="did not run: " + (process.stderr.strip() or "?")[-200:])
     version = _version(program, folder, python)
-    hand = _mean([_by_hand(one) for one in hands])
-    reports = [one for one in reports if one["timed"]["iterations"]]
-    trained = [one for one in reports if one["kind"] == "training"]
-    timed = [one["timed"] for one in trained or reports]  # a test at the end is none of it
-    if len(timed) < len(hands):
+    hand = _mean([_by_hand(report) for report in hands])
+    reports = [report for report in reports if report["timed"]["iterations"]]
+    training_reports = [report for report in reports if report["kind"] == "training"]
+    timings = [
+        report["timed"] for report in training_reports or reports
+    ]  # leave out a final evaluation
+    if len(timings) < len(hands):
         return Result(program, version, (0.0, hand[0]), (0.0, hand[1]), "not measured")
     plugin = _mean(
-        [(one["seconds"] / one["iterations"], one["samples"] / one["seconds"]) for one in timed]
+        [
+            (report["seconds"] / report["iterations"], report["samples"] / report["seconds"])
+            for report in timings
+        ]
     )
     return Result(program, version, (plugin[0], hand[0]), (plugin[1], hand[1]))
 
@@ -91,13 +96,13 @@ def _by_hand(clock: dict[str, Any]) -> tuple[float, float]:
 
 def _mean(figures: list[tuple[float, float]]) -> tuple[float, float]:
     """Mean iteration, and the speed of all ranks together."""
-    return statistics.fmean(one[0] for one in figures), sum(one[1] for one in figures)
+    return statistics.fmean(figure[0] for figure in figures), sum(figure[1] for figure in figures)
 
 
 def _environment(program: Program, scratch: Path) -> dict[str, str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
-    own = dict(program.environment)
-    path = [str(SITE), str(INSIDE), *own.pop("PYTHONPATH", "").split(":")]
+    variables = dict(program.environment)
+    path = [str(SITE), str(INSIDE), *variables.pop("PYTHONPATH", "").split(":")]
     return clean | {
         "HOPS_JOB": "1",
         "HOPS_REPORT_DIR": str(scratch / "reports"),
@@ -110,27 +115,27 @@ def _environment(program: Program, scratch: Path) -> dict[str, str]:
         "MPLBACKEND": "Agg",
         "HF_HUB_OFFLINE": "1",
         "WANDB_MODE": "disabled",
-        **own,
+        **variables,
     }
 
 
-def _copied(program: Program, folder: Path, scratch: Path) -> Path:
-    """The program's copy, with clocks; its whole repository where it has one."""
+def _copy(program: Program, folder: Path, scratch: Path) -> Path:
+    """Copy the program, with its repository if it has one, and insert the clocks."""
     if program.repo:
         shutil.copytree(folder / program.repo, scratch / "copy", symlinks=True)
         script = scratch / "copy" / program.script
     else:
         (scratch / "copy").mkdir()
         script = scratch / "copy" / program.script
-        shutil.copy(INSIDE / program.script, script)  # the others are found beside it
+        shutil.copy(INSIDE / program.script, script)  # its helpers are on PYTHONPATH
     if script.suffix == ".ipynb":
-        script = _exported(script)
-    clocked = scratch / "copy" / program.clocked if program.clocked else script
-    lines = clocked.read_text().splitlines()
+        script = _export(script)
+    clock_file = scratch / "copy" / program.clocked if program.clocked else script
+    lines = clock_file.read_text().splitlines()
     for line, clock in program.clocks:
         lines = _with_clock(lines, line, clock)
     text = "\n".join(lines) + "\n"
-    clocked.write_text(text)
+    clock_file.write_text(text)
     text = script.read_text()
     for old, new in program.edits:
         if old not in text:
@@ -140,8 +145,8 @@ def _copied(program: Program, folder: Path, scratch: Path) -> Path:
     return script
 
 
-def _exported(notebook: Path) -> Path:
-    """The code of a notebook as a script beside it."""
+def _export(notebook: Path) -> Path:
+    """Write the code of a notebook to a script beside it."""
     cells = json.loads(notebook.read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     lines = "\n".join(code).splitlines()
@@ -150,33 +155,33 @@ def _exported(notebook: Path) -> Path:
     return script
 
 
-def _with_clock(lines: list[str], wanted: str, clock: str) -> list[str]:
-    made, found = [], False
+def _with_clock(lines: list[str], text: str, clock: str) -> list[str]:
+    new_lines, has_line = [], False
     for line in lines:
-        made.append(line)
-        if line.startswith(wanted) or (not wanted.startswith(" ") and wanted in line):
-            found = True
-            made.append(line[: len(line) - len(line.lstrip())] + f"import hand_clock; {clock}")
-    if not found:
-        raise ValueError(f"no line has {wanted!r}")
-    return made
+        new_lines.append(line)
+        if line.startswith(text) or (not text.startswith(" ") and text in line):
+            has_line = True
+            new_lines.append(line[: len(line) - len(line.lstrip())] + f"import hand_clock; {clock}")
+    if not has_line:
+        raise ValueError(f"no line has {text!r}")
+    return new_lines
 
 
 def _first(first: str, text: str) -> str:
-    """``first`` behind the imports that must be ahead of all."""
+    """Insert ``first`` after the ``__future__`` imports."""
     if not first:
         return text
     lines = text.splitlines()
-    at = max(
+    position = max(
         (n + 1 for n, line in enumerate(lines) if line.startswith("from __future__")), default=0
     )
-    return "\n".join([*lines[:at], first, *lines[at:]]) + "\n"
+    return "\n".join([*lines[:position], first, *lines[position:]]) + "\n"
 
 
 def _version(program: Program, folder: Path, python: Path) -> str:
     if program.package:
         code = f"from importlib.metadata import version; print(version({program.package!r}))"
-        told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-        return f"{program.package} {told.stdout.strip()}"
+        process = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+        return f"{program.package} {process.stdout.strip()}"
     stamp = folder / program.repo / ".version"
     return stamp.read_text().strip() if stamp.exists() else "?"

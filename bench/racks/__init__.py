@@ -1,1 +1,1 @@
-"""Plans of jobs that are bound to racks, beside a best fit as Slurm's."""
+"""Plans of rack-bound jobs, compared with a best fit like Slurm's."""

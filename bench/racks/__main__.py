@@ -18,7 +18,7 @@ import numpy as np
 from bench.clock import cpu_seconds
 from bench.plan.measure import program
 from bench.racks.best_fit import best_fit
-from bench.racks.instances import demanding, mixed, planted
+from bench.racks.instances import demanding_snapshot, mixed_snapshot, planted_snapshot
 from bench.result_file import write_result
 from hopsd.core.speed.throughput import configuration_throughput
 from hopsd.model.allocation import Allocation
@@ -40,16 +40,18 @@ def main() -> None:
     print(_HEAD)
     for seed in options.seeds:
         for nodes in options.planted:
-            rows.append(_row(f"planted, {nodes} nodes", seed, planted(nodes, seed), settings))
+            rows.append(
+                _row(f"planted, {nodes} nodes", seed, planted_snapshot(nodes, seed), settings)
+            )
         for gpus in options.mixed:
             for idle in options.idle:
                 case = f"mixed, {gpus:,} GPUs, {idle:.0%} of nodes idle"
-                instance = mixed(gpus, options.rack_bound, seed, idle)
+                instance = mixed_snapshot(gpus, options.rack_bound, seed, idle)
                 rows.append(_row(case, seed, instance, settings))
         for gpus in options.demanding:
             for idle in options.idle:
                 case = f"demanding, {gpus:,} GPUs, {idle:.0%} of nodes idle"
-                instance = demanding(gpus, options.rack_bound, seed, idle)
+                instance = demanding_snapshot(gpus, options.rack_bound, seed, idle)
                 rows.append(_row(case, seed, instance, settings))
     write_result("racks", "Jobs bound to racks", "\n".join(rows))
 
@@ -68,21 +70,21 @@ def _options() -> argparse.Namespace:
 
 
 def _row(case: str, seed: int, snapshot: Snapshot, settings: PlanSettings) -> str:
-    began, before = perf_counter(), cpu_seconds()
-    made = plan(snapshot, settings)
-    seconds, cpu = perf_counter() - began, cpu_seconds() - before
-    window = set(made.window)
+    began, cpu_began = perf_counter(), cpu_seconds()
+    result = plan(snapshot, settings)
+    seconds, cpu = perf_counter() - began, cpu_seconds() - cpu_began
+    window = set(result.window)
     order = sorted(
         (job for job in snapshot.jobs if job.id in window),
-        key=lambda job: -made.jobs[job.id].priority,
+        key=lambda job: -result.jobs[job.id].priority,
     )
     cells = [case, str(seed), str(len(window)), f"{seconds:.2f}", f"{cpu:.2f}"]
-    cells.append(str(len(made.placements)))
-    cells += [f"{made.objective / made.upper_bound:.2%}", f"{made.gap:.2%}"]
+    cells.append(str(len(result.placements)))
+    cells += [f"{result.objective / result.upper_bound:.2%}", f"{result.gap:.2%}"]
     for largest in () if snapshot.limits else (False, True):
-        given = best_fit(snapshot, order, largest=largest)
-        value = _value(snapshot, settings, made.window, given)
-        cells += [f"{value / made.upper_bound:.1%}", str(len(given))]
+        fit = best_fit(snapshot, order, largest=largest)
+        value = _value(snapshot, settings, result.window, fit)
+        cells += [f"{value / result.upper_bound:.1%}", str(len(fit))]
     cells += [""] * (_HEAD.split("\n")[1].count("---") - len(cells))
     line = f"| {' | '.join(cells)} |"
     print(line, flush=True)
@@ -93,21 +95,21 @@ def _value(
     snapshot: Snapshot,
     settings: PlanSettings,
     window: Sequence[JobId],
-    given: Mapping[JobId, Allocation],
+    placements: Mapping[JobId, Allocation],
 ) -> float:
-    """Eq. 11 of placements that were made elsewhere."""
-    asked = program(snapshot, settings)
+    """Objective (eq. 11) of given placements."""
+    instance_program = program(snapshot, settings)
     jobs = {job.id: job for job in snapshot.jobs}
     types = {node.name: node.gpu_type for node in snapshot.nodes}
     leaves = {node.name: node.leaf for node in snapshot.nodes}
     order = [jobs[job] for job in window]
     gains = [
-        configuration_throughput(job, given[job.id], types, leaves) / least
-        if job.id in given
+        configuration_throughput(job, placements[job.id], types, leaves) / min_value
+        if job.id in placements
         else 0
-        for job, least in zip(order, asked.least.tolist(), strict=True)
+        for job, min_value in zip(order, instance_program.least.tolist(), strict=True)
     ]
-    return asked.unscaled(float(asked.weight @ np.array(gains)))
+    return instance_program.unscaled(float(instance_program.weight @ np.array(gains)))
 
 
 if __name__ == "__main__":

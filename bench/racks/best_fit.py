@@ -1,4 +1,4 @@
-"""Slurm's way: jobs one after the other, each on the leaves that fit it best."""
+"""Best fit like Slurm's: one job after the other, each on the leaves that fit it best."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from hopsd.model.plan import Snapshot
 
 
 def best_fit(snapshot: Snapshot, order: Iterable[Job], *, largest: bool) -> dict[JobId, Allocation]:
-    """Placements of jobs in ``order``, each with the ``largest`` of its counts that fits, or with
-    its smallest.
+    """Place jobs in ``order``, each with the ``largest`` of its counts that fits, or its smallest.
 
     Jobs with even counts take whole nodes: their segments go to the leaf with the fewest free nodes
     that holds all of the rest, or else to the one with most, as topology/block does. Others take
@@ -22,51 +21,53 @@ def best_fit(snapshot: Snapshot, order: Iterable[Job], *, largest: bool) -> dict
     """
     free = {node.name: node.idle for node in snapshot.nodes}
     leaf = {node.name: node.leaf for node in snapshot.nodes}
-    found = {}
+    placements = {}
     for job in order:
         for gpus in sorted(job.reqs, reverse=True) if largest else job.reqs[:1]:
-            parts = dict(_even(job, gpus, free, leaf) if job.rules.per_node else _any(gpus, free))
+            parts = dict(
+                _place_even(job, gpus, free, leaf) if job.rules.per_node else _place_any(gpus, free)
+            )
             if parts and keeps_racks(job.rules, [leaf[name] for name in parts]):
-                for name, given in parts.items():
-                    free[name] -= given
-                found[job.id] = Allocation.of(parts)
+                for name, count in parts.items():
+                    free[name] -= count
+                placements[job.id] = Allocation.of(parts)
                 break
-    return found
+    return placements
 
 
-def _even(
+def _place_even(
     job: Job, gpus: int, free: dict[NodeName, int], leaf: dict[NodeName, str]
 ) -> Iterator[tuple[NodeName, int]]:
-    each = job.rules.per_node or gpus
-    missing = gpus // each
+    per_node = job.rules.per_node or gpus
+    missing = gpus // per_node
     unit = min(job.rules.segment or 1, missing)
     able: dict[str, list[NodeName]] = defaultdict(list)
     for name, idle in free.items():
-        if idle >= each:
+        if idle >= per_node:
             able[leaf[name]].append(name)
-    chosen: list[NodeName] = []
+    selection: list[NodeName] = []
     while missing:
-        enough = [own for own in able.values() if len(own) >= missing]
-        own = min(enough, key=len) if enough else max(able.values(), key=len, default=[])
-        taken = min(missing, len(own)) // unit * unit
-        if not taken:
+        enough = [leaf_nodes for leaf_nodes in able.values() if len(leaf_nodes) >= missing]
+        leaf_nodes = min(enough, key=len) if enough else max(able.values(), key=len, default=[])
+        node_count = min(missing, len(leaf_nodes)) // unit * unit
+        if not node_count:
             return
-        chosen += own[:taken]
-        del own[:taken]
-        missing -= taken
-    yield from ((name, each) for name in chosen)
+        selection += leaf_nodes[:node_count]
+        del leaf_nodes[:node_count]
+        missing -= node_count
+    yield from ((name, per_node) for name in selection)
 
 
-def _any(gpus: int, free: dict[NodeName, int]) -> Iterator[tuple[NodeName, int]]:
-    one = [name for name, idle in free.items() if idle >= gpus]
-    if one:
-        yield min(one, key=free.__getitem__), gpus
+def _place_any(gpus: int, free: dict[NodeName, int]) -> Iterator[tuple[NodeName, int]]:
+    fitting = [name for name, idle in free.items() if idle >= gpus]
+    if fitting:
+        yield min(fitting, key=free.__getitem__), gpus
         return
     missing = gpus
     for name in sorted(free, key=free.__getitem__, reverse=True):
-        given = min(missing, free[name])
-        if given:
-            yield name, given
-        missing -= given
+        count = min(missing, free[name])
+        if count:
+            yield name, count
+        missing -= count
         if not missing:
             return

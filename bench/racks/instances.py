@@ -1,4 +1,4 @@
-"""Clusters of blocks of 18 nodes with 4 GPUs, and jobs of which many are bound to blocks."""
+"""Clusters of blocks of 18 nodes with 4 GPUs, and queues with many rack-bound jobs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BLOCK_NODES, NODE_GPUS = 18, 4
 _SEGMENTS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 18)
 
 
-def planted(nodes: int, seed: int) -> Snapshot:
-    """Rigid jobs with ``--segment`` that fill all free nodes exactly, if they are placed well.
+def planted_snapshot(nodes: int, seed: int) -> Snapshot:
+    """Rigid jobs with ``--segment`` that can fill all free nodes exactly.
 
     Each block's free nodes are cut into segments at random, and segments of one size from several
     blocks are joined to jobs of 1 to 4 segments.
     """
     rng = np.random.default_rng((nodes, seed))
-    cluster = [_node(at, int(rng.random() < 0.8) * NODE_GPUS) for at in range(nodes)]
+    cluster = [_node(index, int(rng.random() < 0.8) * NODE_GPUS) for index in range(nodes)]
     free: dict[str, int] = defaultdict(int)
     for node in cluster:
         free[node.leaf] += node.idle // NODE_GPUS
@@ -42,31 +42,31 @@ def planted(nodes: int, seed: int) -> Snapshot:
             groups = min(remaining, int(rng.integers(1, 5)))
             jobs.append(_rigid(len(jobs), segment, groups, rng))
             remaining -= groups
-    queue = tuple(jobs[at] for at in rng.permutation(len(jobs)).tolist())
+    queue = tuple(jobs[index] for index in rng.permutation(len(jobs)).tolist())
     return Snapshot(1e6, RoundInfo(first=True, seconds=1800.0), tuple(cluster), queue)
 
 
-def mixed(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
+def mixed_snapshot(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
     """A queue of about twice the window; a share ``rack_bound`` of the jobs asks for segments or
-    for few switches. ``idle``: the share of nodes that are.
+    for few switches. ``idle``: share of idle nodes.
     """
     rng = np.random.default_rng((gpus, seed))
     cluster = [
-        _node(at, NODE_GPUS if rng.random() < idle else int(rng.integers(0, NODE_GPUS)))
-        for at in range(gpus // NODE_GPUS)
+        _node(index, NODE_GPUS if rng.random() < idle else int(rng.integers(0, NODE_GPUS)))
+        for index in range(gpus // NODE_GPUS)
     ]
-    jobs = [_elastic(at, rng.random() < rack_bound, rng) for at in range(gpus // 5)]
+    jobs = [_elastic(index, rng.random() < rack_bound, rng) for index in range(gpus // 5)]
     return Snapshot(1e6, RoundInfo(first=True, seconds=1800.0), tuple(cluster), tuple(jobs))
 
 
-def demanding(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
-    """:func:`mixed` with limits for a third of the users, and with cores and memory, 8 cores and
-    64 GB to each GPU, of which some jobs ask for more. On 30 % of the nodes 40 % are taken.
+def demanding_snapshot(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Snapshot:
+    """:func:`mixed_snapshot` with limits for a third of the users, and 8 cores and 64 GB per GPU,
+    of which some jobs ask for more and 40 % are taken on 30 % of the nodes.
     """
-    made = mixed(gpus, rack_bound, seed, idle)
+    snapshot = mixed_snapshot(gpus, rack_bound, seed, idle)
     rng = np.random.default_rng((gpus, seed, 1))
     nodes = []
-    for node in made.nodes:
+    for node in snapshot.nodes:
         share = node.idle * (0.6 if rng.random() < 0.3 else 1.0)
         nodes.append(
             replace(
@@ -78,7 +78,7 @@ def demanding(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Sna
             )
         )
     jobs = []
-    for job in made.jobs:
+    for job in snapshot.jobs:
         rules = replace(
             job.rules,
             cores_per_gpu=float(rng.choice([4, 6, 8, 8, 12, 16])),
@@ -94,22 +94,22 @@ def demanding(gpus: int, rack_bound: float, seed: int, idle: float = 1.0) -> Sna
         )
         for user in users[::3]
     )
-    return replace(made, nodes=tuple(nodes), jobs=tuple(jobs), limits=limits)
+    return replace(snapshot, nodes=tuple(nodes), jobs=tuple(jobs), limits=limits)
 
 
-def _node(at: int, idle: int) -> Node:
-    block = at // BLOCK_NODES
+def _node(index: int, idle: int) -> Node:
+    block = index // BLOCK_NODES
     switches = f"spine{block // 8}", f"block{block}"
-    return Node(NodeName(f"n{at:05d}"), GB200, NODE_GPUS, idle, switches=switches)
+    return Node(NodeName(f"n{index:05d}"), GB200, NODE_GPUS, idle, switches=switches)
 
 
-def _rigid(at: int, segment: int, groups: int, rng: np.random.Generator) -> Job:
+def _rigid(number: int, segment: int, groups: int, rng: np.random.Generator) -> Job:
     rules = Rules(shape=ShapeRule.EVEN, per_node=NODE_GPUS, segment=segment)
-    return replace(_job(at, rng), reqs=(segment * groups * NODE_GPUS,), rules=rules)
+    return replace(_job(number, rng), reqs=(segment * groups * NODE_GPUS,), rules=rules)
 
 
-def _elastic(at: int, rack_bound: bool, rng: np.random.Generator) -> Job:
-    job = _job(at, rng)
+def _elastic(number: int, rack_bound: bool, rng: np.random.Generator) -> Job:
+    job = _job(number, rng)
     if not rack_bound:
         low = int(rng.choice([1, 1, 1, 2, 2, 4]))
         reqs = {low, *rng.integers(low, 13, rng.integers(0, 4)).tolist()}
@@ -120,23 +120,23 @@ def _elastic(at: int, rack_bound: bool, rng: np.random.Generator) -> Job:
     rules = Rules(shape=ShapeRule.EVEN, per_node=NODE_GPUS, segment=segment)
     if rng.random() < 0.3:
         rules = replace(rules, segment=None, max_switches=int(rng.choice([1, 1, 2])))
-    across = {1: 1.0, 2: 0.9, 4: 0.8} if rng.random() < 0.5 else {}
+    across_racks = {1: 1.0, 2: 0.9, 4: 0.8} if rng.random() < 0.5 else {}
     return replace(
-        job, reqs=tuple(NODE_GPUS * count for count in nodes), rules=rules, across=across
+        job, reqs=tuple(NODE_GPUS * count for count in nodes), rules=rules, across=across_racks
     )
 
 
-def _job(at: int, rng: np.random.Generator) -> Job:
-    one = 100.0 * float(rng.uniform(0.7, 1.3))
+def _job(number: int, rng: np.random.Generator) -> Job:
+    base = 100.0 * float(rng.uniform(0.7, 1.3))
     loss, rho = float(rng.uniform(0.0, 0.03)), float(rng.uniform(1.02, 1.35))
-    aggregated = {k: one * (1 - loss * np.log2(k)) for k in (1, 2, 4)}
-    distributed = {d: aggregated[2] / rho * (1 - loss * np.log2(d)) for d in (2, 4, 8, 16, 32, 64)}
+    by_gpus = {k: base * (1 - loss * np.log2(k)) for k in (1, 2, 4)}
+    by_nodes = {d: by_gpus[2] / rho * (1 - loss * np.log2(d)) for d in (2, 4, 8, 16, 32, 64)}
     return Job(
-        id=JobId(str(at)),
-        user=UserName(f"u{at % 20}"),
+        id=JobId(str(number)),
+        user=UserName(f"u{number % 20}"),
         submit=float(rng.uniform(0, 1e5)),
         wait_seconds=float(3600 * rng.lognormal(0.0, 1.0)),
         age_seconds=float(3600 * rng.lognormal(0.5, 1.0)),
         reqs=(1,),
-        throughput={GB200: ThroughputTable(aggregated, distributed)},
+        throughput={GB200: ThroughputTable(by_gpus, by_nodes)},
     )

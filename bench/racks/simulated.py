@@ -24,9 +24,9 @@ from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.study import figures, play
 
 GPUS, NODES = 4, 4
-"""Of a node, and of a rack."""
+"""GPUs per node, and nodes per rack."""
 TRAINING = WorkloadName("training")
-ACROSS = {1: 1.0, 2: 0.8, 4: 0.7}
+SPEED_ACROSS_RACKS = {1: 1.0, 2: 0.8, 4: 0.7}
 COLUMNS = {
     "mean completion, h": ("avg_jct_h", "{:.2f}"),
     "mean wait, h": ("avg_wait_h", "{:.2f}"),
@@ -40,29 +40,29 @@ def cluster(racks: int) -> Cluster:
     kind = GpuType("a100")
     return Cluster(
         tuple(
-            Server(NodeName(f"n{at:03d}"), kind, GPUS, ("core", f"rack{at // NODES}"))
-            for at in range(racks * NODES)
+            Server(NodeName(f"n{index:03d}"), kind, GPUS, ("core", f"rack{index // NODES}"))
+            for index in range(racks * NODES)
         )
     )
 
 
 def workload(jobs: int, racks: int, rack_bound: float, seed: int) -> Workload:
-    """The same jobs whatever the share: those that are rack-bound with a smaller one stay so."""
+    """The same jobs for every share; jobs rack-bound at a smaller share stay rack-bound."""
     rng = np.random.default_rng(seed)
-    per_gpu = {n: 100.0 * 0.97**at for at, n in enumerate((1, 2, 4))}
-    spread = {n: 90.0 * 0.98**at for at, n in enumerate((2, 4, 8))}
+    per_gpu = {n: 100.0 * 0.97**number for number, n in enumerate((1, 2, 4))}
+    spread = {n: 90.0 * 0.98**number for number, n in enumerate((2, 4, 8))}
     table = ThroughputTable(per_gpu, spread)
-    made = []
+    workload_jobs = []
     submit = 0.0
-    for at in range(jobs):
+    for number in range(jobs):
         submit += float(rng.exponential(20_000.0 / (racks * NODES)))
         groups = int(rng.choice([1, 1, 2, 2, 4]))
         gpu_hours = float(rng.lognormal(np.log(24.0), 0.8))
         draw, segment = float(rng.random()), int(rng.choice([2, 2, 4]))
         counts = {2, 2 * groups, 4 if groups > 1 else 2}
         job = WorkloadJob(
-            JobId(str(at)),
-            UserName(f"u{at % 8}"),
+            JobId(str(number)),
+            UserName(f"u{number % 8}"),
             submit,
             TRAINING,
             gpu_hours * 3600.0 * 80.0,
@@ -72,9 +72,9 @@ def workload(jobs: int, racks: int, rack_bound: float, seed: int) -> Workload:
         if draw < rack_bound:
             nodes = {segment, segment * max(1, groups * 2 // segment)}
             job = replace(job, segment=segment, reqs=tuple(sorted(GPUS * n for n in nodes)))
-        made.append(job)
-    known = {TRAINING: {GpuType("a100"): table}}
-    return Workload(known, tuple(made), across={TRAINING: ACROSS})
+        workload_jobs.append(job)
+    tables = {TRAINING: {GpuType("a100"): table}}
+    return Workload(tables, tuple(workload_jobs), across={TRAINING: SPEED_ACROSS_RACKS})
 
 
 def main() -> None:
@@ -91,10 +91,10 @@ def main() -> None:
             jobs = workload(options.jobs, options.racks, share, options.seed)
             settings = SimulationSettings(plan=plan)
             result = play(policy, get(policy), cluster(options.racks), jobs, settings)
-            found = figures(result)
+            run_figures = figures(result)
             if result.unfinished:
                 raise SystemExit(f"{policy}, {share:.0%}: jobs never ended: {result.unfinished}")
-            cells = [text.format(found[key]) for key, text in COLUMNS.values()]
+            cells = [text.format(run_figures[key]) for key, text in COLUMNS.values()]
             cpu = cpu_seconds() - began
             lines.append(f"| {share:.0%} | `{policy}` | {' | '.join(cells)} | {cpu:.0f} |")
             print(lines[-1], file=sys.stderr, flush=True)

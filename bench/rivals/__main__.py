@@ -35,7 +35,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.rivals import gavel, late, shockwave, sia
-from bench.rivals.compare import compared
+from bench.rivals.compare import comparison
 from hopsd.errors import HopsError
 from hopsd.model.plan import PlanSettings
 from hopsd.model.scenario import Cluster, Workload
@@ -44,7 +44,9 @@ from hopsd.sim.cluster import ClusterSettings
 from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.study import play
 
-BESIDE = "mean, h: theirs | ours | ratio | end, h: theirs | ours | ratio | correlation |"
+COMPARISON_COLUMNS = (
+    "mean, h: theirs | ours | ratio | end, h: theirs | ours | ratio | correlation |"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -67,76 +69,76 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--gpus", type=int, default=256)
     parser.add_argument("--seed", action="append", type=int)
-    chosen = parser.parse_args(arguments)
-    if chosen.gavel is None and chosen.sia is None and chosen.shockwave is None:
+    options = parser.parse_args(arguments)
+    if options.gavel is None and options.sia is None and options.shockwave is None:
         parser.error("one of --sia, --gavel and --shockwave is needed")
-    if chosen.shockwave is not None:
-        _on_shockwaves_traces(parser, chosen)
-    if chosen.gavel is not None:
-        _beside_gavel(parser, chosen)
-    if chosen.sia is not None and chosen.python is not None:
-        _beside_sia(parser, chosen)
-    elif chosen.sia is not None:
-        _on_sias_traces(parser, chosen)
+    if options.shockwave is not None:
+        _on_shockwaves_traces(parser, options)
+    if options.gavel is not None:
+        _beside_gavel(parser, options)
+    if options.sia is not None and options.python is not None:
+        _beside_sia(parser, options)
+    elif options.sia is not None:
+        _on_sias_traces(parser, options)
 
 
-def _traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> dict[str, Path]:
-    """Those of Sia's traces that were asked for, by name."""
-    names = chosen.trace or ["philly-1", "saturn-1"]
-    return _chosen(parser, chosen.sia, sia.traces(chosen.sia), names)
+def _traces(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Path]:
+    """The requested traces of Sia by name."""
+    names = options.trace or ["philly-1", "saturn-1"]
+    return _select_traces(parser, options.sia, sia.traces(options.sia), names)
 
 
-def _chosen(
-    parser: argparse.ArgumentParser, folder: Path, known: dict[str, Path], names: Sequence[str]
+def _select_traces(
+    parser: argparse.ArgumentParser, folder: Path, paths: dict[str, Path], names: Sequence[str]
 ) -> dict[str, Path]:
-    if not known:
+    if not paths:
         parser.error(f"{folder} has no traces")
-    if unknown := sorted(set(names) - known.keys()):
-        parser.error(f"{folder} has no trace {unknown[0]}; there are {', '.join(known)}")
-    return {name: known[name] for name in names}
+    if unknown := sorted(set(names) - paths.keys()):
+        parser.error(f"{folder} has no trace {unknown[0]}; there are {', '.join(paths)}")
+    return {name: paths[name] for name in names}
 
 
-def _beside_sia(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
-    kind = "rigid" if chosen.rigid else "elastic"
-    print(f"| work | round, s | {BESIDE}")
+def _beside_sia(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    kind = "rigid" if options.rigid else "elastic"
+    print(f"| work | round, s | {COMPARISON_COLUMNS}")
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-    for name, path in _traces(parser, chosen).items():
-        load = sia.with_their_restarts(sia.workload(chosen.sia, path, rigid=chosen.rigid))
-        for seconds in chosen.round or [60.0]:
-            ours = _completion_hours("sia", sia.cluster(), load, seconds)
-            theirs = sia.published(
-                chosen.sia, chosen.python, path, rigid=chosen.rigid, round_seconds=seconds
+    for name, path in _traces(parser, options).items():
+        load = sia.with_their_restarts(sia.workload(options.sia, path, rigid=options.rigid))
+        for seconds in options.round or [60.0]:
+            our_hours = _completion_hours("sia", sia.cluster(), load, seconds)
+            their_hours = sia.run_authors_simulator(
+                options.sia, options.python, path, rigid=options.rigid, round_seconds=seconds
             )
-            print(f"| {name}, {kind} | {seconds:.0f} | {compared(load, theirs, ours)} |",
-                  flush=True)  # fmt: skip
+            row = comparison(load, their_hours, our_hours)
+            print(f"| {name}, {kind} | {seconds:.0f} | {row} |", flush=True)
 
 
-def _on_sias_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
+def _on_sias_traces(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     works = {
-        name: (sia.cluster(), sia.workload(chosen.sia, path, rigid=chosen.rigid))
-        for name, path in _traces(parser, chosen).items()
+        name: (sia.cluster(), sia.workload(options.sia, path, rigid=options.rigid))
+        for name, path in _traces(parser, options).items()
     }
-    _print_figures(works, chosen, chosen.round or [60.0])
+    _print_figures(works, options, options.round or [60.0])
 
 
-def _on_shockwaves_traces(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
-    if chosen.speeds is None:
+def _on_shockwaves_traces(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.speeds is None:
         parser.error("--shockwave needs --speeds, Gavel's simulation_throughputs.json")
-    known = shockwave.traces(chosen.shockwave)
-    paths = _chosen(parser, chosen.shockwave, known, chosen.trace or sorted(known))
-    kind, works = chosen.cluster, {}
+    all_paths = shockwave.traces(options.shockwave)
+    paths = _select_traces(parser, options.shockwave, all_paths, options.trace or sorted(all_paths))
+    kind, works = options.cluster, {}
     for name, path in paths.items():
         try:
-            load = shockwave.workload(chosen.speeds, path, kind, rigid=chosen.rigid)
+            load = shockwave.workload(options.speeds, path, kind, rigid=options.rigid)
             works[f"{name}, {kind}"] = shockwave.cluster(path, kind), load
         except HopsError as error:
             parser.error(str(error))
-    _print_figures(works, chosen, chosen.round or [360.0])
+    _print_figures(works, options, options.round or [360.0])
 
 
 def _print_figures(
     works: Mapping[str, tuple[Cluster, Workload]],
-    chosen: argparse.Namespace,
+    options: argparse.Namespace,
     rounds: Sequence[float],
 ) -> None:
     print("| work | round, s | policy | mean, h | 99 %, h | end, h | largest LR | largest FTF |")
@@ -144,54 +146,57 @@ def _print_figures(
     plan = PlanSettings(
         effort=0,
         time_limit_seconds=PLAN_SECONDS_MAX,
-        tail_weight=chosen.tail_weight,
+        tail_weight=options.tail_weight,
     )
     for name, (cluster, load) in works.items():
         for seconds in rounds:
-            work = f"| {name}, {'rigid' if chosen.rigid else 'elastic'} | {seconds:.0f}"
+            work = f"| {name}, {'rigid' if options.rigid else 'elastic'} | {seconds:.0f}"
             settings = SimulationSettings(
-                seconds, plan=plan, cluster=ClusterSettings(chosen.restart)
+                seconds, plan=plan, cluster=ClusterSettings(options.restart)
             )
-            for policy, row in _rows(chosen, cluster, load, settings):
+            for policy, row in _rows(options, cluster, load, settings):
                 print(f"{work} | {policy} | {row} |", flush=True)
 
 
 def _rows(
-    chosen: argparse.Namespace, cluster: Cluster, load: Workload, settings: SimulationSettings
+    options: argparse.Namespace, cluster: Cluster, load: Workload, settings: SimulationSettings
 ) -> Iterator[tuple[str, str]]:
-    policies = chosen.policy or ["hops+", "hops", "sia"]
-    if chosen.late is None:
+    policies = options.policy or ["hops+", "hops", "sia"]
+    if options.late is None:
         for policy in policies:
             row = " | ".join(f"{value:.3g}" for value in figures(policy, cluster, load, settings))
             yield f"`{policy}`", row
         return
-    loads = [late.later(load, chosen.late, seed) for seed in chosen.seed or range(5)]
+    loads = [late.later(load, options.late, seed) for seed in options.seed or range(5)]
     yield from late.rows(
-        {policy: [figures(policy, cluster, one, settings) for one in loads] for policy in policies}
+        {
+            policy: [figures(policy, cluster, variant, settings) for variant in loads]
+            for policy in policies
+        }
     )
 
 
-def _beside_gavel(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> None:
-    policies = chosen.policy or list(gavel.POLICIES)
+def _beside_gavel(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    policies = options.policy or list(gavel.POLICIES)
     if unknown := sorted(set(policies) - gavel.POLICIES.keys()):
         parser.error(f"Gavel has no {unknown[0]}; there are {', '.join(gavel.POLICIES)}")
-    if chosen.python is None:
+    if options.python is None:
         parser.error("--gavel needs --python, an interpreter with the authors' requirements")
-    print(f"| seed | round, s | reset, s | policy | {BESIDE}")
+    print(f"| seed | round, s | reset, s | policy | {COMPARISON_COLUMNS}")
     print("|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|")
-    for seed in chosen.seed or [0]:
+    for seed in options.seed or [0]:
         try:
-            work = gavel.work(chosen.gavel, seed, chosen.jobs, chosen.gpus)
+            work = gavel.work(options.gavel, seed, options.jobs, options.gpus)
         except HopsError as error:
             parser.error(str(error))
-        for seconds in chosen.round or [360.0]:
+        for seconds in options.round or [360.0]:
             for policy in policies:
-                ours = _completion_hours(policy, work.cluster, work.workload, seconds)
-                for reset in chosen.reset or [gavel.RESET_SECONDS]:
-                    theirs = gavel.published(
-                        chosen.gavel, chosen.python, policy, work, seconds, chosen.solver, reset
+                our_hours = _completion_hours(policy, work.cluster, work.workload, seconds)
+                for reset in options.reset or [gavel.RESET_SECONDS]:
+                    their_hours = gavel.run_authors_simulator(
+                        options.gavel, options.python, policy, work, seconds, options.solver, reset
                     )
-                    row = compared(work.workload, theirs, ours)
+                    row = comparison(work.workload, their_hours, our_hours)
                     print(f"| {seed} | {seconds:.0f} | {reset:.0f} | `{policy}` | {row} |",
                           flush=True)  # fmt: skip
 
@@ -199,22 +204,28 @@ def _beside_gavel(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -
 def _completion_hours(
     policy: str, cluster: Cluster, load: Workload, round_seconds: float
 ) -> list[float]:
-    """In the order of arrival; restarts cost nothing but what the jobs themselves say."""
+    """Completion times in order of arrival; only restarts set by the jobs themselves cost time."""
     settings = SimulationSettings(
         round_seconds,
         plan=PlanSettings(effort=0, time_limit_seconds=PLAN_SECONDS_MAX),
         cluster=ClusterSettings(0.0),
     )
-    played = play(policy, get(policy), cluster, load, settings)
-    ends = {outcome.id: outcome.end or math.inf for outcome in played.outcomes}
+    result = play(policy, get(policy), cluster, load, settings)
+    ends = {outcome.id: outcome.end or math.inf for outcome in result.outcomes}
     return [(ends[job.id] - job.submit) / 3600.0 for job in load.jobs]
 
 
 def figures(
     policy: str, cluster: Cluster, load: Workload, settings: SimulationSettings
 ) -> late.Figures:
-    of = play(policy, get(policy), cluster, load, settings).summary
-    return of.avg_jct_h, of.p99_jct_h, of.makespan_h, of.max_latency_ratio, of.max_ftf
+    summary = play(policy, get(policy), cluster, load, settings).summary
+    return (
+        summary.avg_jct_h,
+        summary.p99_jct_h,
+        summary.makespan_h,
+        summary.max_latency_ratio,
+        summary.max_ftf,
+    )
 
 
 if __name__ == "__main__":

@@ -9,15 +9,15 @@ import numpy as np
 from hopsd.model.scenario import Workload
 
 
-def compared(played: Workload, theirs: Sequence[float], ours: Sequence[float]) -> str:
-    """Mean completion and makespan of both in hours, ours over theirs, and the correlation, of the
+def comparison(workload: Workload, their_hours: Sequence[float], our_hours: Sequence[float]) -> str:
+    """Row of mean completion and makespan of both in hours, their ratios and the correlation, over
     jobs that ended in both.
     """
-    submit = np.array([one.submit for one in played.jobs]) / 3600.0
-    a, b = np.array(theirs), np.array(ours)
-    ended = np.isfinite(a) & np.isfinite(b)
-    submit, a, b = submit[ended], a[ended], b[ended]
+    submit = np.array([job.submit for job in workload.jobs]) / 3600.0
+    a, b = np.array(their_hours), np.array(our_hours)
+    in_both = np.isfinite(a) & np.isfinite(b)
+    submit, a, b = submit[in_both], a[in_both], b[in_both]
     ends = [float((submit + times).max() - submit.min()) for times in (a, b)]
     figures = (a.mean(), b.mean(), b.mean() / a.mean(), *ends, ends[1] / ends[0])
-    same = float(np.corrcoef(a, b)[0, 1])
-    return " | ".join(f"{value:.4g}" for value in (*figures, same))
+    correlation = float(np.corrcoef(a, b)[0, 1])
+    return " | ".join(f"{value:.4g}" for value in (*figures, correlation))

@@ -28,13 +28,13 @@ POLICIES = {
     "gavel-makespan": "min_total_duration_perf",
     "gavel-max-sum": "max_sum_throughput_perf",
 }
-"""Ours, and the same in the authors' words."""
+"""Our policy names and the authors'."""
 
 TYPES = {"v100": 3, "p100": 3, "k80": 2}
 """The parts of a cluster: 96, 96 and 64 of 256 GPUs."""
 
 GPUS_PER_SERVER = 8
-"""What the authors' simulator is told."""
+"""Servers as configured in the authors' simulator."""
 
 RATE_PER_GPU = 60.0 / 256
 """Jobs per hour and GPU."""
@@ -69,33 +69,33 @@ def work(folder: Path, seed: int, jobs: int = 500, gpus: int = 256) -> Work:
         )
     )
     document = (folder / "simulation_throughputs.json").read_text(encoding="utf-8")
-    drawn = measured_workload(document, cluster, seed, jobs, RATE_PER_GPU * gpus)
+    workload = measured_workload(document, cluster, seed, jobs, RATE_PER_GPU * gpus)
     _, batches = tables_of(document)
-    steps = [max(1, round((one.samples or 0.0) / batches[one.workload])) for one in drawn.jobs]
+    steps = [max(1, round((job.samples or 0.0) / batches[job.workload])) for job in workload.jobs]
     rigid = tuple(
-        replace(one, reqs=(measured_size(one.reqs),), samples=float(count * batches[one.workload]))
-        for one, count in zip(drawn.jobs, steps, strict=True)
+        replace(job, reqs=(measured_size(job.reqs),), samples=float(count * batches[job.workload]))
+        for job, count in zip(workload.jobs, steps, strict=True)
     )
-    kinds = [_kind(one.workload, batches) for one in rigid]
-    return Work(cluster, _where_measured(replace(drawn, jobs=rigid)), kinds, steps)
+    kinds = [_kind(job.workload, batches) for job in rigid]
+    return Work(cluster, _drop_unmeasured_types(replace(workload, jobs=rigid)), kinds, steps)
 
 
-def _where_measured(drawn: Workload) -> Workload:
-    """Speeds as the authors have them: servers of a type are alike, and jobs run on no type on
-    which their size was not measured, as it lacks the memory for them.
+def _drop_unmeasured_types(workload: Workload) -> Workload:
+    """Keep only types on which a job's size was measured: the others lack memory. All servers of a
+    type get the same speed, as in the authors' simulator.
 
-    Tables of fewer GPUs would otherwise tell a speed. Such jobs become workloads of their own.
+    Tables of fewer GPUs would otherwise imply a speed. Such jobs become workloads of their own.
     """
-    tables, jobs = dict(drawn.throughput), []
-    for job in drawn.jobs:
-        known = tables[job.workload]
-        able = {t: table for t, table in known.items() if job.reqs[0] in table.aggregated}
+    tables, jobs = dict(workload.throughput), []
+    for job in workload.jobs:
+        type_tables = tables[job.workload]
+        able = {t: table for t, table in type_tables.items() if job.reqs[0] in table.aggregated}
         name = job.workload
-        if len(able) < len(known):
+        if len(able) < len(type_tables):
             name = WorkloadName(f"{job.workload}-{job.reqs[0]}")
             tables[name] = able
         jobs.append(replace(job, workload=name))
-    return replace(drawn, throughput=tables, jobs=tuple(jobs), server_factor={})
+    return replace(workload, throughput=tables, jobs=tuple(jobs), server_factor={})
 
 
 def measured_size(counts: Sequence[int]) -> int:
@@ -110,17 +110,17 @@ def _kind(name: WorkloadName, batches: Mapping[WorkloadName, int]) -> str:
     return f"{model} (batch size {batch})" if name.endswith(f"-{batch}") else model
 
 
-def published(
+def run_authors_simulator(
     folder: Path,
     python: str,
     policy: str,
-    played: Work,
+    work: Work,
     round_seconds: float,
     solver: str,
     reset_seconds: float = RESET_SECONDS,
 ) -> list[float]:
-    """Completion times in hours under the authors' own scheduler, in the order of arrival; NaN of
-    jobs that it gave up.
+    """Completion times in hours under the authors' scheduler, in order of arrival; NaN for jobs
+    that it gave up.
 
     ``python``: an interpreter with their requirements. ``reset_seconds``: 0 computes shares in each
     round, as ours does.
@@ -133,23 +133,21 @@ def published(
         "solver": solver,
         "round_seconds": round_seconds,
         "reset_seconds": reset_seconds,
-        "gpus": {str(t): count for t, count in played.cluster.gpus_by_type().items()},
+        "gpus": {str(t): count for t, count in work.cluster.gpus_by_type().items()},
         "gpus_per_server": GPUS_PER_SERVER,
         "jobs": [
-            [one.submit, kind, one.reqs[0], steps]
-            for one, kind, steps in zip(
-                played.workload.jobs, played.kinds, played.steps, strict=True
-            )
+            [job.submit, kind, job.reqs[0], steps]
+            for job, kind, steps in zip(work.workload.jobs, work.kinds, work.steps, strict=True)
         ],
     }
-    done = subprocess.run(
+    process = subprocess.run(
         [python, gavel_authors.__file__, str(folder)],
         input=json.dumps(task),
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        last = done.stderr.strip().splitlines() or ["no message"]
+    if process.returncode:
+        last = process.stderr.strip().splitlines() or ["no message"]
         raise InputError(f"Gavel's simulator in {folder} failed: {last[-1]}")
-    return [seconds / 3600.0 for seconds in json.loads(done.stdout.splitlines()[-1])]
+    return [seconds / 3600.0 for seconds in json.loads(process.stdout.splitlines()[-1])]

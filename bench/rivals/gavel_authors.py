@@ -61,7 +61,7 @@ def play(folder: str, task: dict[str, Any]) -> list[float]:
         num_gpus_per_server=dict.fromkeys(task["gpus"], task["gpus_per_server"]),
     )
     times = running._job_completion_times
-    return [math.nan if times[one] is None else float(times[one]) for one in sorted(times)]
+    return [math.nan if times[job_id] is None else float(times[job_id]) for job_id in sorted(times)]
 
 
 def _leave_out(name: str, *members: str) -> None:

@@ -1,8 +1,7 @@
-"""How much one run of a trace says: the same jobs, each submitted a little later.
+"""Significance of one run of a trace: repeats it with each job submitted a little later.
 
-A policy that decides the same in nearly the same situation has nearly the same figures. Where they
-differ by some percent from one draw to the next, a difference of that size between two policies
-says nothing in a single run.
+If a policy's figures vary by some percent between such draws, a difference of that size between two
+policies in a single run means nothing.
 """
 
 from __future__ import annotations
@@ -24,19 +23,24 @@ def later(load: Workload, seconds: float, seed: int) -> Workload:
     return replace(load, jobs=tuple(sorted(jobs, key=lambda job: job.submit)))
 
 
-def rows(played: Mapping[str, Sequence[Figures]]) -> Iterator[tuple[str, str]]:
-    """By policy, each figure's mean and standard deviation over the seeds; then, for the first
-    policy over each other, the ratio's geometric mean and 95 % interval. ``played``: a policy's
-    figures by seed.
+def rows(figures_by_policy: Mapping[str, Sequence[Figures]]) -> Iterator[tuple[str, str]]:
+    """Rows by policy: mean and standard deviation of each figure over the seeds; then geometric
+    mean and 95 % interval of the ratio of the first policy to each other one.
+
+    ``figures_by_policy``: a policy's figures by seed.
     """
-    for policy, runs in played.items():
+    for policy, runs in figures_by_policy.items():
         cells = [mean_and_spread(values, ".3g") for values in zip(*runs, strict=True)]
         yield f"`{policy}`", " | ".join(cells)
-    first, *others = played
-    for other in others:
-        pairs = zip(zip(*played[first], strict=True), zip(*played[other], strict=True), strict=True)
-        ratios = [interval(own, of) for own, of in pairs]
+    first, *rivals = figures_by_policy
+    for rival in rivals:
+        pairs = zip(
+            zip(*figures_by_policy[first], strict=True),
+            zip(*figures_by_policy[rival], strict=True),
+            strict=True,
+        )
+        ratios = [interval(numerators, denominators) for numerators, denominators in pairs]
         yield (
-            f"`{first}` over `{other}`",
+            f"`{first}` over `{rival}`",
             " | ".join(f"{ratio.mean:.2f} ({ratio})" for ratio in ratios),
         )

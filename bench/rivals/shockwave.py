@@ -36,8 +36,8 @@ class _Line:
 
 def traces(folder: Path) -> dict[str, Path]:
     """The published traces by the first part of their names, such as ``120_0.2_5_100_40_25``."""
-    found = sorted((folder / "traces" / "reproduce").glob("*.trace"))
-    return {path.name.split(",")[0].rpartition("_")[0]: path for path in found}
+    paths = sorted((folder / "traces" / "reproduce").glob("*.trace"))
+    return {path.name.split(",")[0].rpartition("_")[0]: path for path in paths}
 
 
 def cluster(trace: Path, kind: str) -> Cluster:
@@ -48,8 +48,8 @@ def cluster(trace: Path, kind: str) -> Cluster:
     """
     jobs = len(_lines(trace))
     if jobs not in GPUS:
-        known = ", ".join(map(str, GPUS))
-        raise InputError(f"{trace}: {jobs} jobs; traces of {known} have a cluster")
+        sizes = ", ".join(map(str, GPUS))
+        raise InputError(f"{trace}: {jobs} jobs; traces of {sizes} have a cluster")
     types = CLUSTERS[kind]
     names = sorted(types[i % len(types)] for i in range(GPUS[jobs] // GPUS_PER_SERVER))
     return Cluster(
@@ -69,14 +69,14 @@ def workload(speeds: Path, trace: Path, kind: str, *, rigid: bool) -> Workload:
         FormatError: ``speeds`` is not Gavel's table.
         InputError: a model of the trace was not measured.
     """
-    measured, _ = all_tables_of(speeds.read_text(encoding="utf-8"))
+    tables_by_model, _ = all_tables_of(speeds.read_text(encoding="utf-8"))
     tables: dict[WorkloadName, dict[GpuType, ThroughputTable]] = {}
     jobs = []
     for number, line in enumerate(_lines(trace)):
         model, batch = named(line.model)
         able = {
             t: table
-            for t, table in measured.get(model, {}).items()
+            for t, table in tables_by_model.get(model, {}).items()
             if t in CLUSTERS[kind] and (not rigid or line.gpus in table.aggregated)
         }
         sizes = sorted({size for table in able.values() for size in table.aggregated})

@@ -44,7 +44,7 @@ RESTART_SECONDS = {
     "ncf": 15.0,
     "yolov3": 80.0,
 }
-"""What a restart takes in the authors' ``applications.py``."""
+"""Restart seconds in the authors' ``applications.py``."""
 
 POLICY = (
     "--policy=sia",
@@ -87,8 +87,8 @@ def workload(folder: Path, trace: Path, *, rigid: bool) -> Workload:
         models = {t: _model(folder, application, t) for t in SERVERS}
         if name not in tables:
             tables[name] = {GpuType(t): model.table(batch) for t, model in models.items()}
-        most = max(1, int(batch // min(model.local_min for model in models.values())))
-        counts = tuple(count for count in COUNTS if count <= most)
+        max_count = max(1, int(batch // min(model.local_min for model in models.values())))
+        counts = tuple(count for count in COUNTS if count <= max_count)
         jobs.append(
             WorkloadJob(
                 id=JobId(str(number)),
@@ -108,7 +108,7 @@ def with_their_restarts(load: Workload) -> Workload:
     return replace(load, jobs=tuple(jobs))
 
 
-def published(
+def run_authors_simulator(
     folder: Path, python: str, trace: Path, *, rigid: bool, round_seconds: float
 ) -> list[float]:
     """Completion times in hours under the authors' own scheduler, in the order of the trace; NaN of
@@ -121,27 +121,27 @@ def published(
     """
     # Their categories, "scale-gpus" too, cap a job at the trace's count: elastic jobs have none.
     category = {"category": "rigid"} if rigid else {}
-    kept = () if rigid else ("--disable_bsz_tuning",)
+    batch_options = () if rigid else ("--disable_bsz_tuning",)
     rows = [row | category for row in _rows(trace)]
     with TemporaryDirectory() as temporary:
-        played, log = Path(temporary) / "trace.csv", Path(temporary) / "log"
-        with played.open("w", encoding="utf-8", newline="") as file:
+        trace_csv, log = Path(temporary) / "trace.csv", Path(temporary) / "log"
+        with trace_csv.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, rows[0])
             writer.writeheader()
             writer.writerows(rows)
-        done = subprocess.run(
-            [python, "multi_simulator.py", str(played), *POLICY, *kept,
+        process = subprocess.run(
+            [python, "multi_simulator.py", str(trace_csv), *POLICY, *batch_options,
              f"--interval={round_seconds:.0f}", f"--output={log}"],
             cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if done.returncode:
-            last = done.stderr.strip().splitlines() or ["no message"]
+        if process.returncode:
+            last = process.stderr.strip().splitlines() or ["no message"]
             raise InputError(f"Sia's simulator in {folder} failed: {last[-1]}")
         ends = json.loads(log.read_text().splitlines()[-1])["submitted_jobs"]
     took = {
-        one["name"]: one["completion_time"] - one["submission_time"]
-        for one in ends
-        if one["completion_time"] is not None
+        entry["name"]: entry["completion_time"] - entry["submission_time"]
+        for entry in ends
+        if entry["completion_time"] is not None
     }
     return [took.get(row["name"], math.nan) / 3600.0 for row in rows]
 
@@ -162,15 +162,15 @@ class Model:
     @cached_property
     def _steps(self) -> dict[str, list[tuple[float, float, float]]]:
         """Local batch, seconds of a step and of its exchange, by placement such as ``44``."""
-        found = defaultdict(list)
+        steps_by_placement = defaultdict(list)
         for row in _rows(self.folder / f"placements-{self.gpu_type}.csv"):
-            found[row["placement"]].append(
+            steps_by_placement[row["placement"]].append(
                 (float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"]))
             )
-        return {placement: sorted(steps) for placement, steps in found.items()}
+        return {placement: sorted(steps) for placement, steps in steps_by_placement.items()}
 
     @cached_property
-    def _between(self) -> tuple[LinearNDInterpolator, NearestNDInterpolator]:
+    def _interpolators(self) -> tuple[LinearNDInterpolator, NearestNDInterpolator]:
         """Seconds by servers, GPUs and local batch."""
         points: list[tuple[float, ...]] = [
             (len(placement), sum(map(int, placement)), *step)
@@ -182,10 +182,10 @@ class Model:
             tuple(float(row[column]) for column in columns)
             for row in _rows(self.folder / f"scalability-{self.gpu_type}.csv")
         ]
-        known = np.array(points)
+        measurements = np.array(points)
         return (
-            LinearNDInterpolator(known[:, :3], known[:, 3:]),
-            NearestNDInterpolator(known[:, :3], known[:, 3:], rescale=True),
+            LinearNDInterpolator(measurements[:, :3], measurements[:, 3:]),
+            NearestNDInterpolator(measurements[:, :3], measurements[:, 3:], rescale=True),
         )
 
     @cached_property
@@ -194,29 +194,31 @@ class Model:
 
     @cached_property
     def local_max(self) -> float:
-        most = max(step[0] for steps in self._steps.values() for step in steps)
-        return LOCAL_MAX.get((self.application, self.gpu_type), most)
+        largest = max(step[0] for steps in self._steps.values() for step in steps)
+        return LOCAL_MAX.get((self.application, self.gpu_type), largest)
 
     @cached_property
-    def _needed(self) -> dict[int, float]:
+    def _iterations(self) -> dict[int, float]:
         """Iterations to the end by global batch."""
-        last, found = EPOCHS[self.application] - 1, {}
+        last, iterations = EPOCHS[self.application] - 1, {}
         for path in self.folder.glob("validation-*.csv"):
             rows = _rows(path)
             batch = int(path.stem.removeprefix("validation-"))
-            found[batch] = float(rows[min(last, len(rows) - 1)]["iteration"])
-        return dict(sorted(found.items()))
+            iterations[batch] = float(rows[min(last, len(rows) - 1)]["iteration"])
+        return dict(sorted(iterations.items()))
 
     def iterations(self, batch: int) -> float:
-        """How many the training takes with this global batch."""
-        return float(np.interp(batch, list(self._needed), list(self._needed.values())))
+        """Iterations of the whole training with this global batch."""
+        return float(np.interp(batch, list(self._iterations), list(self._iterations.values())))
 
     def table(self, batch: int) -> ThroughputTable:
         """Samples per second per GPU: counts within a server, whole servers when spread."""
         count, gpus = SERVERS[self.gpu_type]
-        within = [n for n in (1, 2, 4, 8) if n == 1 or (n <= gpus and batch >= n * self.local_min)]
+        local_counts = [
+            n for n in (1, 2, 4, 8) if n == 1 or (n <= gpus and batch >= n * self.local_min)
+        ]
         return ThroughputTable(
-            {n: self._rate((n,), batch) / n for n in within},
+            {n: self._rate((n,), batch) / n for n in local_counts},
             {n: self._rate((gpus,) * n, batch) / (gpus * n) for n in range(2, count + 1)},
             source="measured",
         )
@@ -229,15 +231,15 @@ class Model:
         return batch / (step + (turns - 1) * (step - exchange)) / slowdown
 
     def _seconds(self, placement: tuple[int, ...], local: float) -> tuple[float, float]:
-        """Of a step and of its exchange."""
-        measured = self._steps.get("".join(map(str, placement)))
-        if measured is not None:
-            sizes, steps, exchanges = zip(*measured, strict=True)
+        """Seconds of a step and of its exchange."""
+        placement_steps = self._steps.get("".join(map(str, placement)))
+        if placement_steps is not None:
+            sizes, steps, exchanges = zip(*placement_steps, strict=True)
             return float(np.interp(local, sizes, steps)), float(np.interp(local, sizes, exchanges))
         point = (len(placement), sum(placement), local)
-        linear, nearest = self._between
-        found = np.ravel(linear(*point))
-        step, exchange = np.ravel(nearest(*point)) if np.isnan(found).any() else found
+        linear, nearest = self._interpolators
+        estimate = np.ravel(linear(*point))
+        step, exchange = np.ravel(nearest(*point)) if np.isnan(estimate).any() else estimate
         return float(step), float(exchange)
 
 

@@ -1,1 +1,1 @@
-"""How well run times are predicted, and what that does to every policy."""
+"""Accuracy of run-time predictions, and their effect on every policy."""

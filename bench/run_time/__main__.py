@@ -1,8 +1,8 @@
-"""How well run times are predicted, and what that does to every policy.
+"""Accuracy of run-time predictions, and their effect on every policy.
 
     python -m bench.run_time [--philly FILE] [--policy NAME ...] [--seeds 3] [--jobs 60] [--write]
 
-Results are kept under build/run_time; remove a file there to run it again. ``--write`` puts the
+Results are saved under build/run_time; delete a file there to run it again. ``--write`` puts the
 tables into bench/results/run_time.md.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.result_file import write_result
 from bench.run_time.errors import table
-from bench.run_time.traces import logged, of_philly, repeated
+from bench.run_time.traces import log_jobs, philly_workload, repeat_programs
 from hopsd.formats.source import read_text
 from hopsd.model.ids import GpuType, NodeName
 from hopsd.model.plan import PlanSettings
@@ -28,7 +28,7 @@ from hopsd.sim.information.knowledge import KnowledgeSettings, Knows, public_kno
 from hopsd.sim.presets import preset
 from hopsd.sim.study import figures, play
 
-KEPT = Path("build/run_time")
+RUNS_FOLDER = Path("build/run_time")
 PRESET = "paper-64"
 POLICIES = (
     *("hops", "srtf", "sjf", "allox", "fifo", "las", "slurm", "hops+", "gavel-ftf", "srtf-apps"),
@@ -40,21 +40,21 @@ RATE = 30.0
 
 
 def run(policy: str, knows: Knows, seed: int, jobs: int) -> dict[str, float]:
-    """Figures of one simulation, kept."""
-    path = KEPT / f"{policy}-{knows}-{seed}-{jobs}.json"
+    """Figures of one simulation, loaded if an earlier run saved them."""
+    path = RUNS_FOLDER / f"{policy}-{knows}-{seed}-{jobs}.json"
     if path.exists():
-        kept: dict[str, float] = json.loads(path.read_text())
-        return kept
+        run_figures: dict[str, float] = json.loads(path.read_text())
+        return run_figures
     plan = PlanSettings(policy=policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0, seed=seed)
     settings = SimulationSettings(plan=plan, knowledge=KnowledgeSettings(knows, seed=seed))
-    workload = repeated(PRESET, seed, jobs, RATE)
+    workload = repeat_programs(PRESET, seed, jobs, RATE)
     result = play(policy, get(policy), preset(PRESET).cluster(), workload, settings)
     if result.unfinished:
         raise SystemExit(f"{policy}: jobs never ended: {result.unfinished}")
-    found = {key: figures(result)[key] for key, _ in COLUMNS}
-    KEPT.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found))
-    return found
+    run_figures = {key: figures(result)[key] for key, _ in COLUMNS}
+    RUNS_FOLDER.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(run_figures))
+    return run_figures
 
 
 def effects(policies: Sequence[str], seeds: int, jobs: int) -> str:
@@ -65,11 +65,14 @@ def effects(policies: Sequence[str], seeds: int, jobs: int) -> str:
     ]
     for policy in policies:
         cells = []
-        found = {
+        figures_by_knowledge = {
             knows: [run(policy, knows, seed, jobs) for seed in range(seeds)] for knows in Knows
         }
         for key, text in COLUMNS:
-            means = [np.mean([one[key] for one in found[knows]]) for knows in Knows]
+            means = [
+                np.mean([run_figures[key] for run_figures in figures_by_knowledge[knows]])
+                for knows in Knows
+            ]
             cells.append(" / ".join(text.format(mean) for mean in means))
         lines.append(f"| `{policy}` | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
@@ -78,15 +81,15 @@ def effects(policies: Sequence[str], seeds: int, jobs: int) -> str:
 
 def errors(philly: Path | None, jobs: int) -> str:
     """The table of prediction errors."""
-    made, traces = preset(PRESET), []
+    scenario, traces = preset(PRESET), []
     if philly is not None:
         cluster = Cluster((Server(NodeName("n0"), GpuType("gpu"), 512),))
-        workload = of_philly(read_text(str(philly)), cluster)
+        workload = philly_workload(read_text(str(philly)), cluster)
         limits = public_knowledge(cluster, workload, KnowledgeSettings(Knows.NONE)).time_limits
-        traces.append(("philly", logged(cluster, workload, limits)))
-    cluster, workload = made.cluster(), repeated(PRESET, 0, jobs)
+        traces.append(("philly", log_jobs(cluster, workload, limits)))
+    cluster, workload = scenario.cluster(), repeat_programs(PRESET, 0, jobs)
     limits = public_knowledge(cluster, workload, KnowledgeSettings(Knows.NONE)).time_limits
-    traces.append(("generated", logged(cluster, workload, limits)))
+    traces.append(("generated", log_jobs(cluster, workload, limits)))
     return table(traces)
 
 

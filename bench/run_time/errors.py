@@ -1,4 +1,4 @@
-"""Predictions made at submission and later, against what the jobs then took."""
+"""Errors of predictions made at submission and later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.run_time.traces import Logged
+from bench.run_time.traces import LoggedJob
 from hopsd.core.queue.run_time import RunTimeQuery, RunTimes
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
@@ -17,45 +17,45 @@ from hopsd.store.past_runs import select_runs
 
 @dataclass(frozen=True)
 class Guess:
-    """In seconds; ``within``: the truth is in its 80 % interval, None: it has none."""
+    """Predicted and true run time; ``is_within``: the 80 % interval, if any, holds the truth."""
 
-    told: float
-    true: float
-    within: bool | None
+    predicted_seconds: float
+    run_seconds: float
+    is_within: bool | None
 
 
-def guesses(jobs: Sequence[Logged], share: float) -> list[tuple[Guess, Guess]]:
-    """Of each job after ``share`` of its run: by past runs where there are any, and by the limit.
+def guesses(jobs: Sequence[LoggedJob], share: float) -> list[tuple[Guess, Guess]]:
+    """Guesses for each job after ``share`` of its run: from past runs if any, and from the limit.
 
-    Only jobs that have ended by then are known.
+    Past runs are those that have ended by then.
     """
-    ended = [(job.submit + job.seconds, _record(n, job)) for n, job in enumerate(jobs)]
-    made = []
+    records = [(job.submit + job.seconds, _record(n, job)) for n, job in enumerate(jobs)]
+    pairs = []
     for job in jobs:
-        now, done = job.submit + share * job.seconds, share * job.seconds
-        past = [record for end, record in ended if end <= now]
-        asked = RunTimeQuery(
+        now, elapsed_seconds = job.submit + share * job.seconds, share * job.seconds
+        past = [record for end, record in records if end <= now]
+        query = RunTimeQuery(
             job.user,
             "",
             str(job.workload),
             job.workload,
             job.gpus,
-            done,
-            done * job.gpus,
-            most_seconds=job.limit - done,
+            elapsed_seconds,
+            elapsed_seconds * job.gpus,
+            most_seconds=job.limit - elapsed_seconds,
         )
         limit = Guess(job.limit, job.seconds, None)
-        found = RunTimes(select_runs(past, [_record(0, job)])).expect(asked)
-        if found is None or found.seconds is None:
-            made.append((limit, limit))
+        prediction = RunTimes(select_runs(past, [_record(0, job)])).expect(query)
+        if prediction is None or prediction.seconds is None:
+            pairs.append((limit, limit))
         else:
-            told = found.seconds
-            within = told * found.low <= job.seconds <= told * found.high
-            made.append((Guess(told, job.seconds, within), limit))
-    return made
+            seconds = prediction.seconds
+            is_within = seconds * prediction.low <= job.seconds <= seconds * prediction.high
+            pairs.append((Guess(seconds, job.seconds, is_within), limit))
+    return pairs
 
 
-def _record(number: int, job: Logged) -> JobRecord:
+def _record(number: int, job: LoggedJob) -> JobRecord:
     end = job.submit + job.seconds
     return JobRecord(
         JobId(str(number)), job.user, str(job.workload), "", job.workload, job.submit, end,
@@ -64,20 +64,20 @@ def _record(number: int, job: Logged) -> JobRecord:
     )  # fmt: skip
 
 
-def row(found: Sequence[Guess]) -> tuple[str, ...]:
+def row(group: Sequence[Guess]) -> tuple[str, ...]:
     """Median factor, share within a factor of two, mean absolute error in hours, coverage."""
-    factor = np.exp(np.abs(np.log([g.told / g.true for g in found])))
-    hours = np.abs([g.told - g.true for g in found]) / 3600.0
-    covered = [g.within for g in found if g.within is not None]
+    factor = np.exp(np.abs(np.log([g.predicted_seconds / g.run_seconds for g in group])))
+    hours = np.abs([g.predicted_seconds - g.run_seconds for g in group]) / 3600.0
+    coverage = [g.is_within for g in group if g.is_within is not None]
     return (
         f"{np.median(factor):.2f}",
         f"{np.mean(factor <= 2.0):.0%}",
         f"{hours.mean():.2f}",
-        f"{np.mean(covered):.0%}" if covered else "",
+        f"{np.mean(coverage):.0%}" if coverage else "",
     )
 
 
-def table(traces: Sequence[tuple[str, Sequence[Logged]]]) -> str:
+def table(traces: Sequence[tuple[str, Sequence[LoggedJob]]]) -> str:
     """Markdown."""
     lines = [
         "| trace | known | by | jobs | median factor | within 2 x | mean error, h | in interval |",
@@ -88,15 +88,17 @@ def table(traces: Sequence[tuple[str, Sequence[Logged]]]) -> str:
         ("past runs", lambda pair: pair[0]),
     )
     for name, jobs in traces:
-        for share, when in ((0.0, "at submission"), (0.5, "half way")):
+        for share, moment in ((0.0, "at submission"), (0.5, "half way")):
             pairs = guesses(jobs, share)
-            for by, pick in columns:
-                if share and by == "time limit":
+            for method, pick in columns:
+                if share and method == "time limit":
                     continue
-                found = [pick(pair) for pair in pairs]
-                cells = " | ".join(row(found))
-                lines.append(f"| {name} | {when} | {by} | {len(found)} | {cells} |")
-            known = [pair for pair in pairs if pair[0].within is not None]
-            cells = " | ".join(row([pair[0] for pair in known]))
-            lines.append(f"| {name} | {when} | past runs, where any | {len(known)} | {cells} |")
+                group = [pick(pair) for pair in pairs]
+                cells = " | ".join(row(group))
+                lines.append(f"| {name} | {moment} | {method} | {len(group)} | {cells} |")
+            with_interval = [pair for pair in pairs if pair[0].is_within is not None]
+            cells = " | ".join(row([pair[0] for pair in with_interval]))
+            lines.append(
+                f"| {name} | {moment} | past runs, where any | {len(with_interval)} | {cells} |"
+            )
     return "\n".join(lines)

@@ -14,10 +14,10 @@ from hopsd.sim.logs.importers import philly, workload_of
 from hopsd.sim.presets import preset
 
 PROGRAMS_EACH, USERS = 3, 8
-"""A user's programs that run again and again, and how many users there are."""
+"""Repeated programs per user, and number of users."""
 
 NEW_SHARE, BROKEN_SHARE = 0.15, 0.15
-"""Jobs of a program that runs only once, and jobs that fail within a tenth of their time."""
+"""Shares of jobs whose program runs once, and that fail within a tenth of their time."""
 
 AGAIN_SIGMA = 0.25
 """Standard deviation of ln(run time) between the runs of one program. 3Sigma's authors find 8 to
@@ -25,7 +25,7 @@ AGAIN_SIGMA = 0.25
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggedJob:
     """A job that ran for ``seconds`` as soon as it was submitted; ``limit``: in seconds."""
 
     user: UserName
@@ -36,35 +36,37 @@ class Logged:
     limit: float
 
 
-def repeated(name: str, seed: int, jobs: int, rate_per_hour: float | None = None) -> Workload:
-    """The preset's models, arrivals and requirements, with programs that run again.
+def repeat_programs(
+    name: str, seed: int, jobs: int, rate_per_hour: float | None = None
+) -> Workload:
+    """The preset's models, arrivals and requirements, with repeated programs.
 
     Each user has a few programs, each with one of the preset's jobs as its model, requirements and
     length; a job is a run of one of them, a little shorter or longer, or of a new program; some
     fail early.
     """
-    made = preset(name).workload(seed, jobs=jobs, rate_per_hour=rate_per_hour)
+    base = preset(name).workload(seed, jobs=jobs, rate_per_hour=rate_per_hour)
     rng = random.Random(seed)  # a simulation, not a secret
     pool = list(preset(name).workload(seed + 1000, jobs=max(jobs, USERS * PROGRAMS_EACH)).jobs)
-    own = [[pool.pop() for _ in range(PROGRAMS_EACH)] for _ in range(USERS)]
-    named = {
+    programs_by_user = [[pool.pop() for _ in range(PROGRAMS_EACH)] for _ in range(USERS)]
+    workload_names = {
         (user, k): WorkloadName(f"u{user}.{program.workload}.{k}")
-        for user, programs in enumerate(own)
+        for user, programs in enumerate(programs_by_user)
         for k, program in enumerate(programs)
     }
-    played: list[WorkloadJob] = []
+    jobs_of_runs: list[WorkloadJob] = []
     model: dict[WorkloadName, WorkloadName] = {}
-    for number, job in enumerate(made.jobs):
+    for number, job in enumerate(base.jobs):
         user = rng.randrange(USERS)
         k = rng.randrange(PROGRAMS_EACH)
-        program, workload = own[user][k], named[user, k]
+        program, workload = programs_by_user[user][k], workload_names[user, k]
         if rng.random() < NEW_SHARE:
             program, workload = job, WorkloadName(f"u{user}.{job.workload}.once{number}")
         length = exp(rng.gauss(0.0, AGAIN_SIGMA))
         if rng.random() < BROKEN_SHARE:
             length *= rng.uniform(0.001, 0.1)
         model[workload] = program.workload
-        played.append(
+        jobs_of_runs.append(
             replace(
                 job,
                 user=UserName(f"u{user}"),
@@ -75,16 +77,18 @@ def repeated(name: str, seed: int, jobs: int, rate_per_hour: float | None = None
             )
         )
     return Workload(
-        {name: made.throughput[of] for name, of in model.items()},
-        tuple(played),
-        {name: made.server_factor[of] for name, of in model.items()},
+        {name: base.throughput[model_name] for name, model_name in model.items()},
+        tuple(jobs_of_runs),
+        {name: base.server_factor[model_name] for name, model_name in model.items()},
     )
 
 
-def logged(cluster: Cluster, workload: Workload, limits: Mapping[JobId, float]) -> list[Logged]:
-    """The jobs with the run time of eq. 9, which they would have on an idle cluster."""
+def log_jobs(
+    cluster: Cluster, workload: Workload, limits: Mapping[JobId, float]
+) -> list[LoggedJob]:
+    """Jobs with the run time of eq. 9, as on an idle cluster."""
     return [
-        Logged(
+        LoggedJob(
             spec.user,
             spec.workload,
             spec.submit,
@@ -96,10 +100,10 @@ def logged(cluster: Cluster, workload: Workload, limits: Mapping[JobId, float]) 
     ]
 
 
-def of_philly(text: str, cluster: Cluster) -> Workload:
-    """Philly's jobs; its virtual clusters stand for users, each job is a program of its own."""
-    made = workload_of(philly(text), cluster)
-    names = {job.id: WorkloadName(f"{job.workload}-{job.id}") for job in made.jobs}
-    (table,) = made.throughput.values()
-    jobs = tuple(replace(job, workload=names[job.id]) for job in made.jobs)
+def philly_workload(text: str, cluster: Cluster) -> Workload:
+    """Philly's jobs; its virtual clusters stand for users, each job is a separate program."""
+    workload = workload_of(philly(text), cluster)
+    names = {job.id: WorkloadName(f"{job.workload}-{job.id}") for job in workload.jobs}
+    (table,) = workload.throughput.values()
+    jobs = tuple(replace(job, workload=names[job.id]) for job in workload.jobs)
     return Workload(dict.fromkeys(names.values(), table), jobs)

@@ -2,9 +2,8 @@
 
 slurmctld, its clients, PostgreSQL and hopsd's controller are real. The slurmd are not: one process
 registers all nodes and accepts every job (bench.scale.nodes), so no script runs, no prolog, and no
-checkpoint is written. After the first ticks, which start what can run, some jobs end and others
-come before each further one. Ctrl-C ends the run, with what was measured until then; so does
-SIGTERM.
+checkpoint is written. The first ticks start what can run; before each further tick some jobs end
+and others arrive. Ctrl-C or SIGTERM ends the run and prints what was measured so far.
 """
 
 from __future__ import annotations
@@ -46,32 +45,32 @@ from hopsd.store.migrate import migrate
 from hopsd.store.postgres import PostgresStore
 
 
-class Timed:
-    """An object whose methods are stages of a clock; ``stages`` empty: all are the one stage."""
+class TimedObject:
+    """Proxy that times the methods of an object as stages; without ``stages`` all are ``stage``."""
 
-    def __init__(self, clock: Clock, it: Any, stage: str = "", **stages: str) -> None:
-        self._clock, self._it, self._stage, self._stages = clock, it, stage, stages
+    def __init__(self, clock: Clock, target: Any, stage: str = "", **stages: str) -> None:
+        self._clock, self._target, self._stage, self._stages = clock, target, stage, stages
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._it, name)
+        member = getattr(self._target, name)
         stage = self._stages.get(name, self._stage)
-        return self._clock.of(stage, found) if stage and callable(found) else found
+        return self._clock.wrap(stage, member) if stage and callable(member) else member
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._clock.of(self._stage, self._it)(*arguments)
+        return self._clock.wrap(self._stage, self._target)(*arguments)
 
 
 def _tables() -> dict[WorkloadName, dict[GpuType, ThroughputTable]]:
     """Samples per second per GPU of the named workloads."""
     return {
-        WorkloadName(f"w{at}"): {
+        WorkloadName(f"w{number}"): {
             GpuType(name): ThroughputTable(
-                {n: (10.0 + at) * (place + 1) * n**-0.1 for n in (1, 2, 4, 8)},
-                {n: (10.0 + at) * (place + 1) * n**-0.2 for n in (2, 4)},
+                {n: (10.0 + number) * (place + 1) * n**-0.1 for n in (1, 2, 4, 8)},
+                {n: (10.0 + number) * (place + 1) * n**-0.2 for n in (2, 4)},
             )
             for place, name in enumerate(TYPES)
         }
-        for at in range(1, WORKLOADS, 2)
+        for number in range(1, WORKLOADS, 2)
     }
 
 
@@ -94,7 +93,7 @@ FUNCTIONS = {
     "hopsd.round.decide.diff": "steps",
     "hopsd.serve.status.document": "document",
 }
-"""Functions of hopsd that are stages. Reading, planning, applying and the store are as well."""
+"""Functions of hopsd timed as stages, besides reading, planning, applying and the store."""
 
 
 def main() -> None:
@@ -116,7 +115,7 @@ def main() -> None:
     args = parser.parse_args()
     if slurm_release() != RELEASE:
         sys.exit("the nodes of this benchmark speak the protocol of Slurm 22.05 only")
-    for end in (signal.SIGINT, signal.SIGTERM):  # in the background a shell has the first ignored
+    for end in (signal.SIGINT, signal.SIGTERM):  # a shell ignores SIGINT for background jobs
         signal.signal(end, signal.default_int_handler)
     with site(args.nodes) as cluster, EmbeddedPostgres() as postgres:
         os.environ.update(cluster.env)
@@ -150,16 +149,19 @@ def _controller(
     assert pid is not None
     clock = Clock(pid)
     with PostgresStore(dsn) as store, closing(Leader(dsn)) as leader:
-        port, why = choose_port(config.slurm, assure=leader.assure)
-        print(f"{args.jobs} jobs, {args.nodes} nodes, {args.nodes * 8} GPUs; {why}")
-        ports, stores = Timed(clock, port, read="read", apply="apply"), Timed(clock, store, "store")
-        hopsd = Controller(config, ports, why, stores, leader)  # type: ignore[arg-type]
-        hopsd._policy = Timed(clock, hopsd._policy, "plan")  # type: ignore[assignment]
+        port, reason = choose_port(config.slurm, assure=leader.assure)
+        print(f"{args.jobs} jobs, {args.nodes} nodes, {args.nodes * 8} GPUs; {reason}")
+        ports, stores = (
+            TimedObject(clock, port, read="read", apply="apply"),
+            TimedObject(clock, store, "store"),
+        )
+        hopsd = Controller(config, ports, reason, stores, leader)  # type: ignore[arg-type]
+        hopsd._policy = TimedObject(clock, hopsd._policy, "plan")  # type: ignore[assignment]
         with ExitStack() as patches:
             for name, stage in FUNCTIONS.items():
                 module, _, function = name.rpartition(".")
-                found = getattr(sys.modules[module], function)
-                patches.enter_context(patch(name, clock.of(stage, found)))
+                original = getattr(sys.modules[module], function)
+                patches.enter_context(patch(name, clock.wrap(stage, original)))
             yield hopsd, clock
 
 
@@ -174,15 +176,15 @@ def measure(
     later: list[dict[str, Cost]] = []
     resident: list[float] = []
 
-    def tick(into: list[dict[str, Cost]]) -> None:
-        clock.taken()
+    def tick(costs: list[dict[str, Cost]]) -> None:
+        clock.take()
         controller.tick()
-        into.append(clock.taken())
+        costs.append(clock.take())
         resident.append(_resident_mb())
-        cost = sum(into[-1].values(), Cost())
+        cost = sum(costs[-1].values(), Cost())
         figures = " + ".join(f"{figure:.1f}" for figure in cost.figures[:3])
-        told = f"{_result(controller)}; {figures} s in {cost.wall:.0f} s; {resident[-1]:.0f} MB"
-        print(told, flush=True)
+        line = f"{_result(controller)}; {figures} s in {cost.wall:.0f} s; {resident[-1]:.0f} MB"
+        print(line, flush=True)
 
     with suppress(KeyboardInterrupt):
         with patch("hopsd.slurm.apply.RELEASING_SECONDS", 36000.0) if args.fill else nullcontext():
@@ -191,32 +193,32 @@ def measure(
             while _put_off(controller):
                 tick(starting)
         resident = resident[-1:]
-        for at in range(args.rounds):
+        for round_number in range(args.rounds):
             running = cluster.run("squeue", "--noheader", "--states=R", "--format=%A").split()
-            every = max(1, len(running) // args.changes)
-            if ended := running[at % every :: every][: args.changes]:
-                cluster.run("scancel", *ended)
+            step = max(1, len(running) // args.changes)
+            if job_ids := running[round_number % step :: step][: args.changes]:
+                cluster.run("scancel", *job_ids)
             queue.submit(args.changes)
-            print(f"{at + 1}: ", end="", flush=True)
+            print(f"{round_number + 1}: ", end="", flush=True)
             tick(later)
     for title, ticks in (("Ticks until all could start", starting[1:]), ("Further ticks", later)):
         if ticks:
             _show(f"{title}, median of {len(ticks)}", ticks)
-    every = max(1, len(later) // 20)
-    shown = ", ".join(f"{megabytes:.0f}" for megabytes in resident[::every])
-    print(f"resident MB, at every {every} of the further ticks: {shown}")
+    step = max(1, len(later) // 20)
+    memory = ", ".join(f"{megabytes:.0f}" for megabytes in resident[::step])
+    print(f"resident MB, at every {step} of the further ticks: {memory}")
 
 
 def _result(controller: Controller) -> str:
-    """How many starts ended how, and the GPUs in use after them."""
+    """Outcomes of the steps by status, and the GPUs in use after them."""
     result = controller.result
     if result is None:
         return "no round"
-    held = sum(job.allocation.gpus for job in result.seen.reading.jobs)
-    gained = sum(o.actual.gpus - o.step.current.gpus for o in result.outcomes if o.actual)
+    gpus_in_use = sum(job.allocation.gpus for job in result.seen.reading.jobs)
+    gpus_gained = sum(o.actual.gpus - o.step.current.gpus for o in result.outcomes if o.actual)
     counts = Counter(outcome.status.value for outcome in result.outcomes)
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return f"{told or 'no step'}; {held + gained} GPUs in use"
+    summary = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"{summary or 'no step'}; {gpus_in_use + gpus_gained} GPUs in use"
 
 
 def _put_off(controller: Controller) -> bool:

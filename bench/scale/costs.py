@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """``cpu`` of hopsd, ``commands`` of the commands it ran, ``slurmctld`` of that, ``wall``."""
+    """CPU seconds of hopsd, of its commands and of slurmctld, and ``wall`` seconds."""
 
     cpu: float = 0.0
     commands: float = 0.0
@@ -32,15 +32,15 @@ class Cost:
 
 
 class Clock:
-    """Cost by stage. A stage within another is counted once, as itself."""
+    """Cost by stage; a nested stage counts only as itself."""
 
     def __init__(self, slurmctld: int) -> None:
         self._slurmctld = Path(f"/proc/{slurmctld}/stat")
         self._stages = ["rest"]
-        self._last = self._now()
+        self._last = self._totals()
         self.costs: dict[str, Cost] = {}
 
-    def _now(self) -> Cost:
+    def _totals(self) -> Cost:
         ran = resource.getrusage(resource.RUSAGE_CHILDREN)
         words = self._slurmctld.read_text().rpartition(")")[2].split()
         ticks = int(words[11]) + int(words[12])
@@ -52,25 +52,25 @@ class Clock:
         )
 
     def turn(self) -> None:
-        """Charge what passed to the stage of now."""
-        now = self._now()
+        """Charge the time since the last turn to the current stage."""
+        totals = self._totals()
         stage = self._stages[-1]
-        self.costs[stage] = self.costs.get(stage, Cost()) + (now - self._last)
-        self._last = now
+        self.costs[stage] = self.costs.get(stage, Cost()) + (totals - self._last)
+        self._last = totals
 
-    def of(self, stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any, **named: Any) -> Any:
+    def wrap(self, stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any, **keywords: Any) -> Any:
             self.turn()
             self._stages.append(stage)
             try:
-                return call(*arguments, **named)
+                return call(*arguments, **keywords)
             finally:
                 self.turn()
                 self._stages.pop()
 
-        return timed
+        return wrapper
 
-    def taken(self) -> dict[str, Cost]:
+    def take(self) -> dict[str, Cost]:
         self.turn()
         costs, self.costs = self.costs, {}
         return costs

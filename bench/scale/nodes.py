@@ -1,8 +1,7 @@
-"""`python -m bench.scale.nodes`: one process that is the slurmd of many nodes.
+"""`python -m bench.scale.nodes`: one process that acts as the slurmd of many nodes.
 
-It speaks as much of Slurm 22.05's protocol as slurmctld needs of a slurmd: each node registers with
-its GPUs, accepts every batch job and says of a job to be killed that it has ended. No script of a
-job is run.
+It speaks the part of Slurm 22.05's protocol that slurmctld needs: each node registers its GPUs,
+accepts every batch job, and reports a job to be killed as ended. It runs no job scripts.
 
 Messages are laid out as in Slurm's own source (src/common/slurm_protocol_pack.c, 22.05.8).
 """
@@ -37,7 +36,7 @@ _ENDS = frozenset({REQUEST_KILL_TIMELIMIT, REQUEST_TERMINATE_JOB, REQUEST_ABORT_
 
 @dataclass(frozen=True, slots=True)
 class HollowNode:
-    """As slurm.conf has it."""
+    """A node as slurm.conf defines it."""
 
     name: str
     gpu_type: str
@@ -58,14 +57,14 @@ class Munge:
         )
 
     def credential(self) -> str:
-        made = ctypes.c_char_p()
+        token = ctypes.c_char_p()
         for _ in range(_TRIES):
-            code = self._library.munge_encode(ctypes.byref(made), self._context, None, 0)
-            if code != _EMUNGE_SOCKET:  # munged gets no turn on a busy machine
+            code = self._library.munge_encode(ctypes.byref(token), self._context, None, 0)
+            if code != _EMUNGE_SOCKET:  # a busy machine starves munged
                 break
-        if code or made.value is None:
+        if code or token.value is None:
             raise OSError(f"munged gives no credential: error {code}")
-        return made.value.decode()
+        return token.value.decode()
 
 
 def _text(text: str) -> bytes:
@@ -111,8 +110,8 @@ def serve(server: socket.socket, munge: Munge) -> None:
         with connection:
             connection.settimeout(30.0)
             try:
-                asked = _receive(connection)
-                kind = struct.unpack_from("!H", asked, 4)[0]
+                request = _receive(connection)
+                kind = struct.unpack_from("!H", request, 4)[0]
                 code = ESLURMD_KILL_JOB_ALREADY_COMPLETE if kind in _ENDS else 0
                 connection.sendall(message(RESPONSE_SLURM_RC, struct.pack("!I", code), munge))
             except OSError:  # slurmctld will ask again
@@ -146,8 +145,8 @@ def main() -> None:
     for word in args.node:
         name, kind, gpus, cpus, memory, count = word.split(":")
         nodes += [
-            HollowNode(f"{name}{at}", kind, int(gpus), int(cpus), int(memory))
-            for at in range(len(nodes), len(nodes) + int(count))
+            HollowNode(f"{name}{index}", kind, int(gpus), int(cpus), int(memory))
+            for index in range(len(nodes), len(nodes) + int(count))
         ]
     munge = Munge(args.munge)
     server = socket.create_server(("localhost", args.port), backlog=4096)

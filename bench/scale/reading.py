@@ -1,7 +1,7 @@
 """`python -m bench.scale.reading`: CPU seconds of reading 5,000 nodes and 15,000 waiting jobs.
 
-Once through pyslurm and once through Slurm's commands, on any release that pyslurm is made for, as
-in the root folder of `make test-forky`:
+Reads through pyslurm and through Slurm's commands, on any release that pyslurm supports, for
+example in the root folder of `make test-forky`:
 
     tests/releases/enter.sh ROOT /venv/bin/python -m bench.scale.reading
 
@@ -45,7 +45,7 @@ def main() -> None:
         clock = Clock(pid)
         rows = []
         for adapter in (PyslurmAdapter(commands), ScontrolAdapter(commands)):
-            costs = [_read(adapter, clock, args.jobs) for _ in range(READINGS)]
+            costs = [_measure_reading(adapter, clock, args.jobs) for _ in range(READINGS)]
             figures = (
                 statistics.median(column)
                 for column in zip(*(cost.figures for cost in costs), strict=True)
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _submit(pyslurm: Any, number: int, script: str) -> None:
-    """One by one, without a process for each."""
+    """Submit one job without starting a process."""
     description = pyslurm.JobSubmitDescription(
         script=script,
         comment=comment_of(number),
@@ -67,18 +67,18 @@ def _submit(pyslurm: Any, number: int, script: str) -> None:
     description.submit()
 
 
-def _read(adapter: Adapter, clock: Clock, jobs: int) -> Cost:
-    """As while steps are applied: no batch scripts are read."""
+def _measure_reading(adapter: Adapter, clock: Clock, jobs: int) -> Cost:
+    """Read without batch scripts, as hopsd does while it applies steps."""
     with adapter.together():
         while True:
-            clock.taken()
+            clock.take()
             try:
                 reading = adapter.read()
             except SlurmUnavailableError:  # it waits for the nodes to register
                 time.sleep(5.0)
                 continue
             assert len(reading.jobs) == jobs
-            return sum(clock.taken().values(), Cost())
+            return sum(clock.take().values(), Cost())
 
 
 if __name__ == "__main__":

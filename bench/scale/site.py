@@ -17,7 +17,7 @@ from examples.demo.cluster import NodeSpec, PrivateCluster
 TYPES = ("rtx3090", "v100", "a100", "t4")
 GPUS = ("1", "1,2", "2,4", "1,2,4,8", "4,8", "8,16")
 WORKLOADS = 40
-"""Half of them are named in the comments and have a table; the others' scripts are read."""
+"""Half are named in comments and have a table; for the others hopsd reads the scripts."""
 SUBMITTERS = 2
 _SCHEDULER = (
     "bf_interval=600,default_queue_depth=20000,"
@@ -28,12 +28,12 @@ SETTINGS = (
     *("MinJobAge=60", "OverTimeLimit=UNLIMITED"),
     f"SchedulerParameters={_SCHEDULER}",
 )
-"""slurmd are never asked whether they live, and each is told of its jobs directly. Jobs that ended
-are soon forgotten: what grows is then hopsd; none ends for its time limit. What a site of
-this size would set: how many jobs Slurm remembers, how many of them one scheduling cycle looks at,
-ten seconds for it, and a second between two, so that requests are answered meanwhile. sched/builtin
-takes the first word that ends in ``interval=`` for the time between its estimates of start times:
-after sched_interval=5 these would take half of slurmctld's time."""
+"""slurmctld never pings slurmd, and contacts each directly. It soon forgets ended jobs, so that
+only hopsd can grow, and enforces no time limits. The rest is what a site of this size would set:
+jobs that Slurm remembers, jobs per scheduling cycle, ten seconds per cycle, and a second between
+cycles for requests. sched/builtin reads the first word that ends in ``interval=`` as the time
+between estimates of start times: after sched_interval=5 these would take half of slurmctld's
+time."""
 
 
 @contextmanager
@@ -49,10 +49,10 @@ def site(nodes: int) -> Iterator[PrivateCluster]:
 
 @contextmanager
 def hollow_nodes(cluster: PrivateCluster) -> Iterator[None]:
-    """All nodes are up."""
+    """Register all nodes."""
     words = [
-        f"n:{spec.gpu_type}:{spec.gpus}:{spec.cpus}:{spec.memory_mb}:{len(list(same))}"
-        for spec, same in itertools.groupby(cluster.nodes.values())
+        f"n:{spec.gpu_type}:{spec.gpus}:{spec.cpus}:{spec.memory_mb}:{len(list(group))}"
+        for spec, group in itertools.groupby(cluster.nodes.values())
     ]
     ports = str(cluster.controller_port), str(cluster.node_port)
     munge = str(cluster.directory / "munge.sock")
@@ -96,16 +96,16 @@ class Queue:
         script = str(self._script(number % WORKLOADS))
         self._cluster.run("sbatch", "--output=/dev/null", "--time=60", comment, script)
 
-    def restore(self, kept: Path, jobs: int) -> None:
-        """The state of a slurmctld to which so many jobs were submitted: ``kept``, made once."""
+    def restore(self, folder: Path, jobs: int) -> None:
+        """Restore slurmctld's state with ``jobs`` jobs from ``folder``; create it if missing."""
         state = self._cluster.directory / "state"
-        if not kept.exists():
+        if not folder.exists():
             self.submit(jobs)
             self._cluster.stop_slurmctld()
-            shutil.copytree(state, kept)
+            shutil.copytree(state, folder)
         else:
             self._cluster.stop_slurmctld()
-            for path in kept.glob("*"):
+            for path in folder.glob("*"):
                 if path.name.startswith(("hash.", "job_state", "last_config")):
                     copy = shutil.copytree if path.is_dir() else shutil.copy2
                     copy(path, state / path.name)

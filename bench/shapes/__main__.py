@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.shapes.emulation import emulated
+from bench.shapes.emulation import emulate
 from bench.shapes.measure import Bench
 from bench.shapes.plot import Point, draw
 from examples.demo.cluster import NodeSpec, PrivateCluster
@@ -38,7 +38,7 @@ SHAPES: tuple[Shape, ...] = (
     *((1,), (2,), (1, 1), (2, 1), (2, 2)),
     *((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2)),
 )
-"""Every way to take devices of three servers with two each, up to the servers' names."""
+"""All shapes on three servers of two devices, up to the order of servers."""
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
     points = (
         [Point(**point) for point in json.loads(options.redraw.read_text())]
         if options.redraw
-        else _measured(options)
+        else _measure(options)
     )
     show(table("Samples/s, and the error of what was predicted", COLUMNS, map(_row, points)))
     for line in _summary(points):
@@ -66,7 +66,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measured(options: argparse.Namespace) -> list[Point]:
+def _measure(options: argparse.Namespace) -> list[Point]:
     with tempfile.TemporaryDirectory(prefix="hops-shapes-") as name:
         folder = Path(name)
         (spool := folder / "spool").mkdir()
@@ -74,7 +74,7 @@ def _measured(options: argparse.Namespace) -> list[Point]:
         root = Path(__file__).parents[2]
         limits = {"share": options.share, "megabits": options.megabits}
         with (
-            emulated(folder, SERVERS, python=sys.executable, **limits),
+            emulate(folder, SERVERS, python=sys.executable, **limits),
             PrivateCluster(
                 folder / "slurm",
                 nodes=[NodeSpec(DEVICE, gpus=2, cpus=8)] * len(SERVERS),
@@ -86,25 +86,25 @@ def _measured(options: argparse.Namespace) -> list[Point]:
 
 
 def _rounds(bench: Bench, options: argparse.Namespace) -> list[Point]:
-    """Each round measures everything once, so that a slower hour slows all of it."""
-    within: list[Transfer] = []
-    between: list[Transfer] = []
+    """Measure everything once per round, so that a slower hour affects all points."""
+    within_server: list[Transfer] = []
+    between_servers: list[Transfer] = []
     phases: dict[str, list[PhaseRecord]] = defaultdict(list)
-    measured: dict[tuple[str, Shape], list[float]] = defaultdict(list)
+    rates_by_shape: dict[tuple[str, Shape], list[float]] = defaultdict(list)
     for number in range(1, options.rounds + 1):
-        inside, across = bench.transfers(DEVICE)
-        within, between = within + inside, between + across
+        new_within, new_between = bench.transfers(DEVICE)
+        within_server, between_servers = within_server + new_within, between_servers + new_between
         for name in NAMES:
             phases[name] += bench.profile(name, NodeName(SERVERS[0]))
             for shape in SHAPES:
                 rate = bench.throughput(name, options.iterations, _allocation(shape))
-                measured[name, shape].append(rate)
+                rates_by_shape[name, shape].append(rate)
                 print(f"round {number}: {name} on {_text(shape)}: {rate:.1f} samples/s", flush=True)
-        bandwidth = Bandwidth(DEVICE, fit(within).bandwidth, fit(between).bandwidth)
+        bandwidth = Bandwidth(DEVICE, fit(within_server).bandwidth, fit(between_servers).bandwidth)
         print(f"b_link {bandwidth.b_link:.4g}, b_net {bandwidth.b_net:.4g} parameters/s")
         points = [
             _point(name, shape, statistics.median(rates), phases[name], bandwidth)
-            for (name, shape), rates in measured.items()
+            for (name, shape), rates in rates_by_shape.items()
         ]
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps([asdict(point) for point in points], indent=1))
@@ -112,18 +112,18 @@ def _rounds(bench: Bench, options: argparse.Namespace) -> list[Point]:
 
 
 def _point(
-    name: str, shape: Shape, measured: float, phases: list[PhaseRecord], bandwidth: Bandwidth
+    name: str, shape: Shape, rate: float, phases: list[PhaseRecord], bandwidth: Bandwidth
 ) -> Point:
     theory = fit_theory(phases, 86400.0)
     times = basic_times(theory, bandwidth) if theory else None
     if times is None:
-        raise RuntimeError(f"{name}: its profile runs told no basic times")
+        raise RuntimeError(f"{name}: its profile runs gave no basic times")
     gpus, servers = sum(shape), len(shape)
     ring, paper = (
         gpus * theory_per_gpu(times, gpus, servers, IterationModel(communication=communication))
         for communication in (Communication.RING, Communication.PAPER)
     )
-    return Point(name, _text(shape), measured, ring, paper)
+    return Point(name, _text(shape), rate, ring, paper)
 
 
 def _allocation(shape: Shape) -> Allocation:

@@ -1,4 +1,4 @@
-"""What makes a process's training thread an emulated GPU."""
+"""Turns the training thread of a process into an emulated GPU."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PERIOD_US = 10_000
 
 
 def compute_here() -> None:
-    """Limit this thread to its device's share of a core, however many others run beside it.
+    """Limit this thread to its device's share of a core.
 
-    Not the threads that gradients travel by: a network card does not wait for its GPU.
+    Leave out the threads that send gradients: a network card does not wait for its GPU.
     """
     group = Path(os.environ["HOPS_DEVICES"], f"{os.environ['SLURM_JOB_ID']}.{os.getpid()}")
     group.mkdir()

@@ -1,8 +1,7 @@
-"""Servers and GPUs that this machine does not have, made of its own cores and network stack.
+"""Emulated servers and GPUs on this machine's cores and network stack.
 
 Each server is a network namespace behind a bridge, its traffic limited to a bandwidth; each GPU
-a thread with a fixed share of a core (``device.py``). Linux with version 1 of the CPU cgroup, and
-root, alone.
+a thread with a fixed share of a core (``device.py``). Needs root and version 1 of the CPU cgroup.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup/cpu")
 SHARES = 262_144
-"""Of processor time where it is short: what else runs here must not slow the devices down."""
+"""cpu.shares of the devices, so that other processes do not slow them down."""
 
 
 @contextmanager
-def emulated(
+def emulate(
     folder: Path, servers: Sequence[str], *, share: float, megabits: int, python: str
 ) -> Iterator[None]:
-    """Set up what ``job.sh`` and ``device.sh`` use, and take it away again.
+    """Set up what ``job.sh`` and ``device.sh`` use, and remove it at the end.
 
     ``share`` of a core a device; ``megabits`` per second that a server sends and receives.
 
     Raises:
         RuntimeError: not root, or no such cgroup here.
-        subprocess.CalledProcessError: the kernel lacks something of it.
+        subprocess.CalledProcessError: the kernel lacks a feature.
     """
     if os.geteuid() != 0 or not (CGROUPS / "cpu.shares").exists():
         raise RuntimeError(f"emulated devices need root and a CPU cgroup at {CGROUPS}")

@@ -1,6 +1,6 @@
 """Trainings on chosen shapes of a live cluster, through the daemon's own parts.
 
-The port places them, the timing plugin reports, the report reader believes, the estimator fits.
+The port places them, the timing plugin reports, the report reader validates, the estimator fits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hopsd.slurm.apply import SlurmPort
 from hopsd.slurm.calibrate import Site, measure, shapes
 from hopsd.slurm.scontrol import ScontrolAdapter
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 SIZES = (500_000, 2_000_000, 8_000_000)
 PATIENCE_SECONDS = 300.0
 
@@ -39,7 +39,7 @@ class Bench:
         reading = ScontrolAdapter(self.cluster.commands()).read()
         commands = self.cluster.commands(timeout_seconds=PATIENCE_SECONDS)
         site = Site(python=str(self.folder / "device.sh"))
-        within, between = (
+        within_server, between_servers = (
             [
                 transfer
                 for allocation in allocations
@@ -47,7 +47,7 @@ class Bench:
             ]
             for allocations in shapes(reading, gpu_type)
         )
-        return within, between
+        return within_server, between_servers
 
     def profile(self, name: str, node: NodeName) -> tuple[PhaseRecord, ...]:
         """What a profile run on one device reports.
@@ -58,15 +58,15 @@ class Bench:
 
     def throughput(self, name: str, iterations: int, allocation: Allocation) -> float:
         """Samples per second of a training on ``allocation``, as its slowest server reports."""
-        collected = self._run(name, iterations, allocation, profiling=False)
-        if not collected.records:
-            raise RuntimeError(f"{name} on {allocation}: no throughput in {collected}")
-        return min(record.per_gpu for record in collected.records) * allocation.gpus
+        reports = self._run(name, iterations, allocation, profiling=False)
+        if not reports.records:
+            raise RuntimeError(f"{name} on {allocation}: no throughput in {reports}")
+        return min(record.per_gpu for record in reports.records) * allocation.gpus
 
     def _run(
         self, name: str, iterations: int, allocation: Allocation, *, profiling: bool
     ) -> Collected:
-        """Train to the end; what the reports taught."""
+        """Train to the end and return the reports."""
         job = self._submit(name, iterations)
         port = SlurmPort(ScontrolAdapter(self.cluster.commands()))
         step = Step(job, StepKind.START, target=allocation, profiling=profiling, iterations=50)
@@ -74,33 +74,33 @@ class Bench:
         if outcome.status is not OutcomeStatus.DONE:
             raise RuntimeError(f"{name} on {allocation}: {outcome.error}")
         reader = ReportReader(self.spool)
-        reader.collect(port.read())  # now it knows where the job runs
-        self._until_completed(port, job)
-        collected = reader.collect(port.read())
+        reader.collect(port.read())  # registers where the job runs
+        self._wait_until_completed(port, job)
+        reports = reader.collect(port.read())
         reader.settle()
-        return collected
+        return reports
 
     def _submit(self, name: str, iterations: int) -> JobId:
-        said = self.cluster.run(
+        output = self.cluster.run(
             "sbatch",
             "--parsable",
             f"--comment=hops:reqs=1-64;workload={name}",
             f"--output={self.folder}/%j.log",
-            str(HERE / "job.sh"),
-            str(HERE / "train.py"),
+            str(FOLDER / "job.sh"),
+            str(FOLDER / "train.py"),
             name,
             str(iterations),
         )
-        return JobId(said.strip())
+        return JobId(output.strip())
 
-    def _until_completed(self, port: SlurmPort, job: JobId) -> None:
+    def _wait_until_completed(self, port: SlurmPort, job: JobId) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            (seen,) = (each for each in port.read().jobs if each.id == job)
-            if seen.state is SlurmState.COMPLETED:
+            (job_reading,) = (reading for reading in port.read().jobs if reading.id == job)
+            if job_reading.state is SlurmState.COMPLETED:
                 return
-            if seen.state.finished:
+            if job_reading.state.finished:
                 break
             time.sleep(0.5)
-        said = (self.folder / f"{job}.log").read_text()[-2000:]
-        raise RuntimeError(f"job {job} is {seen.state_text}: {said}")
+        log = (self.folder / f"{job}.log").read_text()[-2000:]
+        raise RuntimeError(f"job {job} is {job_reading.state_text}: {log}")

@@ -1,4 +1,4 @@
-"""Four networks of different character, with made-up data: (build, sample shapes, batch)."""
+"""Four networks of different character, with random data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Convolutions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for into, out in ((3, 24), (24, 48), (48, 96), (96, 128)):
-            layers += [nn.Conv2d(into, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+        for inputs, outputs in ((3, 24), (24, 48), (48, 96), (96, 128)):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
             layers += [nn.MaxPool2d(2)]
         self.body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 4, 10))
 
@@ -74,7 +74,7 @@ class Recurrent(nn.Module):
 
 @dataclass(frozen=True)
 class Network:
-    """``sample`` makes so many samples; ``batch`` of them go through at a time, on each device."""
+    """``sample(n)`` makes n samples; each device trains on ``batch`` of them at a time."""
 
     build: Callable[[], nn.Module]
     sample: Callable[[int], Tensor]

@@ -32,12 +32,22 @@ def draw(path: Path, points: Sequence[Point]) -> None:
     names = list(dict.fromkeys(point.network for point in points))
     figure, panels = plt.subplots(2, 2, figsize=(8, 5.5), squeeze=False)
     for name, panel in zip(names, panels.flat, strict=True):
-        mine = [point for point in points if point.network == name]
-        at = range(len(mine))
-        panel.bar(at, [p.measured for p in mine], color="lightgrey", label="measured")
-        panel.plot(at, [p.ring for p in mine], "o", color="tab:orange", label="predicted")
-        panel.plot(at, [p.paper for p in mine], "x", color="tab:blue", label="by the paper's eq. 2")
-        panel.set_xticks(at, [p.shape for p in mine], rotation=45)
+        network_points = [point for point in points if point.network == name]
+        positions = range(len(network_points))
+        panel.bar(
+            positions, [p.measured for p in network_points], color="lightgrey", label="measured"
+        )
+        panel.plot(
+            positions, [p.ring for p in network_points], "o", color="tab:orange", label="predicted"
+        )
+        panel.plot(
+            positions,
+            [p.paper for p in network_points],
+            "x",
+            color="tab:blue",
+            label="by the paper's eq. 2",
+        )
+        panel.set_xticks(positions, [p.shape for p in network_points], rotation=45)
         panel.set(title=name, ylabel="samples/s")
         panel.grid(axis="y", alpha=0.3)
     panels[0, 0].legend()

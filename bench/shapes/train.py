@@ -1,6 +1,6 @@
 """Trains one of the networks, data-parallel, for so many iterations: ``train.py NAME ITERATIONS``.
 
-A loop as anybody writes it, but for the line that makes it compute as slowly as its device.
+A plain loop, except for the line that slows it down to the speed of its device.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     rows = network.batch * 16
     data = TensorDataset(network.sample(rows), torch.randint(10, (rows,)))
-    done = 0
-    while done < iterations:
+    iteration = 0
+    while iteration < iterations:
         for features, labels in DataLoader(data, batch_size=network.batch):
             optimizer.zero_grad()
             cross_entropy(model(features), labels).backward()
             optimizer.step()
-            done += 1
-            if done == iterations:
+            iteration += 1
+            if iteration == iterations:
                 break
     dist.destroy_process_group()
 

@@ -13,22 +13,24 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from bench import kept_runs
-from bench.study.cases import ALL, TRACES
+from bench import run_cases
+from bench.study.cases import EXPERIMENTS, TRACES
 from bench.study.page import write
-from bench.study.runs import kept, run
+from bench.study.runs import load_figures, run
 
 
 def main() -> None:
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--sia", type=Path)
     folder = options.parse_known_args()[0].sia
-    played = {name: cases for name, cases in ALL.items() if folder or name not in TRACES}
-    kept_runs.main(
-        played,
-        lambda case: kept(case) is not None,
+    experiments = {
+        name: cases for name, cases in EXPERIMENTS.items() if folder or name not in TRACES
+    }
+    run_cases.main(
+        experiments,
+        lambda case: load_figures(case) is not None,
         partial(run, folder=folder),
-        partial(write, kept),
+        partial(write, load_figures),
         [options],
     )
 

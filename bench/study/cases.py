@@ -1,4 +1,4 @@
-"""What is played: works, conditions and policies."""
+"""Cases of the study: works, conditions and policies."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from dataclasses import dataclass, replace
 
 SEEDS = (0, 1, 2, 3, 4)
 BASE = "mix"
-"""The work whose conditions are varied; ``bench/study/works.py`` has all of them."""
+"""The work whose conditions vary; see ``bench/study/works.py`` for all works."""
 
 POLICIES = (
     *("hops", "sia", "srtf", "las", "gavel", "themis", "hare-eft", "slurm"),
     *("hops-srtf", "hops+"),
 )
-VARIED = ("hops", "sia", "srtf", "las", "themis", "hops+")
-"""Those that are played under every condition."""
+VARIED_POLICIES = ("hops", "sia", "srtf", "las", "themis", "hops+")
+"""Policies simulated under every condition."""
 
 BEST = ("hops+", "hops-srtf", "hops", "sia", "srtf", "themis")
-"""Those that are best in some figure of the works above: played on other clusters, too."""
+"""Policies that are best in some figure above; also simulated on other clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """``restart``: seconds, None: by the model's size. ``load``: work that arrives over what the
-    cluster can do meanwhile, all GPUs counted alike. ``rigid``: the share of jobs that accept only
-    their median count. ``speed_error``: of shapes of several GPUs. ``run_times``: whether samples
-    are known.
+    """Conditions of a simulation.
+
+    ``restart`` in seconds, None: by model size. ``load``: arriving work over the cluster's
+    capacity, all GPU types counted alike. ``rigid``: share of jobs that accept only their median
+    count. ``speed_error``: relative error of multi-GPU speeds. ``run_times``: whether samples are
+    known.
     """
 
     round: float = 360.0
@@ -37,10 +39,10 @@ class Conditions:
 
     def __str__(self) -> str:
         restart = "model" if self.restart is None else f"{self.restart:g}"
-        known = "known" if self.run_times else "unknown"
+        knowledge = "known" if self.run_times else "unknown"
         return (
             f"round{self.round:g}-restart{restart}-load{self.load:g}-rigid{self.rigid:g}"
-            f"-error{self.speed_error:g}-{known}"
+            f"-error{self.speed_error:g}-{knowledge}"
         )
 
 
@@ -55,7 +57,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Also the path of what is kept: a folder for each policy."""
+        """Also the path of the saved run: a folder per policy."""
         return f"{self.policy}/{self.work}-{self.conditions}-{self.seed}"
 
 
@@ -75,7 +77,7 @@ FACTORS = {
     },
     "rounds": {f"rounds of {s:g} s": replace(USUAL, round=s) for s in (120.0, 60.0)},
 }
-"""By what is varied: the conditions by the name that a table has for them."""
+"""Conditions by varied factor and row label."""
 
 TRACES = {
     f"{trace}-{kind}": replace(USUAL, round=60.0)
@@ -89,24 +91,24 @@ WORKS = {
     f"{BASE}, load 1.5": (BASE, FACTORS["load"]["load 1.5"]),
     f"{BASE}, all rigid": (BASE, FACTORS["rigid"]["100% rigid"]),
     **{name: (name, USUAL) for name in ("paper-64", "paper-512")},
-    **{name: (name, of) for name, of in TRACES.items()},
+    **{name: (name, conditions) for name, conditions in TRACES.items()},
 }
-"""By the name that a table has for it: a work and its conditions."""
+"""A work and its conditions by row label."""
 
 
 def cases(work: str, conditions: Conditions, policies: Sequence[str] = POLICIES) -> list[Case]:
-    """Policy by policy within a seed, so that a broken-off study has whole seeds."""
+    """Cases ordered by seed, then policy, so that an interrupted study has whole seeds."""
     return [Case(work, conditions, policy, seed) for seed in SEEDS for policy in policies]
 
 
 CLUSTERS = {
-    f"{cluster}, {kind}": (work, of)
+    f"{cluster}, {kind}": (work, conditions)
     for work, cluster in (
         ("alike-8", "8 servers of 8"),
         ("alike-4", "16 servers of 4"),
         ("two-types", "4 fast servers of 8, 8 slow ones of 4"),
     )
-    for kind, of in (
+    for kind, conditions in (
         ("load 1.5", FACTORS["load"]["load 1.5"]),
         ("all rigid", FACTORS["rigid"]["100% rigid"]),
     )
@@ -114,11 +116,15 @@ CLUSTERS = {
 """The base work's jobs on clusters that no policy was tuned on: as in :data:`WORKS`."""
 
 
-ALL = {
-    **{name: cases(work, of) for name, (work, of) in WORKS.items() if work == name},
+EXPERIMENTS = {
+    **{name: cases(work, conditions) for name, (work, conditions) in WORKS.items() if work == name},
     **{
-        factor: [case for each in values.values() for case in cases(BASE, each, VARIED)]
+        factor: [
+            case for variant in values.values() for case in cases(BASE, variant, VARIED_POLICIES)
+        ]
         for factor, values in FACTORS.items()
     },
-    "clusters": [case for work, of in CLUSTERS.values() for case in cases(work, of, BEST)],
+    "clusters": [
+        case for work, conditions in CLUSTERS.values() for case in cases(work, conditions, BEST)
+    ],
 }

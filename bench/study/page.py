@@ -13,7 +13,7 @@ from bench.study.cases import (
     FACTORS,
     SEEDS,
     USUAL,
-    VARIED,
+    VARIED_POLICIES,
     WORKS,
     Case,
     Conditions,
@@ -57,22 +57,28 @@ others relative to it.
     write_result("study", title, text)
 
 
-def works(find: Find, those: Mapping[str, tuple[str, Conditions]]) -> str:
-    """Works by policies by figures: means, and intervals of the ratio to the reference's. Of
-    ``those``, by the name that the table has for them: a work and its conditions.
+def works(find: Find, works_by_name: Mapping[str, tuple[str, Conditions]]) -> str:
+    """Table of means by work and policy, with intervals of the ratio to the reference.
+
+    ``works_by_name``: a work and its conditions by row label.
     """
     lines = _head(["work", "policy", *FIGURES], texts=2)
-    for name, (work, conditions) in those.items():
-        found = _by_policy(find, work, conditions)
-        means = {policy: _means(runs) for policy, runs in found.items()}
-        best = {key: min((of[key] for of in means.values()), default=0.0) for key in KEYS}
-        for row, policy in enumerate(sorted(found, key=lambda one: means[one]["avg_jct_h"])):
+    for name, (work, conditions) in works_by_name.items():
+        runs_by_policy = _by_policy(find, work, conditions)
+        means = {policy: _means(runs) for policy, runs in runs_by_policy.items()}
+        best = {
+            key: min((policy_means[key] for policy_means in means.values()), default=0.0)
+            for key in KEYS
+        }
+        for row, policy in enumerate(
+            sorted(runs_by_policy, key=lambda candidate: means[candidate]["avg_jct_h"])
+        ):
             cells = []
             for key in KEYS:
-                shown = short(means[policy][key])
-                shown = f"**{shown}**" if means[policy][key] == best[key] else shown
-                ratio = _ratio(found, policy, key)
-                cells.append(shown if ratio is None else f"{shown} ({ratio})")
+                cell = short(means[policy][key])
+                cell = f"**{cell}**" if means[policy][key] == best[key] else cell
+                ratio = _ratio(runs_by_policy, policy, key)
+                cells.append(cell if ratio is None else f"{cell} ({ratio})")
             first = name if row == 0 else ""
             lines.append(_row([first, f"`{policy}`", *cells]))
     return "".join(lines)
@@ -80,65 +86,75 @@ def works(find: Find, those: Mapping[str, tuple[str, Conditions]]) -> str:
 
 def conditions(find: Find) -> str:
     """Conditions by policies: mean completion times with intervals, then all figures as ratios."""
-    every = {"none": USUAL} | {name: of for each in FACTORS.values() for name, of in each.items()}
-    played = {name: _by_policy(find, BASE, of) for name, of in every.items()}
-    played = {name: found for name, found in played.items() if REFERENCE in found}
-    policies = [policy for policy in VARIED if any(policy in found for found in played.values())]
+    conditions_by_name = {"none": USUAL} | {
+        name: variant for variants in FACTORS.values() for name, variant in variants.items()
+    }
+    runs_by_name = {
+        name: _by_policy(find, BASE, variant) for name, variant in conditions_by_name.items()
+    }
+    runs_by_name = {
+        name: by_policy for name, by_policy in runs_by_name.items() if REFERENCE in by_policy
+    }
+    policies = [
+        policy
+        for policy in VARIED_POLICIES
+        if any(policy in by_policy for by_policy in runs_by_name.values())
+    ]
     lines = _head(["changed", *(f"`{policy}`" for policy in policies)], texts=1)
     ratios = list(lines)
-    for name, found in played.items():
-        lines.append(_row([name, *(_mean_cell(found, policy) for policy in policies)]))
-        ratios.append(_row([name, *(_ratios_cell(found, policy) for policy in policies)]))
+    for name, by_policy in runs_by_name.items():
+        lines.append(_row([name, *(_mean_cell(by_policy, policy) for policy in policies)]))
+        ratios.append(_row([name, *(_ratios_cell(by_policy, policy) for policy in policies)]))
     return "".join([*lines, "\n", *ratios])
 
 
-def _mean_cell(found: ByPolicy, policy: str) -> str:
-    if policy not in found:
+def _mean_cell(by_policy: ByPolicy, policy: str) -> str:
+    if policy not in by_policy:
         return "not run"
-    ratio = _ratio(found, policy, KEYS[0])
-    mean = short(_means(found[policy])[KEYS[0]])
+    ratio = _ratio(by_policy, policy, KEYS[0])
+    mean = short(_means(by_policy[policy])[KEYS[0]])
     return mean if ratio is None else f"{mean} ({ratio})"
 
 
-def _ratios_cell(found: ByPolicy, policy: str) -> str:
-    """Of the reference its figures; of others the ratios, bold where the interval leaves out 1."""
-    if policy not in found:
+def _ratios_cell(by_policy: ByPolicy, policy: str) -> str:
+    """Figures of the reference, ratios of others; bold if the interval excludes 1."""
+    if policy not in by_policy:
         return "not run"
     if policy == REFERENCE:
-        return " / ".join(short(_means(found[policy])[key]) for key in KEYS)
-    shown = [_ratio(found, policy, key) for key in KEYS]
+        return " / ".join(short(_means(by_policy[policy])[key]) for key in KEYS)
+    ratios = [_ratio(by_policy, policy, key) for key in KEYS]
     return " / ".join(
-        "" if one is None else f"**{short(one.mean)}**" if one.differs else short(one.mean)
-        for one in shown
+        "" if ratio is None else f"**{short(ratio.mean)}**" if ratio.differs else short(ratio.mean)
+        for ratio in ratios
     )
 
 
 def _by_policy(find: Find, work: str, conditions: Conditions) -> ByPolicy:
-    """The runs by their seeds of each policy that all seeds were played under, in the order in
-    which policies are named.
-    """
-    found: ByPolicy = {}
+    """Runs by policy and seed, for policies with runs of all seeds, in the order of POLICIES."""
+    by_policy: ByPolicy = {}
     for case in cases(work, conditions):
         if (figures := find(case)) is not None:
-            found.setdefault(case.policy, {})[case.seed] = figures
-    return {policy: runs for policy, runs in found.items() if len(runs) == len(SEEDS)}
+            by_policy.setdefault(case.policy, {})[case.seed] = figures
+    return {policy: runs for policy, runs in by_policy.items() if len(runs) == len(SEEDS)}
 
 
 def _means(runs: Mapping[int, Figures]) -> Figures:
     return {key: fmean(figures[key] for figures in runs.values()) for key in KEYS}
 
 
-def _ratio(found: ByPolicy, policy: str, key: str) -> Interval | None:
-    """To the reference, on the seeds that both have."""
-    own, other = found[policy], found.get(REFERENCE, {})
-    seeds = [seed for seed in own if seed in other]
+def _ratio(by_policy: ByPolicy, policy: str, key: str) -> Interval | None:
+    """Ratio to the reference over common seeds; None for fewer than two."""
+    runs, reference_runs = by_policy[policy], by_policy.get(REFERENCE, {})
+    seeds = [seed for seed in runs if seed in reference_runs]
     if policy == REFERENCE or len(seeds) < 2:
         return None
-    return interval([own[seed][key] for seed in seeds], [other[seed][key] for seed in seeds])
+    return interval(
+        [runs[seed][key] for seed in seeds], [reference_runs[seed][key] for seed in seeds]
+    )
 
 
 def _head(columns: Sequence[str], texts: int) -> list[str]:
-    """The first ``texts`` columns are words, the others figures."""
+    """Table head: the first ``texts`` columns are left-aligned, the others right-aligned."""
     return [_row(columns), "|---" * texts + "|---:" * (len(columns) - texts) + "|\n"]
 
 

@@ -1,4 +1,4 @@
-"""Plays cases once and keeps their figures as JSON."""
+"""Simulates cases once and saves their figures as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from bench import kept as keeper
+from bench import saved_runs
 from bench.clock import cpu_seconds
 from bench.study.cases import Case
 from bench.study.works import work
@@ -17,34 +17,38 @@ from hopsd.sim.engine import PLAN_SECONDS_MAX, SimulationSettings
 from hopsd.sim.information.knowledge import KnowledgeSettings, Knows
 from hopsd.sim.study import play
 
-KEPT = Path("build/study")
+RUNS_FOLDER = Path("build/study")
 Figures = dict[str, float]
 
 
-def kept(case: Case) -> Figures | None:
-    return keeper.read(_path(case))
+def load_figures(case: Case) -> Figures | None:
+    return saved_runs.read(_path(case))
 
 
 def run(case: Case, folder: Path | None = None) -> Figures:
-    """Play the case and keep its figures. ``folder``: Sia's ``sia-simulator``."""
-    return keeper.kept(_path(case), partial(_play, case, folder))
+    """Simulate the case unless it is saved. ``folder``: Sia's ``sia-simulator``."""
+    return saved_runs.load_or_run(_path(case), partial(_play, case, folder))
 
 
 def _path(case: Case) -> Path:
-    return KEPT / f"{case.name}.json"
+    return RUNS_FOLDER / f"{case.name}.json"
 
 
 def _play(case: Case, folder: Path | None) -> Figures:
     cluster, workload = work(case, folder)
-    given = case.conditions
+    conditions = case.conditions
     plan = PlanSettings(
         policy=case.policy, time_limit_seconds=PLAN_SECONDS_MAX, effort=0, seed=case.seed
     )
     knows = KnowledgeSettings(
-        Knows.PERFECT if given.run_times else Knows.MEASURED, given.speed_error, seed=case.seed
+        Knows.PERFECT if conditions.run_times else Knows.MEASURED,
+        conditions.speed_error,
+        seed=case.seed,
     )
-    restarts = ClusterSettings() if given.restart is None else ClusterSettings(given.restart)
-    settings = SimulationSettings(given.round, plan=plan, knowledge=knows, cluster=restarts)
+    restarts = (
+        ClusterSettings() if conditions.restart is None else ClusterSettings(conditions.restart)
+    )
+    settings = SimulationSettings(conditions.round, plan=plan, knowledge=knows, cluster=restarts)
     began = cpu_seconds()
     result = play(case.policy, get(case.policy), cluster, workload, settings)
     if result.unfinished:

@@ -1,4 +1,4 @@
-"""The works that are played."""
+"""Works of the study: clusters with their jobs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from hopsd.sim.models import MODELS
 from hopsd.sim.presets import PRESETS, preset
 
 JOBS = 40
-"""Of the base work: jobs like those of ``paper-64`` on its GPUs, which can do them in 15 hours."""
+"""Jobs of the base work: like those of ``paper-64`` and on its GPUs, which need 15 hours."""
 
 START_SECONDS, DISK_RATE = 10.0, 1e8
-"""Restarts by model: so long to start, and 12 bytes a parameter (weights, and Adam's two moments)
-saved and read at so many a second."""
+"""Restart cost by model: start-up seconds, and bytes per second at which 12 bytes per parameter
+(weights and Adam's two moments) are saved and read."""
 
 
 _PAPER = PRESETS["paper-64"]
-OTHERS = {
+OTHER_CLUSTERS = {
     "alike-8": replace(_PAPER, groups=((models.RTX3090_384G_8, 8, 8),)),
     "alike-4": replace(_PAPER, groups=((models.TITANXP, 16, 4),)),
     "two-types": replace(_PAPER, groups=((models.RTX3090_384G_8, 4, 8), (models.GTX1080TI, 8, 4))),
 }
-"""Other clusters of 64 GPUs, with jobs drawn for them as those of the base work are for its own."""
+"""Other clusters of 64 GPUs; their jobs are drawn like those of the base work."""
 
 
 def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
@@ -46,29 +46,29 @@ def work(case: Case, folder: Path | None) -> tuple[Cluster, Workload]:
         if folder is None or path is None:
             raise InputError(f"{case.work}: --sia names no folder with trace {case.seed + 1}")
         return sia.cluster(), sia.workload(folder, path, rigid=kind == "rigid")
-    if case.work not in (BASE, *OTHERS):
-        made = preset(case.work)
-        return made.cluster(), made.workload(case.seed)
-    return drawn(case.work, case.conditions, case.seed)
+    if case.work not in (BASE, *OTHER_CLUSTERS):
+        scenario = preset(case.work)
+        return scenario.cluster(), scenario.workload(case.seed)
+    return draw(case.work, case.conditions, case.seed)
 
 
-def drawn(
+def draw(
     name: str, conditions: Conditions, seed: int, jobs: int = JOBS
 ) -> tuple[Cluster, Workload]:
-    """The base work, or its like on another cluster, with so many jobs."""
-    made = OTHERS.get(name, _PAPER)
-    cluster, workload = made.cluster(), made.workload(seed, jobs=jobs)
-    return cluster, replace(workload, jobs=under(conditions, cluster, workload, seed))
+    """Draw ``jobs`` jobs of the base work, or of its like on another cluster."""
+    scenario = OTHER_CLUSTERS.get(name, _PAPER)
+    cluster, workload = scenario.cluster(), scenario.workload(seed, jobs=jobs)
+    return cluster, replace(workload, jobs=adapt_jobs(conditions, cluster, workload, seed))
 
 
-def under(
-    conditions: Conditions, cluster: Cluster, drawn: Workload, seed: int
+def adapt_jobs(
+    conditions: Conditions, cluster: Cluster, workload: Workload, seed: int
 ) -> tuple[WorkloadJob, ...]:
-    """The drawn jobs at the asked load, some of them rigid, with their restarts."""
-    gpu_seconds = sum(facts.gpu_seconds for facts in facts_of(cluster, drawn))
+    """Adapt jobs to ``conditions``: load, rigid jobs, restart costs."""
+    gpu_seconds = sum(facts.gpu_seconds for facts in facts_of(cluster, workload))
     span = gpu_seconds / cluster.gpus / conditions.load
-    stretch = span / drawn.jobs[-1].submit
-    rigid = _some(drawn.jobs, conditions.rigid, seed)
+    stretch = span / workload.jobs[-1].submit
+    rigid = _sample_ids(workload.jobs, conditions.rigid, seed)
     parameters = {model.name: model.params for model in MODELS}
     return tuple(
         replace(
@@ -79,11 +79,11 @@ def under(
             if conditions.restart is not None
             else START_SECONDS + 2 * 12.0 * parameters[job.workload] / DISK_RATE,
         )
-        for job in drawn.jobs
+        for job in workload.jobs
     )
 
 
-def _some(jobs: Sequence[WorkloadJob], share: float, seed: int) -> set[str]:
+def _sample_ids(jobs: Sequence[WorkloadJob], share: float, seed: int) -> set[str]:
     """Ids of a share of the jobs; a larger share contains a smaller one."""
     ids = [job.id for job in jobs]
     random.Random(seed).shuffle(ids)  # a simulation, not a secret

@@ -1,1 +1,1 @@
-"""How long a training takes to get going again: ``python -m bench.switch``."""
+"""Restart and switch times of trainings: ``python -m bench.switch``."""

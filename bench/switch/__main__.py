@@ -80,15 +80,15 @@ def main() -> None:
 
 
 def _print_turns(options: argparse.Namespace, console: Console) -> None:
-    """Milliseconds until the first layer's end, until the first iteration's, and the switch's share
-    of the latter, as in Hare's table 3; a line as soon as it is known.
+    """Print, as in Hare's table 3, the milliseconds until the end of the first layer and of the
+    first iteration, and the switch's share of the latter.
     """
     for size in options.megabytes:
         for way in options.ways:
-            measured = turns.measure(way, size, options.switches, cuda=options.cuda)
-            times = f"{1e3 * measured.layer:.1f} / {1e3 * measured.iteration:.1f} ms"
+            result = turns.measure(way, size, options.switches, cuda=options.cuda)
+            times = f"{1e3 * result.layer:.1f} / {1e3 * result.iteration:.1f} ms"
             console.print(
-                f"{size} MB, {way}: {times} ({measured.share:.0%}), {measured.count} switches"
+                f"{size} MB, {way}: {times} ({result.share:.0%}), {result.count} switches"
             )
 
 

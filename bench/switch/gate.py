@@ -1,4 +1,4 @@
-"""What the gate costs an iteration in which no turn ends."""
+"""Cost of the gate for an iteration in which no turn ends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(json.dumps(found))
 
 
 def measure() -> float:
-    """Microseconds of processor time, with and without it in turns."""
+    """Extra microseconds of CPU time per iteration; runs with and without the gate alternate."""
     process = subprocess.run(
         [sys.executable, "-c", CODE], check=True, capture_output=True, text=True
     )

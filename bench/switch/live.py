@@ -1,8 +1,8 @@
 """A real restart in Slurm: from hops' request to leave until the first iteration on another node.
 
-Two jobs of examples/train.sh, one by hops' launcher and one by torchrun, each with two nodes of its
-own, are moved to and fro in turns. What they reached after all their restarts is compared, bit for
-bit, with a training by torchrun that nobody interrupted.
+Two jobs of examples/train.sh, one by hops' launcher and one by torchrun, take turns moving between
+two nodes each. Their final states are compared, bit for bit, with an uninterrupted training by
+torchrun.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ TRAIN = ROOT / "examples" / "train.py"
 COLUMNS = ("ranks", "launcher s", "torchrun s", "ratio, median of pairs", "range", "checkpoints")
 PATIENCE_SECONDS = 300.0
 SLURMCTLD_SECONDS = 1.0
-"""How often slurmctld looks for jobs to start (22.05)."""
+"""Seconds between slurmctld's scheduling cycles (22.05)."""
 BATCH = 16
 PACE_SECONDS = 0.05
-"""An iteration's least length. It is within each restart, and what the other job computes beside it
-depends on it."""
+"""Minimum length of an iteration. Each restart includes one, and it sets the load of the other
+job."""
 
 
 def measure(ranks: int, pairs: int) -> list[str]:
@@ -53,7 +53,7 @@ def measure(ranks: int, pairs: int) -> list[str]:
             folder / "slurm", nodes=(NodeSpec("rtx3090", gpus=ranks),) * 4
         ) as slurm:
             jobs = {
-                launcher: _Moved(slurm, folder / launcher, module, ranks, at)
+                launcher: _MovingJob(slurm, folder / launcher, module, ranks, at)
                 for at, (launcher, module) in enumerate(LAUNCHERS.items())
             }
             restarts = [{n: jobs[n].restart() for n in _in_turns(pair)} for pair in range(pairs)]
@@ -72,8 +72,8 @@ def _in_turns(pair: int) -> list[str]:
 
 
 @dataclass
-class _Moved:
-    """A training that is moved between the ``pair``-th two nodes."""
+class _MovingJob:
+    """A training that moves between the two nodes of ``pair``."""
 
     slurm: PrivateCluster
     folder: Path
@@ -105,8 +105,8 @@ class _Moved:
     def restart(self) -> float:
         """Seconds from the request until the first iteration elsewhere.
 
-        Asked for at any moment of slurmctld's second: that one restart follows another would set
-        how long slurmctld lets each wait.
+        The request comes at a random moment of slurmctld's cycle; back-to-back restarts would all
+        wait equally long for it.
         """
         time.sleep(random.uniform(0.0, SLURMCTLD_SECONDS))
         place, runs = self._place(), len(self._ends())
@@ -132,7 +132,7 @@ class _Moved:
         assert outcome.status is OutcomeStatus.DONE, outcome.error
 
     def _trains(self, runs: int) -> None:
-        """Until so many runs have ended and the next has trained for an iteration."""
+        """Wait until ``runs`` runs have ended and the next has trained for an iteration."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._has_trained(runs):
             if time.monotonic() > deadline:
@@ -158,26 +158,30 @@ class _Moved:
 
 
 def _as_uninterrupted(checkpoint: Path, ranks: int, folder: Path) -> bool:
-    """Whether torchrun alone gets to the same state, bit for bit."""
-    got = torch.load(checkpoint)
+    """Whether an uninterrupted training by torchrun reaches the same state, bit for bit."""
+    result = torch.load(checkpoint)
     alone = Path(tempfile.mkdtemp(dir=folder))
     subprocess.run(
         [sys.executable, "-m", LAUNCHERS["torchrun"], f"--nproc-per-node={ranks}", TRAIN,
-         "--checkpoints", alone, "--samples", str(got["samples"]), "--batch", str(BATCH)],
+         "--checkpoints", alone, "--samples", str(result["samples"]), "--batch", str(BATCH)],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True,
     )  # fmt: skip
-    expected = torch.load(alone / "checkpoint.pt")
-    is_equal = got["samples"] == expected["samples"]
-    weights = [state["model"] for state in (got, expected)]
-    moments = [_flat(state["optimizer"]["state"]) for state in (got, expected)]
+    reference = torch.load(alone / "checkpoint.pt")
+    is_equal = result["samples"] == reference["samples"]
+    weights = [state["model"] for state in (result, reference)]
+    moments = [_flat(state["optimizer"]["state"]) for state in (result, reference)]
     return is_equal and all(_equal(*pair) for pair in (weights, moments))
 
 
 def _flat(states: dict[int, dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     return {
-        f"{at}.{name}": tensor for at, state in states.items() for name, tensor in state.items()
+        f"{index}.{name}": tensor
+        for index, state in states.items()
+        for name, tensor in state.items()
     }
 
 
-def _equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+def _equal(state: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> bool:
+    return state.keys() == reference.keys() and all(
+        torch.equal(state[k], reference[k]) for k in state
+    )

@@ -1,7 +1,7 @@
-"""From a launcher's start to the first iteration: hops' and torchrun.
+"""Time from a launcher's start to the first iteration: hops' and torchrun.
 
-Both launchers start the same training in turns, so that a machine whose speed drifts is the same
-for both. What a restart costs beside this (the checkpoint, Slurm) is the same for both, too.
+Both launchers start the same training in turns, so that drift of the machine affects both. The rest
+of a restart (checkpoint, Slurm) is the same for both.
 """
 
 from __future__ import annotations

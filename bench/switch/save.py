@@ -1,4 +1,4 @@
-"""A training with a state of ``MEGABYTES`` that goes on until it is asked to save and leave.
+"""A training with a state of ``MEGABYTES`` that runs until asked to save and leave.
 
 ``save.py PATH MEGABYTES``; ``save.py PATH`` prints the state's sum, as the training does.
 """
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _sum(state: dict[str, torch.Tensor]) -> int:
-    """Of all bits, as whole numbers: equal in any order."""
+    """Sum of all bits as integers, independent of order."""
     return sum(int(tensor.view(torch.int32).sum(dtype=torch.int64)) for tensor in state.values())
 
 

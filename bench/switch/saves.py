@@ -1,9 +1,8 @@
-"""How long a GPU waits for a training's save when hops wants it back: by hops' checkpoint, and by a
+"""Time that a GPU waits for a training's save when hops takes it back: hops' checkpoint against a
 plain save to the file system.
 
-From the signal until the training's process has gone, which is when its GPU is free for Slurm to
-give back. Both save the same state in turns, leave by the same code, and the saved state is read
-back and compared.
+From the signal until the training's process has exited, when Slurm may give its GPU away. Both save
+the same state in turns and leave by the same code; the saved state is read back and compared.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def measure(megabytes: int, pairs: int, folder: Path) -> list[str]:
 
 
 def _leave(way: str, megabytes: int, folder: Path) -> tuple[float, float]:
-    """Seconds until the process has gone, and those that the epilog then wrote."""
+    """Seconds until the process has exited, and seconds that the epilog then wrote."""
     with (
         tempfile.TemporaryDirectory(dir="/dev/shm") as memory,
         tempfile.TemporaryDirectory(dir=folder) as files,
@@ -55,7 +54,7 @@ def _leave(way: str, megabytes: int, folder: Path) -> tuple[float, float]:
         )  # fmt: skip
         assert process.stdout is not None
         total = process.stdout.readline()
-        os.sync()  # what others wrote before is not this save's
+        os.sync()  # earlier writes do not count
         began = time.monotonic()
         process.send_signal(signal.SIGUSR1)
         process.wait()

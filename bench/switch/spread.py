@@ -1,7 +1,7 @@
-"""Trials of several ranks in a lane: all ranks of one on one GPU, or on whichever is idle.
+"""Trials of several ranks in a lane: all ranks of a trial on one GPU, or each on any idle one.
 
-In Hare's task model, by ``hare-dispatch``, on equal GPUs and with no time to synchronise, of which
-spread ranks have more.
+Simulated in Hare's task model with ``hare-dispatch`` on equal GPUs. Synchronisation, of which
+spread ranks need more, is free here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Twelve trainings on two fake GPUs of a live Slurm: as plain jobs, and as one job with lanes.
 
-An iteration of ``sweep_trial.py`` sleeps for most of its time, as a process does whose GPU
-computes; so two cores stand for two GPUs. A GPU is in use while an iteration is running on it.
+An iteration of ``sweep_trial.py`` mostly sleeps, like a process whose GPU computes, so two cores
+suffice for two GPUs. A GPU is in use while an iteration runs on it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _submit(slurm: PrivateCluster, folder: Path, line: str, gpus: int) -> None:
 
 
 def _wait(folder: Path, trials: int) -> tuple[list[float], float]:
-    """When each has ended, and the seconds of all their iterations."""
+    """End time of each trial, and the seconds of all iterations."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(files := list(folder.glob("ended.*"))) < trials:
         if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
-"""``sweep_trial.py ITERATIONS FOLDER``: a training that writes down when it ended and how long its
-iterations took together, without its waits in a lane.
+"""``sweep_trial.py ITERATIONS FOLDER``: a training that records its end and the total time of its
+iterations, without waits in a lane.
 """
 
 from __future__ import annotations

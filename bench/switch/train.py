@@ -1,4 +1,4 @@
-"""A small data-parallel training that says when its first iteration has ended.
+"""A small data-parallel training that records the end of its first iteration.
 
 CLOCK_MONOTONIC is the same in all processes of a machine.
 """

@@ -1,7 +1,7 @@
-"""How long a GPU waits between two trainings: by new processes, forks, and workers standing by.
+"""Switch times between two trainings on a GPU: new processes, forks, and standby workers.
 
 From the end of one training's iteration to the end of the other's first layer, and of its first
-iteration. The trainings (``trial.py``) write down when they get there; CLOCK_MONOTONIC is the same
+iteration. The trainings (``trial.py``) record these times; CLOCK_MONOTONIC is the same
 in all processes of a machine.
 """
 
@@ -24,10 +24,10 @@ LOADS = {"standby, plain": "plain", "standby, pipelined": "pipelined", "ahead": 
          "kept": "ahead"}  # fmt: skip
 TRIALS_WITH_MEMORY = {"standby, plain": (2, 1), "standby, pipelined": (2, 1), "ahead": (3, 2),
                       "kept": (2, 2)}  # fmt: skip
-"""How many trials take turns, and for how many there is memory."""
-RESERVED = 128 << 20
-"""What a training holds on a GPU beside its state at most, in bytes: cuBLAS' workspace (32 MiB on
-an H100) and blocks of PyTorch's allocator. It counts while a trial waits."""
+"""Number of trials that take turns, and number that fit into memory."""
+RESERVED_BYTES = 128 << 20
+"""Bytes that a training holds on a GPU besides its state, even while it waits: cuBLAS' workspace
+(32 MiB on an H100) and blocks of PyTorch's allocator."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ def measure(way: str, megabytes: int, switches: int, *, cuda: bool) -> Switches:
 
 
 Event = tuple[float, str, str]
-"""When, which trial, what: "began", "layer" or "end"."""
+"""Time, trial, and kind: "began", "layer" or "end"."""
 
 
 def _one_by_one(
     folder: Path, way: str, megabytes: int, switches: int, *, cuda: bool
 ) -> list[Event]:
-    """Each training saves and ends; the next starts and loads what was saved."""
+    """Each training saves and ends; the next starts and loads its state."""
     environ = _environment(folder, cuda=cuda)
     lines = [sys.executable, str(TRIAL), str(megabytes)]
     subprocess.run([*lines, "2", "first"], env=environ, check=True)
@@ -89,10 +89,10 @@ def _in_a_lane(folder: Path, way: str, megabytes: int, switches: int, *, cuda: b
     iterations = 2 * (switches // trials + 3)
     lines = [f"{TRIAL} {megabytes} {iterations} t{n}" for n in range(trials)]
     (folder / "trials").write_text("\n".join(lines))
-    # Parameters and gradients, and a little more than that for as many as are to fit.
+    # Parameters and gradients of as many trials as should fit, with some slack.
     memory = int((room + 0.5) * 2 * megabytes * 2**20)
     if cuda and room == trials:
-        memory += trials * RESERVED
+        memory += trials * RESERVED_BYTES
     subprocess.run(
         [sys.executable, "-m", "hops_profiler.lane", "trials", "--iterations=2",
          "--order=round-robin", f"--memory={memory}", f"--load={LOADS[way]}"],
@@ -113,28 +113,28 @@ def note(folder: Path, trial: str, event: str) -> None:
 
 def _events(folder: Path) -> list[Event]:
     lines = (folder / "events").read_text().splitlines()
-    return sorted((at, trial, event) for at, trial, event in map(json.loads, lines))
+    return sorted((time, trial, event) for time, trial, event in map(json.loads, lines))
 
 
 def _switches(events: list[Event]) -> Switches:
-    """Of turns of two iterations; the first two turns of a trial that takes several warm up."""
+    """Medians over turns of two iterations; a repeated trial's first two turns are warm-up."""
     turns: list[list[Event]] = []
     for event in events:
         if not turns or turns[-1][-1][1] != event[1]:
             turns.append([])
         turns[-1].append(event)
-    layers, iterations, usual = [], [], []
+    layers, iterations, plain_iterations = [], [], []
     order: dict[str, int] = {}
-    for before, turn in itertools.pairwise(turns):
+    for previous_turn, turn in itertools.pairwise(turns):
         trial = turn[0][1]
         order[trial] = order.get(trial, 0) + 1
         alone = turn[0][2] == "began"
-        moments = [at for at, _, what in turn if what != "began"]
+        moments = [time for time, _, kind in turn if kind != "began"]
         if len(moments) != 4 or not (alone or order[trial] > 2):
             continue
-        begin = turn[0][0] if alone else before[-1][0]
+        begin = turn[0][0] if alone else previous_turn[-1][0]
         layers.append(moments[0] - begin)
         iterations.append(moments[1] - begin)
-        usual.append(moments[3] - moments[1])
-    medians = [statistics.median(seconds) for seconds in (layers, iterations, usual)]
+        plain_iterations.append(moments[3] - moments[1])
+    medians = [statistics.median(seconds) for seconds in (layers, iterations, plain_iterations)]
     return Switches(medians[0], medians[1], medians[2], len(layers))

@@ -10,16 +10,16 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from bench.kept_runs import main
-from bench.themis.experiments import ALL
-from bench.themis.measure import measure, measured
+from bench.run_cases import main
+from bench.themis.experiments import EXPERIMENTS
+from bench.themis.measure import load_measurement, measure
 from bench.themis.page import write_page
 
-KEPT = Path("build/themis")
+RUNS_FOLDER = Path("build/themis")
 
 main(
-    ALL,
-    lambda case: measured(case, KEPT) is not None,
-    partial(measure, folder=KEPT),
-    partial(write_page, KEPT, Path("docs")),
+    EXPERIMENTS,
+    lambda case: load_measurement(case, RUNS_FOLDER) is not None,
+    partial(measure, folder=RUNS_FOLDER),
+    partial(write_page, RUNS_FOLDER, Path("docs")),
 )

@@ -8,7 +8,7 @@ SEEDS = (0, 1, 2, 3, 4)
 RIVALS = ("gandiva", "tiresias", "optimus", "slaq", "srtf-apps", "srsf")
 THEMIS = ("themis", "themis-share")
 EVERYBODY = (*THEMIS, *RIVALS)
-MIXED = (*THEMIS, "gandiva", "tiresias", "srsf")
+NETWORK_POLICIES = (*THEMIS, "gandiva", "tiresias", "srsf")
 FILTERS = (0.0, 0.4, 0.8, 1.0)
 LEASES = (300.0, 600.0, 1200.0, 2400.0)
 NETWORK = (0.0, 0.5, 1.0)
@@ -23,9 +23,9 @@ LEASE = [Case("themis", 2, s, lease=lease) for lease in LEASES for s in SEEDS]
 MORE_CONTENTION = [
     Case(p, 1, s, contention=times) for times in CONTENTION for p in EVERYBODY for s in SEEDS
 ]
-MIX = [Case(p, 2, s, network=share) for share in NETWORK for p in MIXED for s in SEEDS]
+MIX = [Case(p, 2, s, network=share) for share in NETWORK for p in NETWORK_POLICIES for s in SEEDS]
 
-ALL = {
+EXPERIMENTS = {
     "lying": LYING,
     "main": MAIN,
     "contention": MORE_CONTENTION,

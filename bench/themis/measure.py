@@ -1,4 +1,4 @@
-"""One run, and what the paper measures of it: rho, GPU time, placement score."""
+"""Simulates one case and measures what the paper does: rho, GPU time, placement score."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from bench.kept import keep, read
-from bench.themis.workload import apps, for_liars, identical, testbed
+from bench.saved_runs import read, save
+from bench.themis.workload import apps, for_liars, identical, testbed_cluster
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.plan import PlanSettings
@@ -52,7 +52,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """By app in order of arrival: ``rho`` as eq. 2 prints T_id, ``rho_share`` with exactly 1/N;
     ``hours`` from submission to end; ``score`` of placement, 1 is best. ``gpu_hours``: held by all.
     """
@@ -67,22 +67,22 @@ class Measured:
     plan_seconds: list[float]
 
 
-def measured(case: Case, folder: Path) -> Measured | None:
-    """What an earlier run left."""
-    found = read(_path(case, folder))
-    return None if found is None else Measured(**found)
+def load_measurement(case: Case, folder: Path) -> Measurement | None:
+    """The saved measurement; None if there is none."""
+    document = read(_path(case, folder))
+    return None if document is None else Measurement(**document)
 
 
-def measure(case: Case, folder: Path) -> Measured:
-    """Play the case and keep what was measured."""
+def measure(case: Case, folder: Path) -> Measurement:
+    """Simulate the case and save its measurement."""
     if case.kind:
-        cluster = testbed(case.contention)
+        cluster = testbed_cluster(case.contention)
         workload = apps(case.kind, APPS, case.network, case.seed)
     else:
         cluster, workload = for_liars(), identical(IDENTICAL)
     policy: Policy = get(case.policy)
     if case.lie:
-        policy = Themis(partial(lying, share=case.lie))
+        policy = Themis(partial(add_liar, share=case.lie))
     plan = PlanSettings(
         policy=case.policy,
         seed=case.seed,
@@ -94,22 +94,22 @@ def measure(case: Case, folder: Path) -> Measured:
     )
     if result.unfinished:
         raise AssertionError(f"{case.name}: {len(result.unfinished)} jobs never ended")
-    found = of_timeline(result.changes, cluster, workload)
-    found = replace(
-        found,
+    measurement = measure_changes(result.changes, cluster, workload)
+    measurement = replace(
+        measurement,
         restarts=result.summary.restarts,
-        plan_seconds=[made.seconds for made in result.first_plans],
+        plan_seconds=[round_plan.seconds for round_plan in result.first_plans],
     )
-    keep(_path(case, folder), asdict(found))
-    return found
+    save(_path(case, folder), asdict(measurement))
+    return measurement
 
 
 def _path(case: Case, folder: Path) -> Path:
     return folder / f"{case.name}.json"
 
 
-def of_timeline(changes: Sequence[Change], cluster: Cluster, workload: Workload) -> Measured:
-    """All figures from who held what when."""
+def measure_changes(changes: Sequence[Change], cluster: Cluster, workload: Workload) -> Measurement:
+    """Compute all figures from the timeline of allocations."""
     members: dict[str, list[WorkloadJob]] = {}
     for job in workload.jobs:
         members.setdefault(job.app or job.id, []).append(job)
@@ -131,21 +131,23 @@ def of_timeline(changes: Sequence[Change], cluster: Cluster, workload: Workload)
         for job in jobs:
             wide[job.phase] = wide.get(job.phase, 0) + max(job.reqs)
         present = sum(max(0.0, min(end, e) - max(start, s)) for s, e in lives) / (end - start)
-        known = (budget, cluster.gpus, max(wide.values()), present)
-        rho.append((end - start) / independent_seconds(*known))
-        exact.append((end - start) / share_seconds(*known))
-        held = [
+        ideal_inputs = (budget, cluster.gpus, max(wide.values()), present)
+        rho.append((end - start) / independent_seconds(*ideal_inputs))
+        exact.append((end - start) / share_seconds(*ideal_inputs))
+        scored_holds = [
             (h.allocation.gpus * (h.end - h.start), score(job, h.allocation))
             for job in jobs
             for h in holds[job.id]
         ]
-        scores.append(sum(w * s for w, s in held) / sum(w for w, _ in held))
-    return Measured(
+        scores.append(sum(w * s for w, s in scored_holds) / sum(w for w, _ in scored_holds))
+    return Measurement(
         rho=rho,
         rho_share=exact,
         hours=[(end - start) / 3600.0 for start, end in lives],
         score=scores,
-        gpu_hours=sum(h.allocation.gpus * (h.end - h.start) for own in holds.values() for h in own)
+        gpu_hours=sum(
+            h.allocation.gpus * (h.end - h.start) for job_holds in holds.values() for h in job_holds
+        )
         / 3600.0,
         makespan_hours=(max(e for _, e in lives) - min(s for s, _ in lives)) / 3600.0,
         restarts=0,
@@ -155,7 +157,7 @@ def of_timeline(changes: Sequence[Change], cluster: Cluster, workload: Workload)
 
 @dataclass(frozen=True, slots=True)
 class Liar:
-    """Tells of more slowdown on several servers, and of less on one, than there is."""
+    """Overstates the slowdown across servers by ``share`` and understates it within one."""
 
     truth: AppScheduler
     share: float
@@ -171,9 +173,9 @@ class Liar:
         ]
 
 
-def lying(app: App, market: Market, kept: Offer, share: float) -> Agent:
-    """The first app's agent believes a liar, the others' the truth."""
-    agent = honest(app, market, kept)
+def add_liar(app: App, market: Market, offer: Offer, share: float) -> Agent:
+    """Give the first app's agent a lying scheduler; the others stay honest."""
+    agent = honest(app, market, offer)
     if app.key != LIAR:
         return agent
     return replace(agent, scheduler=Liar(agent.scheduler, share))

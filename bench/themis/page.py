@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from bench.result_file import write_result
+from bench.result_file import save_svg, write_result
 from bench.spread import mean_and_spread
 from bench.themis.experiments import (
     CONTENTION,
@@ -15,30 +15,30 @@ from bench.themis.experiments import (
     LEASES,
     LIE_SEEDS,
     LIES,
-    MIXED,
     NETWORK,
+    NETWORK_POLICIES,
     SEEDS,
 )
-from bench.themis.measure import Case, Measured, measured
+from bench.themis.measure import Case, Measurement, load_measurement
 from bench.themis.text import (
-    AGAINST,
-    BESIDE,
     CONTENTION_TEXT,
     FINDINGS,
     LYING,
     MAIN,
     MIX,
     OPENING,
+    OTHER_IMPLEMENTATION,
+    RHO_RATIOS,
     SWEEPS,
 )
 from hopsd.sim.svg import Axis, chart, distribution
 
-Value = Callable[[Measured], float]
+Value = Callable[[Measurement], float]
 NOT_RUN = "not run"
-OURS = "themis-share"
+REFERENCE = "themis-share"
 DEFAULT = [Case("themis", 2, seed) for seed in SEEDS]
-COMPARED = (2, 4, 6)
-DRAWN = ("themis", "themis-share", "gandiva", "tiresias", "srtf-apps", "srsf")
+RATIO_COLUMNS = (2, 4, 6)
+CHART_POLICIES = ("themis", "themis-share", "gandiva", "tiresias", "srtf-apps", "srsf")
 
 COLUMNS: tuple[tuple[str, Value], ...] = (
     ("max rho", lambda m: max(m.rho)),
@@ -54,29 +54,37 @@ COLUMNS: tuple[tuple[str, Value], ...] = (
 
 
 def write_page(folder: Path, docs: Path) -> None:
-    """Of what is in ``folder``; what was not run says so."""
+    """Write the page from the runs in ``folder``; mark experiments without runs."""
     images = docs / "img"
     images.mkdir(parents=True, exist_ok=True)
     parts = [OPENING, _main(folder, images), CONTENTION_TEXT, _contention(folder)]
     parts += [LYING, _lying(folder, images), FINDINGS]
-    parts += [AGAINST, _against(folder), MIX, _mix(folder, images), SWEEPS, _sweeps(folder), BESIDE]
+    parts += [
+        RHO_RATIOS,
+        _largest_rho_ratios(folder),
+        MIX,
+        _mix(folder, images),
+        SWEEPS,
+        _sweeps(folder),
+        OTHER_IMPLEMENTATION,
+    ]
     write_result("themis", "Themis and its rivals", "\n".join(parts))
 
 
 def _mean(cases: Iterable[Case], folder: Path, value: Value) -> float | None:
-    found = [measured(case, folder) for case in cases]
-    there = [value(m) for m in found if m is not None]
-    return fmean(there) if there and len(there) == len(found) else None
+    measurements = [load_measurement(case, folder) for case in cases]
+    values = [value(m) for m in measurements if m is not None]
+    return fmean(values) if values and len(values) == len(measurements) else None
 
 
 def _cell(cases: Iterable[Case], folder: Path, value: Value) -> str:
     """Mean over the cases and, of several, their standard deviation."""
-    found = [measured(case, folder) for case in cases]
-    there = [value(m) for m in found if m is not None]
-    if not there or len(there) < len(found):
+    measurements = [load_measurement(case, folder) for case in cases]
+    values = [value(m) for m in measurements if m is not None]
+    if not values or len(values) < len(measurements):
         return NOT_RUN
-    mean = fmean(there)
-    return mean_and_spread(there, f",.{0 if mean >= 100 else 1 if mean >= 10 else 2}f")
+    mean = fmean(values)
+    return mean_and_spread(values, f",.{0 if mean >= 100 else 1 if mean >= 10 else 2}f")
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -94,14 +102,14 @@ def _main(folder: Path, images: Path) -> str:
         text += f"\nWorkload {kind}:\n\n"
         text += _table(["policy", *(name for name, _ in COLUMNS)], rows)
     values: dict[str, list[float]] = {}
-    for policy in DRAWN:
-        found = [measured(Case(policy, 2, seed), folder) for seed in SEEDS]
-        values[policy] = [rho for m in found if m is not None for rho in m.rho_share]
+    for policy in CHART_POLICIES:
+        measurements = [load_measurement(Case(policy, 2, seed), folder) for seed in SEEDS]
+        values[policy] = [rho for m in measurements if m is not None for rho in m.rho_share]
     svg = distribution("finish-time fairness", "rho, exact 1/N; workload 2", values)
     return text + _image(svg, images, "themis-rho.svg", "Distribution of rho")
 
 
-def _against(folder: Path) -> str:
+def _largest_rho_ratios(folder: Path) -> str:
     """Largest rho by exact 1/N of themis-share over every rival's, seed by seed."""
     settings: Mapping[str, Callable[[str], list[Case]]] = {
         "workload 1": lambda p: [Case(p, 1, seed) for seed in SEEDS],
@@ -110,11 +118,17 @@ def _against(folder: Path) -> str:
         "workload 2": lambda p: [Case(p, 2, seed) for seed in SEEDS],
     }
     rows = [
-        [p, *(_ratio(of(OURS), of(p), folder, COLUMNS[2][1]) for of in settings.values())]
+        [
+            p,
+            *(
+                _ratio(cases_of(REFERENCE), cases_of(p), folder, COLUMNS[2][1])
+                for cases_of in settings.values()
+            ),
+        ]
         for p in EVERYBODY
-        if p != OURS
+        if p != REFERENCE
     ]
-    return _table([f"`{OURS}` over", *settings], rows)
+    return _table([f"`{REFERENCE}` over", *settings], rows)
 
 
 def _contention(folder: Path) -> str:
@@ -134,19 +148,21 @@ def _mix(folder: Path, images: Path) -> str:
     text = ""
     for label, value in (COLUMNS[2], COLUMNS[4], COLUMNS[5]):
         rows = []
-        for policy in MIXED:
-            rows.append([policy, *(_cell(_mixed(policy, s), folder, value) for s in NETWORK)])
+        for policy in NETWORK_POLICIES:
+            rows.append(
+                [policy, *(_cell(_network_cases(policy, s), folder, value) for s in NETWORK)]
+            )
         text += f"\n{label[0].upper()}{label[1:]}:\n\n"
         text += _table(["policy", *(f"{share:.0%}" for share in NETWORK)], rows)
     lines: dict[str, list[tuple[float, float]]] = {}
-    for policy in MIXED:
-        means = [(s, _mean(_mixed(policy, s), folder, COLUMNS[2][1])) for s in NETWORK]
+    for policy in NETWORK_POLICIES:
+        means = [(s, _mean(_network_cases(policy, s), folder, COLUMNS[2][1])) for s in NETWORK]
         lines[policy] = [(100 * s, mean) for s, mean in means if mean is not None]
     svg = _chart("share of network-bound apps", "%", "max rho, exact 1/N", lines)
     return text + _image(svg, images, "themis-network.svg", "Largest rho by share")
 
 
-def _mixed(policy: str, share: float) -> list[Case]:
+def _network_cases(policy: str, share: float) -> list[Case]:
     return [Case(policy, 2, seed, network=share) for seed in SEEDS]
 
 
@@ -163,39 +179,47 @@ def _sweeps(folder: Path) -> str:
         ]
         text += "\n" + _table([knob, *(name for name, _ in COLUMNS)], rows)
         rows = [
-            [name, *(_ratio(cases, DEFAULT, folder, COLUMNS[at][1]) for at in COMPARED)]
+            [name, *(_ratio(cases, DEFAULT, folder, COLUMNS[at][1]) for at in RATIO_COLUMNS)]
             for name, cases in settings.items()
         ]
-        head = [f"{knob}, over the default", *(COLUMNS[at][0] for at in COMPARED)]
+        head = [f"{knob}, over the default", *(COLUMNS[at][0] for at in RATIO_COLUMNS)]
         text += "\n" + _table(head, rows)
     return text
 
 
 def _lying(folder: Path, images: Path) -> str:
-    rows, liar, others = [], [], []
+    rows, liar, truthful_hours = [], [], []
     for lie in LIES:
         cases = [Case("themis", 0, seed, lie=lie) for seed in LIE_SEEDS]
-        own = _mean(cases, folder, lambda m: m.hours[0])
+        liar_hours = _mean(cases, folder, lambda m: m.hours[0])
         truthful = _mean(cases, folder, lambda m: fmean(m.hours[1:]))
         score = _mean(cases, folder, lambda m: m.score[0])
-        rows.append([f"{lie:.0%}", *(_text3(v) for v in (own, truthful, score))])
-        if own is not None and truthful is not None:
-            liar.append((100 * lie, own))
-            others.append((100 * lie, truthful))
+        rows.append([f"{lie:.0%}", *(_text3(v) for v in (liar_hours, truthful, score))])
+        if liar_hours is not None and truthful is not None:
+            liar.append((100 * lie, liar_hours))
+            truthful_hours.append((100 * lie, truthful))
     table = _table(["X", "the liar's hours", "others' mean hours", "the liar's placement"], rows)
-    svg = _chart("a lying app", "X, %", "hours to the end", {"liar": liar, "truthful": others})
+    svg = _chart(
+        "a lying app", "X, %", "hours to the end", {"liar": liar, "truthful": truthful_hours}
+    )
     return table + _image(svg, images, "themis-lying.svg", "Hours of the liar and of the others")
 
 
 def _ratio(cases: Sequence[Case], base: Sequence[Case], folder: Path, value: Value) -> str:
     """Mean and standard deviation of the seeds' ratios; how often it is below 1."""
-    ours, theirs = ([measured(case, folder) for case in some] for some in (cases, base))
-    both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
-    if len(both) < len(base):
+    measurements, base_measurements = (
+        [load_measurement(case, folder) for case in group] for group in (cases, base)
+    )
+    pairs = [
+        (a, b)
+        for a, b in zip(measurements, base_measurements, strict=True)
+        if a is not None and b is not None
+    ]
+    if len(pairs) < len(base):
         return NOT_RUN
-    ratios = [value(a) / value(b) for a, b in both]
-    below = sum(ratio < 1.0 for ratio in ratios)
-    return f"{mean_and_spread(ratios, '.2f')} ({below})"
+    ratios = [value(a) / value(b) for a, b in pairs]
+    count_below = sum(ratio < 1.0 for ratio in ratios)
+    return f"{mean_and_spread(ratios, '.2f')} ({count_below})"
 
 
 def _text3(value: float | None) -> str:
@@ -204,13 +228,11 @@ def _text3(value: float | None) -> str:
 
 def _chart(title: str, x: str, y: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     points = [point for line in lines.values() for point in line] or [(0.0, 0.0)]
-    across = Axis(x, min(p[0] for p in points), max(p[0] for p in points))
-    up = Axis(y, 0.0, 1.1 * max(p[1] for p in points))
-    return chart(title, across, up, lines, steps=False, legend_below=True)
+    x_axis = Axis(x, min(p[0] for p in points), max(p[0] for p in points))
+    y_axis = Axis(y, 0.0, 1.1 * max(p[1] for p in points))
+    return chart(title, x_axis, y_axis, lines, steps=False, legend_below=True)
 
 
 def _image(svg: str, images: Path, name: str, alt: str) -> str:
-    alone = '<svg xmlns="http://www.w3.org/2000/svg" font-size="11" font-family="sans-serif" '
-    text = svg.replace("<svg ", alone, 1)
-    (images / name).write_text(text, encoding="utf-8")
+    save_svg(images / name, svg)
     return f"\n![{alt}](img/{name})\n"

@@ -46,7 +46,7 @@ CONTENTION_TEXT = """
 Workload 1 on 64, 32 and 16 GPUs; largest rho.
 """
 
-AGAINST = """
+RHO_RATIOS = """
 ## Largest rho against each rival, draw by draw
 
 By exact 1/N; workload 1 on 64, 32 and 16 GPUs, workload 2 on 64. Below 1 Themis is fairer.
@@ -125,7 +125,7 @@ UNSERVED, the filter and leases were not tuned.
 What 500 jobs on 512 GPUs cost is in [simulator.md](simulator.md).
 """
 
-BESIDE = """## Beside another implementation
+OTHER_IMPLEMENTATION = """## Beside another implementation
 
 The simulator of PCS (OSDI 2024, github: TuftsNATLab/PCS) has a Themis of its own. On 150 apps that
 its generator draws (`themis1`, 64 GPUs, load 0.8, linear speed-up, one elastic job an app; its

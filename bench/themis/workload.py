@@ -35,7 +35,7 @@ SINGLE = 0.1
 """Share of apps with one job (section 2.2)."""
 
 
-def testbed(contention: int) -> Cluster:
+def testbed_cluster(contention: int) -> Cluster:
     """8 servers of 2 GPUs and 12 of 4; of each kind a half or a quarter under contention."""
     return _cluster([2] * (8 // contention) + [4] * (12 // contention))
 
@@ -60,7 +60,7 @@ def apps(kind: int, count: int, network: float, seed: int) -> Workload:
         shape = _searching(rng) if kind == 1 else _halving(rng)
         phases = max(phase for phase, _ in shape)
         for phase, reqs in shape:
-            parts = 1 if kind == 1 else phases * sum(other == phase for other, _ in shape)
+            parts = 1 if kind == 1 else phases * sum(job_phase == phase for job_phase, _ in shape)
             jobs.append(
                 WorkloadJob(
                     id=JobId(str(len(jobs) + 1)),

@@ -1,1 +1,1 @@
-"""The web page: how long its answers take, and its pictures for the documentation."""
+"""Response times of the web page, and its pictures for the documentation."""

@@ -1,4 +1,4 @@
-"""`python -m bench.web`: how long the page's answers take with 1,000 jobs and 2,000 GPUs."""
+"""`python -m bench.web`: response times of the web page with 1,000 jobs and 2,000 GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 from bench.clock import cpu_seconds
 from bench.web.browser import free_port
-from bench.web.site import LARGE, served
+from bench.web.site import LARGE, serve_site
 from hopsd.ctl.render import show, table
 
 TIMES = 20
@@ -17,13 +17,13 @@ TIMES = 20
 def main() -> None:
     port = free_port()
     rows = []
-    with served(LARGE, f"127.0.0.1:{port}") as answers:
+    with serve_site(LARGE, f"127.0.0.1:{port}") as answers:
         document = answers.document
         job = document["running"][0]["id"]
         gpus = sum(node["gpus"] for node in document["nodes"])
         jobs = len(document["running"]) + len(document["waiting"])
         for path in ("/", "/jobs", "/jobs?all=1", f"/jobs/{job}", "/plans"):
-            took, used = [], cpu_seconds()
+            took, cpu_spent = [], cpu_seconds()
             for _ in range(TIMES + 1):
                 connection = http.client.HTTPConnection("127.0.0.1", port)
                 began = time.perf_counter()
@@ -33,15 +33,15 @@ def main() -> None:
                 took.append(time.perf_counter() - began)
                 connection.close()
                 assert answer.status == 200, text
-            used = (cpu_seconds() - used) / len(took)
-            again = sorted(took[1:])
+            cpu_spent = (cpu_seconds() - cpu_spent) / len(took)
+            sorted_times = sorted(took[1:])
             rows.append(
                 (
                     path,
                     f"{len(text) / 1024:.0f} KiB",
-                    f"{statistics.median(again) * 1000:.0f} ms",
-                    f"{again[-1] * 1000:.0f} ms",
-                    f"{used * 1000:.0f} ms",
+                    f"{statistics.median(sorted_times) * 1000:.0f} ms",
+                    f"{sorted_times[-1] * 1000:.0f} ms",
+                    f"{cpu_spent * 1000:.0f} ms",
                 )
             )
     show(

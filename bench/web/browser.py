@@ -24,7 +24,7 @@ def chromium(*, dark: bool = False, script: bool = True) -> Iterator[Chrome]:
     options.binary_location = CHROMIUM or ""
     for argument in (
         "--headless=new",
-        "--no-sandbox",  # which root cannot have; only our own page is opened
+        "--no-sandbox",  # root has no sandbox; we open only our own page
         "--disable-dev-shm-usage",
         "--hide-scrollbars",
         "--disable-background-networking",
@@ -46,7 +46,7 @@ def chromium(*, dark: bool = False, script: bool = True) -> Iterator[Chrome]:
 def view(
     driver: Chrome, width: int, height: int, *, phone: bool = False, dark: bool = False
 ) -> None:
-    """A window of that many CSS pixels, of a phone with a touch screen or not."""
+    """Resize the window to CSS pixels; ``phone`` emulates a touch screen."""
     driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone},

@@ -1,4 +1,4 @@
-"""`python -m bench.web.report_picture`: the picture of docs/history.md, a made-up month's report.
+"""`python -m bench.web.report_picture`: the picture of docs/history.md, a synthetic month.
 
 Needs Chromium with its driver, and selenium.
 """
@@ -21,15 +21,15 @@ from hopsd.store.figures import RATIOS
 from hopsd.store.history import DAY_SECONDS
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "img" / "report.png"
-SINCE, DAYS = 1_772_323_200.0, 30
+BEGIN, DAYS = 1_772_323_200.0, 30
 GPUS = {"a100": 96, "v100": 32}
 
 
-def told() -> dict[str, Any]:
-    """A month as hopsd would tell it."""
+def make_document() -> dict[str, Any]:
+    """A month in the format of hopsd's answer."""
     draw = random.Random(7)
     return {
-        "since": SINCE, "until": SINCE + DAYS * DAY_SECONDS, "user": None, "first": SINCE,
+        "since": BEGIN, "until": BEGIN + DAYS * DAY_SECONDS, "user": None, "first": BEGIN,
         "shadow": False,
         "use": [use(draw, day, kind) for day in range(DAYS) for kind in GPUS],
         "spent": {"training": 2.1e8, "restarting": 1.1e6, "restarts": 2140, "profiling": 4.3e5,
@@ -48,12 +48,12 @@ def use(draw: random.Random, day: int, kind: str) -> dict[str, Any]:
     total = GPUS[kind] * DAY_SECONDS
     weekend = 0.5 if day % 7 in (5, 6) else 1.0
     hops, plain = (0.55 + 0.1 * draw.random()) * weekend, (0.2 + 0.08 * draw.random()) * weekend
-    down = 0.08 if day in (11, 12) else 0.0
-    fragmented = 0.03 * draw.random() * weekend
-    shares = {"hops": hops, "plain": plain, "fragmented": fragmented, "down": down}
+    down_share = 0.08 if day in (11, 12) else 0.0
+    fragmented_share = 0.03 * draw.random() * weekend
+    shares = {"hops": hops, "plain": plain, "fragmented": fragmented_share, "down": down_share}
     shares["idle"] = 1.0 - sum(shares.values())
     shares["rack_fragmented"] = 0.0
-    return {"hour": SINCE + day * DAY_SECONDS, "gpu_type": kind,
+    return {"hour": BEGIN + day * DAY_SECONDS, "gpu_type": kind,
             **{name: share * total for name, share in shares.items()}}  # fmt: skip
 
 
@@ -65,8 +65,8 @@ def row(by: str, name: str, jobs: int, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    document = summed(told())
-    document["before"] = {"since": SINCE - DAYS * DAY_SECONDS, "until": SINCE, "jobs": 1390,
+    document = summed(make_document())
+    document["before"] = {"since": BEGIN - DAYS * DAY_SECONDS, "until": BEGIN, "jobs": 1390,
                           "gpu_hours": 51200.0, "mean_wait": 5400.0, "median_wait": 900.0,
                           "p90_wait": 14400.0, "mean_slowdown": 3.4}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, chromium() as driver:

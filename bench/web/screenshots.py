@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from bench.web.browser import chromium, free_port, view
-from bench.web.site import SMALL, served
+from bench.web.site import SMALL, serve_site
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "img"
 DESKTOP, PHONE = (1200, 860), (390, 844)
@@ -20,17 +20,17 @@ DESKTOP, PHONE = (1200, 860), (390, 844)
 
 def main() -> None:
     listen = f"127.0.0.1:{free_port()}"
-    with served(SMALL, listen) as answers, chromium() as driver:
+    with serve_site(SMALL, listen) as answers, chromium() as driver:
         document = answers.document
-        moved = max(document["running"], key=lambda row: (row["restarts"], len(row["reqs"])))
+        example = max(document["running"], key=lambda row: (row["restarts"], len(row["reqs"])))
         for name, path, size, dark in (
             ("cluster", "/", DESKTOP, False),
             ("cluster-dark", "/", DESKTOP, True),
             ("cluster-phone", "/", PHONE, False),
             ("jobs", "/jobs", DESKTOP, False),
             ("jobs-phone", "/jobs", PHONE, True),
-            ("job", f"/jobs/{moved['id']}", (1200, 1200), False),
-            ("job-phone", f"/jobs/{moved['id']}", PHONE, False),
+            ("job", f"/jobs/{example['id']}", (1200, 1200), False),
+            ("job-phone", f"/jobs/{example['id']}", PHONE, False),
             ("plans", "/plans", DESKTOP, False),
             ("what-if", "/what-if?drain=gpu001", DESKTOP, False),
         ):

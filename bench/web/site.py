@@ -1,4 +1,4 @@
-"""A busy site for the page: a real controller and PostgreSQL over a cluster in memory."""
+"""A busy site for the page: real controller and PostgreSQL, cluster in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TICK_SECONDS = 30.0
 
 
 class Cluster(InstantPort):
-    """A port: starts at once what it is told to, and ends jobs after their time."""
+    """A port whose jobs start at once."""
 
     name = "memory"
 
@@ -52,14 +52,16 @@ class Cluster(InstantPort):
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         for step in steps:
             job, runs = self.jobs[step.job], bool(step.target)
-            again = {"restarts": job.restarts + 1, "submit": self.now} if step.current else {}
+            restart_fields = (
+                {"restarts": job.restarts + 1, "submit": self.now} if step.current else {}
+            )
             self.jobs[step.job] = replace(
                 job,
                 state=SlurmState.RUNNING if runs else SlurmState.PENDING,
                 hold=Hold.NONE if runs else Hold.HOPS,
                 allocation=step.target,
                 start=self.now if runs else 0.0,
-                **again,
+                **restart_fields,
             )
         return [StepOutcome(s, OutcomeStatus.DONE, s.target, started=self.now) for s in steps]
 
@@ -73,7 +75,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``at_once``: jobs there from the start; ``later``: jobs that come with each tick."""
+    """``at_once``: jobs at the start; ``later``: jobs that arrive with each tick."""
 
     nodes: int
     gpus: int
@@ -88,8 +90,8 @@ LARGE = Size(nodes=250, gpus=8, at_once=1040, later=0, ticks=2)
 
 
 @contextmanager
-def served(size: Size, listen: str) -> Iterator[QueryService]:
-    """A site of that size whose page is at ``listen``."""
+def serve_site(size: Size, listen: str) -> Iterator[QueryService]:
+    """Run a site of that size with its page at ``listen``."""
     random_source = random.Random(size.seed)
     now = time.time() - TICK_SECONDS * size.ticks
     cluster = Cluster(size.nodes, size.gpus, now)
@@ -112,7 +114,7 @@ def served(size: Size, listen: str) -> Iterator[QueryService]:
             page = Web(config.web, answers)
             try:
                 leader.acquire()
-                store.add_throughput(_measured(now, random_source, cluster))
+                store.add_throughput(_make_records(now, random_source, cluster))
                 _submit(cluster, size.at_once, random_source)
                 for tick in range(size.ticks):
                     cluster.now += TICK_SECONDS
@@ -129,8 +131,8 @@ def served(size: Size, listen: str) -> Iterator[QueryService]:
 def _submit(cluster: Cluster, count: int, source: random.Random) -> None:
     for _ in range(count):
         number = 4101 + len(cluster.jobs)
-        most = source.choice((1, 2, 4, 8, 8, 16))
-        reqs = ",".join(str(1 << i) for i in range(most.bit_length()))
+        max_gpus = source.choice((1, 2, 4, 8, 8, 16))
+        reqs = ",".join(str(1 << i) for i in range(max_gpus.bit_length()))
         model, user = source.choice(MODELS), source.choice(USERS)
         cluster.jobs[JobId(str(number))] = JobReading(
             JobId(str(number)),
@@ -151,9 +153,9 @@ def _end_some(cluster: Cluster, source: random.Random) -> None:
         cluster.jobs[job.id] = replace(job, state=SlurmState.COMPLETED, end=cluster.now)
 
 
-def _measured(now: float, source: random.Random, cluster: Cluster) -> list[ThroughputRecord]:
+def _make_records(now: float, source: random.Random, cluster: Cluster) -> list[ThroughputRecord]:
     """Three reports of most models, alone and on a few GPUs."""
-    found = []
+    records = []
     for model in MODELS[:-1]:
         base = source.uniform(60.0, 600.0)
         for kind, speed in SPEEDS.items():
@@ -161,9 +163,9 @@ def _measured(now: float, source: random.Random, cluster: Cluster) -> list[Throu
             for gpus in (1, 2, 4, 8)[: source.randrange(1, 5)]:
                 for _ in range(3):
                     rate = base * speed * (0.97 ** (gpus - 1)) * source.uniform(0.95, 1.05)
-                    found.append(
+                    records.append(
                         ThroughputRecord(
                             WorkloadName(model), GpuType(kind), node, gpus, 1, rate, now
                         )
                     )
-    return found
+    return records

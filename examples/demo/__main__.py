@@ -24,7 +24,7 @@ from examples.demo.accounts import Account, accounts
 from examples.demo.cluster import ClusterError, NodeSpec
 from examples.demo.jobs import JOBS, PACE_SECONDS, DemoJob
 from examples.demo.predictions import PredictionLog
-from examples.demo.report import Finished, any_moved, problems, report, training_log
+from examples.demo.report import JobEnd, any_moved, problems, report, training_log
 from examples.demo.site import PROGRAMS, ROOT, DemoError, Site, say
 from hopsd.ctl.daemon import ask
 from hopsd.ctl.render import console, show, table
@@ -47,21 +47,24 @@ class Demo(Site):
         self._started = time.time()
 
     def run(self) -> None:
-        """Cluster, database, daemon, accounts."""
+        """Start cluster, database, daemon and accounts."""
         self.start(NODES, round_seconds=45, refresh_seconds=3)
         say("hopsctl calibrate: how fast gradients travel")
         self._calibrate()
         self.accounts = accounts(self.work)
 
     def _calibrate(self) -> None:
-        """All GPU types at once; small sizes suffice between processes of one machine."""
+        """Calibrate all GPU types at once; small sizes suffice between processes of one machine."""
         hopsctl = [PROGRAMS / "hopsctl", "calibrate", "--config", self.config]
         options = ["--python", sys.executable, "--sizes", "100000", "--sizes", "1000000"]
         log = self.out / "calibration.log"
-        with log.open("w") as out:
+        with log.open("w") as log_file:
             running = [
                 subprocess.Popen(
-                    [*hopsctl, *options, "--type", name], env=self.env, stdout=out, stderr=out
+                    [*hopsctl, *options, "--type", name],
+                    env=self.env,
+                    stdout=log_file,
+                    stderr=log_file,
                 )
                 for name in sorted({node.gpu_type for node in NODES})
             ]
@@ -73,7 +76,7 @@ class Demo(Site):
             shutil.copy2(path, self.out / path.name)
 
     def submit(self, wave: int) -> None:
-        """Send the jobs of one wave through plain sbatch."""
+        """Submit the jobs of one wave with plain sbatch."""
         for index, job in enumerate(JOBS):
             if job.wave == wave:
                 self._submit(job, self.accounts[index % len(self.accounts)])
@@ -90,10 +93,10 @@ class Demo(Site):
         command += ["--pace", str(PACE_SECONDS)]
         env = {**self.env, "PYTHON": str(account.python), "HOME": str(folder)}
         env["PYTHONPATH"] = account.pythonpath
-        done = account.run(command, env, folder)
-        if done.returncode != 0:
-            raise DemoError(f"sbatch refused {job.name}: {done.stderr.strip()}")
-        job_id = done.stdout.strip().split(";")[0]
+        process = account.run(command, env, folder)
+        if process.returncode != 0:
+            raise DemoError(f"sbatch refused {job.name}: {process.stderr.strip()}")
+        job_id = process.stdout.strip().split(";")[0]
         say(f"job {job_id} of {account.name}: sbatch --comment='{job.comment}'  ({job.shows})")
         self.submitted.append((job_id, job, folder / "checkpoints" / job_id))
 
@@ -113,8 +116,8 @@ class Demo(Site):
                 if waves and self._due(waves[0], len(rounds), doc):
                     self.submit(waves.pop(0))
                     ticks = doc["ticks"]
-                seen = not waves and doc["ticks"] > ticks + 1
-                if seen and not (doc["running"] or doc["waiting"]):
+                all_waves_planned = not waves and doc["ticks"] > ticks + 1
+                if all_waves_planned and not (doc["running"] or doc["waiting"]):
                     break
                 time.sleep(1.0)
         return {**doc, "rounds": len(rounds)}
@@ -125,17 +128,17 @@ class Demo(Site):
             return bool(doc["running"] and not doc["waiting"]) or rounds >= 3
         return rounds >= 3
 
-    def finished(self) -> list[Finished]:
-        """What became of each job."""
-        ended = {job.id: job for job in self.cluster.read_jobs()}
+    def job_ends(self) -> list[JobEnd]:
+        """The end of each job."""
+        readings = {job.id: job for job in self.cluster.read_jobs()}
         return [
-            Finished(
+            JobEnd(
                 id=job_id,
                 name=job.name,
                 comment=job.comment,
-                state=ended[job_id].state_text,
-                restarts=ended[job_id].restarts,
-                explained=ask(self.socket, "explain", job=job_id),
+                state=readings[job_id].state_text,
+                restarts=readings[job_id].restarts,
+                explanation=ask(self.socket, "explain", job=job_id),
                 history=training_log(folder),
             )
             for job_id, job, folder in self.submitted
@@ -144,10 +147,10 @@ class Demo(Site):
 
 @contextlib.contextmanager
 def live() -> Iterator[Any]:
-    """A function that shows a status: in place on a terminal, now and then in a log."""
+    """Yield a function that shows a status: in place on a terminal, occasionally in a log."""
     if console.is_terminal:
-        with Live(console=console, auto_refresh=False) as shown:
-            yield lambda doc: shown.update(view(doc), refresh=True)
+        with Live(console=console, auto_refresh=False) as display:
+            yield lambda doc: display.update(view(doc), refresh=True)
         return
     last = [0.0, ""]
 
@@ -160,13 +163,13 @@ def live() -> Iterator[Any]:
     yield print_now_and_then
 
 
-def _where(placement: dict[str, Any]) -> str:
-    """Such as `n0:2 n1:1`; in brackets where the job was measured."""
+def _placement_text(placement: dict[str, Any]) -> str:
+    """A placement such as `n0:2 n1:1`; in brackets if it was a profile run."""
     text = " ".join(f"{node}:{gpus}" for node, gpus in placement["nodes"].items())
     return f"({text})" if placement["profiling"] else text
 
 
-def summary(jobs: list[Finished]) -> Any:
+def summary(jobs: list[JobEnd]) -> Any:
     """The table at the end."""
     rows = [
         (
@@ -179,7 +182,7 @@ def summary(jobs: list[Finished]) -> Any:
             job.samples_done,
             " -> ".join(f"{run['losses'][0]:.2f}" for run in job.history[:1])
             + "".join(f" -> {run['losses'][-1]:.2f}" for run in job.history),
-            "  ".join(_where(placement) for placement in job.placements),
+            "  ".join(_placement_text(placement) for placement in job.placements),
         )
         for job in jobs
     ]
@@ -208,20 +211,20 @@ def main() -> int:
             demo.run()
             demo.submit(0)
             last = demo.watch()
-            jobs = demo.finished()
+            jobs = demo.job_ends()
     except (DemoError, ClusterError, HopsError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("demo: stopped; everything it started is stopped, too", file=sys.stderr)
         return 130
-    written = report(last, last["rounds"], jobs)
-    (folder / "report.json").write_text(json.dumps(written, indent=2) + "\n")
+    result = report(last, last["rounds"], jobs)
+    (folder / "report.json").write_text(json.dumps(result, indent=2) + "\n")
     show(summary(jobs))
     outcomes = [job.outcome for job in jobs]
-    predicted = demo.predictions.rows(outcomes)
-    predictions.write(predicted, folder / "predictions.csv")
-    show(predictions.summary(predicted, outcomes))
+    prediction_rows = demo.predictions.rows(outcomes)
+    predictions.write(prediction_rows, folder / "predictions.csv")
+    show(predictions.summary(prediction_rows, outcomes))
     if not any_moved(jobs):
         say("no job was moved this time: each ended within its round; another run may show one")
     wrong = problems(jobs)

@@ -1,4 +1,4 @@
-"""Who submits the demo's jobs, and with which Python they train."""
+"""Accounts that submit the demo's jobs, and the Python they train with."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Account:
 
 
 def accounts(work: Path) -> list[Account]:
-    """Two existing accounts for root, else oneself; none is created.
+    """Two existing accounts for root, otherwise the current user; creates none.
 
     An account that may not enter the folders of this Python (below /root, say) uses the
     system's Python of the same release with a linked copy of the packages in ``work``.
@@ -51,16 +51,16 @@ def accounts(work: Path) -> list[Account]:
     me = Account(pwd.getpwuid(os.getuid()).pw_name, None, None, Path(sys.executable))
     if os.getuid() != 0:
         return [me]
-    found: list[Account] = []
+    selection: list[Account] = []
     for name in CANDIDATES:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
         if account := _with_python(name, entry.pw_uid, entry.pw_gid, work):
-            found.append(account)
-        if len(found) == 2:
-            return found
+            selection.append(account)
+        if len(selection) == 2:
+            return selection
     print("demo: no other account can use this Python with PyTorch; root submits the jobs")
     return [me]
 
@@ -75,14 +75,14 @@ def _with_python(name: str, uid: int, gid: int, work: Path) -> Account | None:
         if _can_train(account, work):
             return account
     if system.exists():
-        account = Account(name, uid, gid, system, str(_linked(Path(packages), work)))
+        account = Account(name, uid, gid, system, str(_link_packages(Path(packages), work)))
         if _can_train(account, work):
             return account
     return None
 
 
-def _linked(packages: Path, work: Path) -> Path:
-    """The packages under ``work``: hard links where the file system is the same, else copies."""
+def _link_packages(packages: Path, work: Path) -> Path:
+    """Copy the packages to ``work``, with hard links on the same file system."""
     target = work / "packages"
     if not target.exists():
         copy = os.link if packages.stat().st_dev == work.stat().st_dev else shutil.copy2
@@ -93,7 +93,7 @@ def _linked(packages: Path, work: Path) -> Path:
 def _can_train(account: Account, work: Path) -> bool:
     env = {"PATH": os.defpath, "PYTHONPATH": account.pythonpath}
     try:
-        done = account.run([str(account.python), "-c", "import torch, numpy"], env, work)
+        process = account.run([str(account.python), "-c", "import torch, numpy"], env, work)
     except OSError:
         return False
-    return done.returncode == 0
+    return process.returncode == 0

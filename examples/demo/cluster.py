@@ -1,9 +1,9 @@
 """A private, real Slurm cluster of several nodes on this one machine.
 
 Used by the demo, the tests and the benchmarks. Everything (configuration, ports, munge key,
-sockets, state, logs) lives in one folder, and a Slurm that is already on the machine is neither
-read nor touched. Works as root and as one ordinary user: then all jobs are that user's. Debian's
-slurmd runs many times on one host, each with a node name of its own (``-N``).
+sockets, state, logs) lives in one folder; an existing Slurm on the machine is neither read nor
+touched. Works as root, or as an ordinary user who then owns all jobs. Several of Debian's slurmd
+run on one host, each with its own node name (``-N``).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plu
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 STOP_SECONDS = 10.0
 READY_SECONDS = 90.0
-"""Six slurmd on a busy machine take their time; no test and no demo goes on without them."""
+"""Time for six slurmd to start on a busy machine."""
 
 
 class ClusterError(Exception):
@@ -62,7 +62,7 @@ def missing_programs() -> list[str]:
 
 
 class PrivateCluster:
-    """Starts on ``with``, and stops whatever it started at the end, after errors too.
+    """A context manager that starts the cluster and stops it at the end, also after errors.
 
     Nodes are named n0, n1, ... in the order of ``nodes``. The hops plugin is installed as an
     administrator would: ``job_submit.lua`` beside slurm.conf, prolog, task prolog and epilog
@@ -110,7 +110,7 @@ class PrivateCluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """What sbatch, squeue and the others need to reach this cluster and no other."""
+        """Environment with which Slurm commands reach this cluster and no other."""
         return {"SLURM_CONF": str(self.conf)}
 
     def commands(self, timeout_seconds: float = 30.0) -> SlurmCommands:
@@ -165,30 +165,32 @@ class PrivateCluster:
     def start_slurmctld(self, *, clean: bool = False) -> None:
         """``clean`` forgets all jobs. Returns when it listens."""
         self._launch("slurmctld", *(["-c"] if clean else []))
-        # It goes to the background before it finds out what is wrong.
+        # It daemonizes before it detects errors.
         port = self.controller_port
-        _until(lambda: _listens(port) or not self._lives("slurmctld"), READY_SECONDS)
+        _wait_until(lambda: _listens(port) or not self._lives("slurmctld"), READY_SECONDS)
         if not _listens(port):
             raise ClusterError(f"slurmctld did not start\n{self._log_tail()}")
 
-    def stop_slurmctld(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """SIGKILL: as a crash would. Returns when the process is gone."""
-        self._stop("slurmctld", how)
+    def stop_slurmctld(self, signal_number: signal.Signals = signal.SIGTERM) -> None:
+        """Stop slurmctld and wait until it has exited; SIGKILL imitates a crash."""
+        self._stop("slurmctld", signal_number)
 
-    def start_slurmd(self, node: str, *, booted: bool = False) -> None:
-        """``booted``: the node says that it has just booted, not when this machine did."""
-        self._launch("slurmd", "-N", node, *(["-b"] if booted else []))
+    def start_slurmd(self, node: str, *, fresh_boot: bool = False) -> None:
+        """``fresh_boot``: the node reports a boot just now, not this machine's boot time."""
+        self._launch("slurmd", "-N", node, *(["-b"] if fresh_boot else []))
 
-    def stop_slurmd(self, node: str, how: signal.Signals = signal.SIGTERM) -> None:
-        self._stop(f"slurmd.{node}", how)
+    def stop_slurmd(self, node: str, signal_number: signal.Signals = signal.SIGTERM) -> None:
+        self._stop(f"slurmd.{node}", signal_number)
 
     def wait_for_nodes(self) -> None:
-        """Until every node is ready for jobs."""
+        """Wait until every node is ready for jobs."""
 
         def ready() -> bool:
             with contextlib.suppress(Exception):
-                said = self.run("sinfo", "--noheader", "--Node", "--format=%N=%T").split()
-                states = dict(line.split("=") for line in said)  # a node comes once a partition
+                lines = self.run("sinfo", "--noheader", "--Node", "--format=%N=%T").split()
+                states = dict(
+                    line.split("=") for line in lines
+                )  # a node is listed once per partition
                 return len(states) == len(self.nodes) and set(states.values()) <= {
                     "idle",
                     "mixed",
@@ -197,20 +199,22 @@ class PrivateCluster:
                 }
             return False
 
-        if not _until(lambda: ready() or not self._lives("slurmctld"), READY_SECONDS):
+        if not _wait_until(lambda: ready() or not self._lives("slurmctld"), READY_SECONDS):
             raise ClusterError(f"nodes are not ready after {READY_SECONDS:g} s\n{self._log_tail()}")
         if not self._lives("slurmctld"):  # 24.11 listens before it reads all of its configuration
             raise ClusterError(f"slurmctld did not start\n{self._log_tail()}")
 
     def stop(self) -> None:
-        """Jobs first, then the daemons, then whatever a job left behind."""
+        """Stop jobs, then daemons, then leftover processes of jobs."""
         if self.pid("slurmctld"):
             with contextlib.suppress(Exception):
                 quick = self.commands(timeout_seconds=5.0)
                 ids = quick.run("squeue", "--all", "--noheader", "--format=%A").split()
                 if ids:
                     quick.run("scancel", *ids)
-                    _until(lambda: not quick.run("squeue", "--all", "--noheader"), STOP_SECONDS)
+                    _wait_until(
+                        lambda: not quick.run("squeue", "--all", "--noheader"), STOP_SECONDS
+                    )
         for name in ("slurmctld", *(f"slurmd.{node}" for node in self._slurmds), "munge"):
             self._stop(name, signal.SIGTERM)
         for pid in self._leftovers():
@@ -220,7 +224,7 @@ class PrivateCluster:
     def _launch(self, program: str, *arguments: str) -> None:
         path = find_program(program)
         assert path is not None
-        done = subprocess.run(
+        process = subprocess.run(
             [path, *arguments],
             env={**os.environ, **self.env, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
@@ -229,12 +233,12 @@ class PrivateCluster:
             timeout=30,
             check=False,
         )
-        if done.returncode:
-            said = done.stderr.strip() or done.stdout.strip()
-            raise ClusterError(f"{program} did not start: {said}\n{self._log_tail()}")
+        if process.returncode:
+            message = process.stderr.strip() or process.stdout.strip()
+            raise ClusterError(f"{program} did not start: {message}\n{self._log_tail()}")
 
     def pid(self, name: str) -> int | None:
-        """The daemon's process id, if its pid file tells and the process is still ours."""
+        """The daemon's process ID; None without a PID file or if the process is not ours."""
         try:
             pid = int((self.directory / f"{name}.pid").read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -243,14 +247,14 @@ class PrivateCluster:
         program = name.partition(".")[0]
         return pid if program.encode() in command else None
 
-    def _stop(self, name: str, how: signal.Signals) -> None:
+    def _stop(self, name: str, signal_number: signal.Signals) -> None:
         pid = self.pid(name)
         if pid is None:
             return
-        os.kill(pid, how)
-        if not _until(lambda: not _alive(pid), STOP_SECONDS):
+        os.kill(pid, signal_number)
+        if not _wait_until(lambda: not _alive(pid), STOP_SECONDS):
             os.kill(pid, signal.SIGKILL)
-            _until(lambda: not _alive(pid), STOP_SECONDS)
+            _wait_until(lambda: not _alive(pid), STOP_SECONDS)
 
     def _lives(self, program: str) -> bool:
         for path, _ in self._processes():
@@ -266,12 +270,12 @@ class PrivateCluster:
                 yield int(path.name)
 
     def _processes(self) -> Iterator[tuple[Path, list[bytes]]]:
-        """Those that have this cluster in their environment, and all of that."""
-        mine = f"SLURM_CONF={self.conf}".encode()
+        """Processes with this cluster in their environment, and that environment."""
+        entry = f"SLURM_CONF={self.conf}".encode()
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words = (path / "environ").read_bytes().split(b"\0")
-                if mine in words:
+                if entry in words:
                     yield path, words
 
     def _log_tail(self) -> str:
@@ -283,12 +287,12 @@ class PrivateCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Bound together, so that they differ; free again when Slurm takes them."""
+    """Distinct free ports: bind all at once, then release them for Slurm."""
     with contextlib.ExitStack() as stack:
-        bound = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in bound:
-            one.bind(("", 0))
-        return [one.getsockname()[1] for one in bound]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("", 0))
+        return [sock.getsockname()[1] for sock in sockets]
 
 
 def _listens(port: int) -> bool:
@@ -298,14 +302,14 @@ def _listens(port: int) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    """Its first thread may be dead while others still hold its sockets."""
+    """Whether any thread lives: the first may be dead while others hold sockets."""
     with contextlib.suppress(OSError):
         threads = Path(f"/proc/{pid}/task").iterdir()
         return any(") Z " not in (thread / "stat").read_text() for thread in threads)
     return False
 
 
-def _until(holds: Callable[[], bool], seconds: float) -> bool:
+def _wait_until(holds: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

@@ -12,10 +12,10 @@ from examples.demo.cluster import PACKAGES, missing_programs
 
 
 def ensure_slurm() -> None:
-    """Install what is missing, or end with a word on what to install.
+    """Install missing packages, or exit with a message that names them.
 
-    Services are kept from starting (policy-rc.d, invoke-rc.d(8)): the packages' own daemons
-    are of no use here, and an existing Slurm is not touched.
+    Keep services from starting (policy-rc.d, invoke-rc.d(8)): the demo does not use the packages'
+    daemons, and leaves an existing Slurm alone.
     """
     missing = missing_programs()
     if not missing:
@@ -25,8 +25,8 @@ def ensure_slurm() -> None:
         sys.exit(f"demo: {', '.join(missing)} not found; install Slurm first: sudo {install}")
     print(f"demo: {install}", flush=True)
     policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:
+    is_new = not policy.exists()
+    if is_new:
         policy.write_text("#!/bin/sh\nexit 101\n")
         policy.chmod(0o755)
     try:
@@ -38,5 +38,5 @@ def ensure_slurm() -> None:
                 check=True,
             )
     finally:
-        if ours:
+        if is_new:
             policy.unlink()

@@ -1,4 +1,4 @@
-"""Every prediction of a run of the demo, beside what came true."""
+"""All predictions of a demo run, with the actual times."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hopsd.ctl.render import table
 from hopsd.model.reason import duration
 
 COLUMNS = ("at", "id", "kind", "expected", "low", "high", "actual")
-"""As in what ``hopsctl simulate --predict`` writes; ``actual`` empty: it never came."""
+"""As ``hopsctl simulate --predict`` writes them; ``actual`` is empty if it never happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job: its starts, ascending, and its end, in seconds since 1970."""
+    """Actual starts of a job, ascending, and its end, in seconds since 1970."""
 
     id: str
     name: str
@@ -28,7 +28,7 @@ class Outcome:
     end: float | None
 
     def actual(self, kind: str, at: float) -> float | None:
-        """What a prediction made ``at`` that time was about."""
+        """The actual time that a prediction made ``at`` that time refers to."""
         if kind == "end":
             return self.end
         return next((start for start in self.starts if start >= at), None)
@@ -36,26 +36,30 @@ class Outcome:
 
 @dataclass(slots=True)
 class PredictionLog:
-    """Gathers what status documents predict."""
+    """Collects the predictions of status documents."""
 
-    _seen: dict[tuple[str, str, float], Mapping[str, Any]] = field(default_factory=dict)
+    _predictions: dict[tuple[str, str, float], Mapping[str, Any]] = field(default_factory=dict)
 
     def note(self, document: Mapping[str, Any]) -> None:
-        """The predictions of a status document; each counts once."""
+        """Add the predictions of a status document, each once."""
         for row in (*document["running"], *document["waiting"]):
-            if found := row.get("predicted"):
-                self._seen.setdefault((row["id"], found["kind"], found["at"]), found)
+            if prediction := row.get("predicted"):
+                self._predictions.setdefault(
+                    (row["id"], prediction["kind"], prediction["at"]), prediction
+                )
 
     def rows(self, outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-        """All predictions in the order in which they were made, with :data:`COLUMNS`."""
+        """All predictions ordered by time, with :data:`COLUMNS`."""
         by_id = {outcome.id: outcome for outcome in outcomes}
         return [
             {
-                **{key: found[key] for key in ("at", "kind", "expected", "low", "high")},
+                **{key: prediction[key] for key in ("at", "kind", "expected", "low", "high")},
                 "id": job,
                 "actual": by_id[job].actual(kind, at) if job in by_id else None,
             }
-            for (job, kind, at), found in sorted(self._seen.items(), key=lambda item: item[0][2])
+            for (job, kind, at), prediction in sorted(
+                self._predictions.items(), key=lambda item: item[0][2]
+            )
         ]
 
 
@@ -69,9 +73,9 @@ def write(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
 def summary(rows: Sequence[Mapping[str, Any]], outcomes: Iterable[Outcome]) -> RenderableType:
     """The first prediction of each job's start and end, and all predictions together."""
     names = {outcome.id: outcome.name for outcome in outcomes}
-    true = [row for row in rows if row["actual"] is not None]
+    with_outcome = [row for row in rows if row["actual"] is not None]
     first: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in true:
+    for row in with_outcome:
         first.setdefault((row["id"], row["kind"]), row)
     lines = [
         (
@@ -86,11 +90,11 @@ def summary(rows: Sequence[Mapping[str, Any]], outcomes: Iterable[Outcome]) -> R
         for row in first.values()
     ]
     for kind in ("start", "end"):
-        if some := [row for row in true if row["kind"] == kind]:
-            error = median(abs(row["actual"] - row["expected"]) for row in some)
-            right = sum(map(is_right, some)) / len(some)
+        if of_kind := [row for row in with_outcome if row["kind"] == kind]:
+            error = median(abs(row["actual"] - row["expected"]) for row in of_kind)
+            right = sum(map(is_right, of_kind)) / len(of_kind)
             lines.append(
-                ("all", f"{len(some)} predictions", kind, "", "", f"off by {error:.0f}s",
+                ("all", f"{len(of_kind)} predictions", kind, "", "", f"off by {error:.0f}s",
                  f"{right:.0%}")
             )  # fmt: skip
     columns = ["job", "name", "of its", "predicted in", "80 % interval", "came in", "right"]
@@ -98,5 +102,5 @@ def summary(rows: Sequence[Mapping[str, Any]], outcomes: Iterable[Outcome]) -> R
 
 
 def is_right(row: Mapping[str, Any]) -> bool:
-    """Whether it came true within the interval."""
+    """Whether the actual time is within the interval."""
     return bool(row["low"] <= row["actual"] <= row["high"])

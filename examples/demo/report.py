@@ -1,4 +1,4 @@
-"""What the demo proves, read from the daemon and from Slurm, and held against each other."""
+"""Results of the demo from hopsd and from Slurm, checked against each other."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from hopsd.core.submission.comment import parse
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A job's end as Slurm tells it, its life as hopsd recorded it, its training's own log."""
+class JobEnd:
+    """End of a job: Slurm's state, hopsd's record, and the training's own log."""
 
     id: str
     name: str
     comment: str
     state: str
     restarts: int
-    explained: dict[str, Any]
+    explanation: dict[str, Any]
     history: Sequence[dict[str, Any]]
 
     @property
     def placements(self) -> list[dict[str, Any]]:
-        return list(self.explained["history"]["placements"])
+        return list(self.explanation["history"]["placements"])
 
     @property
-    def profiled(self) -> bool:
+    def has_profiling(self) -> bool:
         return any(placement["profiling"] for placement in self.placements)
 
     @property
     def record(self) -> dict[str, Any]:
-        return dict(self.explained["history"]["record"] or {})
+        return dict(self.explanation["history"]["record"] or {})
 
     @property
     def samples_done(self) -> int:
@@ -42,12 +42,12 @@ class Finished:
 
     @property
     def outcome(self) -> Outcome:
-        """When it started and ended."""
+        """Its starts and its end."""
         starts = sorted(placement["start"] for placement in self.placements)
         return Outcome(self.id, self.name, starts, self.record.get("end"))
 
 
-def report(status: dict[str, Any], rounds: int, jobs: Sequence[Finished]) -> dict[str, Any]:
+def report(status: dict[str, Any], rounds: int, jobs: Sequence[JobEnd]) -> dict[str, Any]:
     """The document of build/demo/report.json."""
     return {
         "slurm_version": status["slurm_version"],
@@ -73,41 +73,41 @@ def report(status: dict[str, Any], rounds: int, jobs: Sequence[Finished]) -> dic
     }
 
 
-def any_moved(jobs: Sequence[Finished]) -> bool:
-    """Whether a job was checkpointed and moved: on a busy machine all may end within a round."""
-    return any(_moved(job) for job in jobs)
+def any_moved(jobs: Sequence[JobEnd]) -> bool:
+    """Whether a job was checkpointed and moved; on a busy machine all may end within a round."""
+    return any(_has_moved(job) for job in jobs)
 
 
-def problems(jobs: Sequence[Finished]) -> list[str]:
-    """Everything that is not as it must be; empty for a good run."""
+def problems(jobs: Sequence[JobEnd]) -> list[str]:
+    """Problems of the run; empty if all is well."""
     wrong = [problem for job in jobs for problem in _problems_of(job)]
     if not any(len(p["nodes"]) > 1 for job in jobs for p in job.placements):
         wrong.append("no job ran on two nodes")
-    if any(job.profiled for job in jobs):
+    if any(job.has_profiling for job in jobs):
         wrong.append("a job was started just to measure it, and none asked for that")
     return wrong
 
 
-def _problems_of(job: Finished) -> list[str]:
-    found = []
-    asked = parse(job.comment)
+def _problems_of(job: JobEnd) -> list[str]:
+    wrong = []
+    options = parse(job.comment)
     if job.state != "COMPLETED":
-        found.append(f"job {job.id} ({job.name}) is {job.state}")
+        wrong.append(f"job {job.id} ({job.name}) is {job.state}")
     if not job.placements:
-        found.append(f"job {job.id} ({job.name}) has no recorded placement")
+        wrong.append(f"job {job.id} ({job.name}) has no recorded placement")
     for placement in job.placements:
         gpus = sum(placement["nodes"].values())
-        if gpus not in asked.reqs and not placement["profiling"]:
-            found.append(f"job {job.id} ({job.name}) ran on {gpus} GPUs, not in {asked.reqs}")
-    if asked.samples is not None and job.samples_done != asked.samples:
-        found.append(f"job {job.id} trained on {job.samples_done} of {asked.samples:.0f} samples")
+        if gpus not in options.reqs and not placement["profiling"]:
+            wrong.append(f"job {job.id} ({job.name}) ran on {gpus} GPUs, not in {options.reqs}")
+    if options.samples is not None and job.samples_done != options.samples:
+        wrong.append(f"job {job.id} trained on {job.samples_done} of {options.samples:.0f} samples")
     for before, after in zip(job.history, job.history[1:], strict=False):
         if after["begin"] != before["end"]:
-            found.append(f"job {job.id} lost samples {after['begin']} to {before['end']}")
-    return found
+            wrong.append(f"job {job.id} lost samples {after['begin']} to {before['end']}")
+    return wrong
 
 
-def _moved(job: Finished) -> bool:
+def _has_moved(job: JobEnd) -> bool:
     places = [json.dumps(p["nodes"], sort_keys=True) for p in job.placements if not p["profiling"]]
     return len(set(places)) > 1 and len(job.history) > 1
 

@@ -18,7 +18,7 @@ from examples.demo.cluster import ClusterError, NodeSpec
 from examples.demo.site import PROGRAMS, DemoError, Site, say
 from hopsd.errors import HopsError
 
-OUT = Path("build/tutorial")
+FOLDER = Path("build/tutorial")
 NODES = [NodeSpec("rtx3090", gpus=2, cpus=8)] * 2
 ROUND_SECONDS = 20
 REFRESH_SECONDS = 1
@@ -29,7 +29,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with contextlib.ExitStack() as stack:
-            site = Site(stack, OUT.resolve())
+            site = Site(stack, FOLDER.resolve())
             site.start(NODES, ROUND_SECONDS, REFRESH_SECONDS)
             env = site.env | {
                 "PATH": f"{PROGRAMS}:{os.environ.get('PATH', os.defpath)}",
@@ -39,7 +39,7 @@ def main() -> int:
             if sys.argv[1:]:
                 return subprocess.run(sys.argv[1:], env=env, check=False).returncode
             say("a shell on this cluster; `exit` stops everything")
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the shell's own affair
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # leave it to the shell
             return subprocess.run(
                 ["bash", "--norc"], env=env | {"PS1": "hops$ "}, check=False,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

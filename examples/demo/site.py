@@ -1,4 +1,4 @@
-"""A private cluster with a database and hopsd, all of which ends with whoever started it."""
+"""A private cluster with a database and hopsd, which end with the process that started them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hopsd.store.embedded import EmbeddedPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
-"""Where hopsctl and hopsd are."""
+"""Folder of hopsctl and hopsd."""
 
 
 START_SECONDS = 90.0
-"""For hopsd on a busy machine; nothing goes on without it."""
+"""Time for hopsd to start on a busy machine."""
 
 
 MARKER = ".hops-demo"
@@ -37,10 +37,9 @@ class DemoError(Exception):
 
 
 class Site:
-    """``out``: for what stays; what an earlier run left there is removed first. ``work``: a folder
-    that goes with the rest.
+    """``out``: folder for results, emptied first. ``work``: temporary folder.
 
-    Everything is stopped and removed when ``stack`` closes.
+    Closing ``stack`` stops everything and removes ``work``.
 
     Raises:
         DemoError: ``out`` has files that no demo wrote.
@@ -61,7 +60,7 @@ class Site:
         self.config = out / "hopsd.toml"
 
     def start(self, nodes: Sequence[NodeSpec], round_seconds: int, refresh_seconds: int) -> None:
-        """Cluster, database, daemon."""
+        """Start cluster, database and daemon."""
         gpus = sum(node.gpus for node in nodes)
         say(f"a private Slurm cluster of {len(nodes)} nodes with {gpus} GPUs")
         ensure_slurm()
@@ -95,7 +94,7 @@ class Site:
 
     @property
     def env(self) -> dict[str, str]:
-        """What Slurm's commands and hopsctl need to reach this site and no other."""
+        """Environment with which Slurm commands and hopsctl reach this site and no other."""
         return {**os.environ, **self.cluster.env, "HOPS_SOCKET": str(self.socket)}
 
     def _run_hopsd(self) -> None:
@@ -121,7 +120,7 @@ class Site:
 
 
 def say(text: str) -> None:
-    """One line about what the demo does now."""
+    """Print one line about the current step."""
     console.print(f"[bold]demo:[/bold] {text}", highlight=False, soft_wrap=True)
 
 

@@ -39,16 +39,16 @@ DEFAULT_NODES = (NodeSpec("rtx3090"),) * 4 + (NodeSpec("v100", gpus=4),) * 2
 
 
 def on_real_gpus(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
-    """The same nodes, the first one with the machine's own GPUs where these fill it.
+    """Give the first node the machine's real GPUs, if there are enough.
 
-    Only the first: Slurm numbers CUDA_VISIBLE_DEVICES within a node, from 0 (22.05), so on a
-    second node of the same machine 0 would be the first node's GPU again.
+    Only the first: Slurm numbers CUDA_VISIBLE_DEVICES from 0 within a node (22.05), so on a second
+    node of the same machine 0 would again be the first node's GPU.
     """
-    first, *others = nodes
-    real = tuple(f"/dev/nvidia{at}" for at in range(first.gpus))
+    first, *rest = nodes
+    real = tuple(f"/dev/nvidia{index}" for index in range(first.gpus))
     if not all(Path(path).exists() for path in real):
         return list(nodes)
-    return [replace(first, devices=real), *others]
+    return [replace(first, devices=real), *rest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ClusterFiles:
         return self.directory / "slurm.conf"
 
     def write(self) -> None:
-        """Everything but the daemons, and the empty folders that they want."""
+        """Write all files, and create the folders that the daemons need."""
         spools = [] if self.hollow else [f"spool/{node}" for node in self.nodes]
         for name in ("log", "state", "dev", *spools):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
@@ -82,12 +82,12 @@ class ClusterFiles:
         key = self.directory / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(128))
-        for at in range(max(node.gpus for node in self.nodes.values())):
-            link = self.directory / "dev" / f"gpu{at}"
+        for index in range(max(node.gpus for node in self.nodes.values())):
+            link = self.directory / "dev" / f"gpu{index}"
             link.unlink(missing_ok=True)
             link.symlink_to("/dev/null")
         if slurm_release() >= (23, 2):
-            # Without it slurmd needs a cgroup file system; 22.05's slurmd ends on this word.
+            # Without this slurmd needs a cgroup file system; slurmd 22.05 rejects the word.
             (self.directory / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         (self.directory / "gres.conf").write_text(self._gres_conf())
         settings = self._settings()
@@ -125,7 +125,7 @@ class ClusterFiles:
         return {key: str(folder / f"{name}.sh") for key, name in scripts.items()}
 
     def _settings(self) -> dict[str, str]:
-        here = self.directory
+        folder = self.directory
         user = pwd.getpwuid(os.geteuid()).pw_name
         return {
             "ClusterName": "hops",
@@ -135,13 +135,13 @@ class ClusterFiles:
             "SlurmdUser": user,
             "AuthType": "auth/munge",
             "CredType": "cred/munge",
-            "AuthInfo": f"socket={here}/munge.sock",
-            "StateSaveLocation": f"{here}/state",
-            "SlurmdSpoolDir": f"{here}/spool/%n",
-            "SlurmctldPidFile": f"{here}/slurmctld.pid",
-            "SlurmdPidFile": f"{here}/slurmd.%n.pid",
-            "SlurmctldLogFile": f"{here}/log/slurmctld.log",
-            "SlurmdLogFile": f"{here}/log/slurmd.%n.log",
+            "AuthInfo": f"socket={folder}/munge.sock",
+            "StateSaveLocation": f"{folder}/state",
+            "SlurmdSpoolDir": f"{folder}/spool/%n",
+            "SlurmctldPidFile": f"{folder}/slurmctld.pid",
+            "SlurmdPidFile": f"{folder}/slurmd.%n.pid",
+            "SlurmctldLogFile": f"{folder}/log/slurmctld.log",
+            "SlurmdLogFile": f"{folder}/log/slurmd.%n.log",
             "SlurmdParameters": "config_overrides",
             "ProctrackType": "proctrack/linuxproc",
             "TaskPlugin": "task/none",
@@ -169,23 +169,23 @@ class ClusterFiles:
             f" RealMemory={node.memory_mb}"
             + (f" Feature={','.join(node.features)}" if node.features else "")
             + f" Gres={','.join([f'gpu:{node.gpu_type}:{node.gpus}', *node.gres])} State=UNKNOWN"
-            for name, node, port in self._named()
+            for name, node, port in self._node_groups()
         ]
         return [*lines, "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"]
 
-    def _named(self) -> Iterator[tuple[str, NodeSpec, int]]:
-        """A line of slurm.conf each: names, what they are and the port. Nodes that share a port
-        and follow one another are one line, as on a large site.
+    def _node_groups(self) -> Iterator[tuple[str, NodeSpec, int]]:
+        """Name, node and port of each NodeName line. Hollow nodes share a port: consecutive equal
+        ones share a line, as on a large site.
         """
         if not self.hollow:
             for (name, node), port in zip(self.nodes.items(), self.ports[1:], strict=True):
                 yield name, node, port
             return
-        at = 0
+        first = 0
         for node, group in groupby(self.nodes.values()):
             count = len(list(group))
-            yield f"n[{at}-{at + count - 1}]", node, self.ports[1]
-            at += count
+            yield f"n[{first}-{first + count - 1}]", node, self.ports[1]
+            first += count
 
     def _gres_conf(self) -> str:
         lines = ["AutoDetect=off"]
@@ -200,13 +200,13 @@ def slurm_release() -> tuple[int, int]:
     """Year and month of the installed Slurm, as (22, 5)."""
     path = find_program("slurmctld")
     assert path is not None
-    said = subprocess.run([path, "-V"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", said)
-    if found is None:
-        raise RuntimeError(f"slurmctld -V says {said.strip()!r}, which names no release")
-    return int(found[1]), int(found[2])
+    output = subprocess.run([path, "-V"], capture_output=True, text=True, check=True).stdout
+    match = re.search(r"(\d+)\.(\d+)", output)
+    if match is None:
+        raise RuntimeError(f"slurmctld -V says {output.strip()!r}, which names no release")
+    return int(match[1]), int(match[2])
 
 
 def find_program(name: str) -> str | None:
-    """Daemons are in /usr/sbin, which an ordinary user's PATH may lack."""
+    """Find a program, also in /usr/sbin, which an ordinary user's PATH may lack."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")

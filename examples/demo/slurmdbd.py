@@ -19,20 +19,20 @@ from hopsd.errors import SlurmError
 PACKAGES = ("slurmdbd", "slurm-wlm-mysql-plugin", "mariadb-server")
 PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb")
 MARIADB_ACCOUNT = "nobody"
-ENFORCED = "associations,limits,qos,safe"
+ENFORCED_LIMITS = "associations,limits,qos,safe"
 READY_SECONDS = 90.0
 
 
 def missing_slurmdbd() -> list[str]:
-    """Programs that this machine lacks; none: a :class:`SlurmdbdCluster` can run, as root."""
+    """Missing programs; if none, root can run a :class:`SlurmdbdCluster`."""
     return [name for name in PROGRAMS if find_program(name) is None]
 
 
 class SlurmdbdCluster(PrivateCluster):
     """A private cluster whose slurmctld records jobs, accounts and limits in slurmdbd.
 
-    A subclass says in :meth:`prepare` what is to be there before slurmctld starts, and in
-    :meth:`add_accounts` which accounts and users there are.
+    A subclass overrides :meth:`prepare` to write files before slurmctld starts, and
+    :meth:`add_accounts` to create accounts and users.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SlurmdbdCluster(PrivateCluster):
             f"AccountingStoragePort={self._port}",
             f"AccountingStoragePass={directory}/munge.sock",
             "AccountingStorageTRES=gres/gpu",
-            f"AccountingStorageEnforce={ENFORCED}",
+            f"AccountingStorageEnforce={ENFORCED_LIMITS}",
             "PriorityType=priority/multifactor",
             "PriorityWeightFairshare=1000",
             "PriorityWeightQOS=1000",
@@ -55,7 +55,7 @@ class SlurmdbdCluster(PrivateCluster):
         super().__init__(directory, nodes=nodes, extra_conf=conf)
 
     def start_slurmctld(self, *, clean: bool = False) -> None:
-        """It asks slurmdbd who is who, and tells it what GRES there are."""
+        """Start slurmdbd first: slurmctld reads users from it and registers GRES with it."""
         if self._mariadb is None:
             self.prepare()
             self._start_mariadb()
@@ -69,18 +69,18 @@ class SlurmdbdCluster(PrivateCluster):
             self.add_accounts()
 
     def prepare(self) -> None:
-        """Write files that slurmctld is to find when it starts first."""
+        """Write files for the first start of slurmctld."""
 
     def add_accounts(self) -> None:
-        """Fill slurmdbd, by :meth:`sacctmgr`."""
+        """Fill slurmdbd with :meth:`sacctmgr`."""
 
     def start_slurmdbd(self) -> None:
-        """Returns when it answers."""
+        """Start slurmdbd and wait until it answers."""
         self._launch("slurmdbd")
         _wait_until(lambda: self._answers("sacctmgr", "--noheader", "show", "cluster"))
 
-    def stop_slurmdbd(self, how: signal.Signals = signal.SIGTERM) -> None:
-        self._stop("slurmdbd", how)
+    def stop_slurmdbd(self, signal_number: signal.Signals = signal.SIGTERM) -> None:
+        self._stop("slurmdbd", signal_number)
 
     def sacctmgr(self, *words: str) -> str:
         return self.run("sacctmgr", "--immediate", *words)
@@ -89,13 +89,13 @@ class SlurmdbdCluster(PrivateCluster):
         super().stop()
         self.stop_slurmdbd()
         if self._mariadb is not None:
-            self._mariadb.kill()  # nobody will read it again
+            self._mariadb.kill()  # its data is temporary
             self._mariadb.wait()
 
     def _start_mariadb(self) -> None:
         data, temporary = self.directory / "mariadb", self.directory / "mariadb-tmp"
-        # A server that starts deletes every temporary table in its folder: in a shared one, others'
-        # too. Of 16 installations, 8 at a time, 4 failed so, and none with folders of their own.
+        # A starting server deletes all temporary tables in its folder, also those of others: of 16
+        # installations, 8 at a time, 4 failed with a shared folder, none with separate ones.
         options = ["--no-defaults", f"--datadir={data}", f"--tmpdir={temporary}"]
         folders = (data, temporary)
         for folder in folders:
@@ -134,17 +134,17 @@ class SlurmdbdCluster(PrivateCluster):
         _run(*client, f"--execute={rights}")
 
     def _configure_slurmdbd(self) -> None:
-        here = self.directory
-        conf = here / "slurmdbd.conf"
+        folder = self.directory
+        conf = folder / "slurmdbd.conf"
         conf.touch(mode=0o600)
         lines = {
             "AuthType": "auth/munge",
-            "AuthInfo": f"socket={here}/munge.sock",
+            "AuthInfo": f"socket={folder}/munge.sock",
             "DbdHost": "localhost",
             "DbdPort": str(self._port),
             "SlurmUser": pwd.getpwuid(os.geteuid()).pw_name,
-            "LogFile": f"{here}/log/slurmdbd.log",
-            "PidFile": f"{here}/slurmdbd.pid",
+            "LogFile": f"{folder}/log/slurmdbd.log",
+            "PidFile": f"{folder}/slurmdbd.pid",
             "StorageType": "accounting_storage/mysql",
             "StorageHost": "127.0.0.1",
             "StoragePort": str(self._mariadb_port),
@@ -170,7 +170,7 @@ def _wait_until(holds: Callable[[], bool]) -> None:
 
 
 def _run(name: str, *arguments: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [find_program(name) or name, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -178,12 +178,12 @@ def _run(name: str, *arguments: str) -> None:
         timeout=60,
         check=False,
     )
-    if done.returncode != 0:
-        raise ClusterError(f"{name}: {done.stderr or done.stdout}")
+    if process.returncode != 0:
+        raise ClusterError(f"{name}: {process.stderr or process.stdout}")
 
 
 def _succeeds(*command: str) -> bool:
-    done = subprocess.run(
+    process = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
     )
-    return done.returncode == 0
+    return process.returncode == 0

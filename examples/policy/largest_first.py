@@ -1,10 +1,10 @@
-"""A policy of one's own: whoever waited longest for its length takes the most GPUs it accepts."""
+"""A custom policy: the job with the highest latency ratio gets the most GPUs it accepts."""
 
 from hopsd.api import Job, Plan, PlanSettings, Reason, ReasonCode, Servers, Snapshot, competing_jobs
 
 
 def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
-    """Running jobs keep what they have; the others take what is idle, in this order."""
+    """Running jobs keep their GPUs; the others take idle ones, in order of latency ratio."""
     servers, placements, waiting = Servers(snapshot), {}, {}
     jobs = competing_jobs(snapshot)
     for job in jobs:
@@ -12,8 +12,8 @@ def plan(snapshot: Snapshot, settings: PlanSettings) -> Plan:
             placements[job.id] = job.running
             servers.take(job.running)
     for job in sorted((j for j in jobs if not j.running), key=latency_ratio, reverse=True):
-        found = (servers.fastest(job, gpus) for gpus in sorted(job.reqs, reverse=True))
-        best = next((allocation for allocation in found if allocation), None)
+        options = (servers.fastest(job, gpus) for gpus in sorted(job.reqs, reverse=True))
+        best = next((allocation for allocation in options if allocation), None)
         if best is None:
             waiting[job.id] = Reason(ReasonCode.LOST_TO_OTHERS, "too few GPUs are idle together")
         else:

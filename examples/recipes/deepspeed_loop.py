@@ -23,27 +23,27 @@ parser.add_argument("--checkpoint", type=Path, default=Path("deepspeed-run"))
 options = parser.parse_args()
 
 GLOBAL_BATCH = 256  # a multiple of every number of GPUs in the comment
-asked = False
+save_requested = False
 
 
-def ask(*_: object) -> None:
-    global asked  # noqa: PLW0603 - a signal handler can only leave a note
-    asked = True
+def request_save(*_: object) -> None:
+    global save_requested  # noqa: PLW0603 - a signal handler should only set a flag
+    save_requested = True
 
 
-signal.signal(signal.SIGUSR1, ask)
+signal.signal(signal.SIGUSR1, request_save)
 deepspeed.init_distributed()
 rank, ranks = dist.get_rank(), dist.get_world_size()
 
 
 def saved_checkpoint() -> tuple[str | None, bool]:
-    """The name of the last one, and whether it is a universal one; made by the first rank."""
+    """Name of the last checkpoint, and whether it is universal; converted by the first rank."""
     last = options.checkpoint / "last.json"
     if not last.exists():
         return None, False
-    saved = json.loads(last.read_text())
-    name = saved["name"]
-    if saved["ranks"] == ranks:
+    record = json.loads(last.read_text())
+    name = record["name"]
+    if record["ranks"] == ranks:
         return name, False
     universal = options.checkpoint / f"{name}-universal"
     if not universal.exists():
@@ -79,7 +79,7 @@ if name is not None:
 
 
 def save() -> None:
-    """On all ranks. ``last.json`` names a checkpoint that is complete."""
+    """Save on all ranks; ``last.json`` names the last complete checkpoint."""
     name = f"step-{step}"
     engine.save_checkpoint(options.checkpoint, tag=name, client_state={"step": step})
     if rank == 0:
@@ -100,7 +100,7 @@ while step < options.steps:
     if step % 20 == 0:
         if rank == 0:
             print(f"step {step} on {ranks} GPUs: loss {loss.item():.4f}", flush=True)
-        stop = torch.tensor(int(asked), device=engine.device)
+        stop = torch.tensor(int(save_requested), device=engine.device)
         dist.all_reduce(stop)
         if stop.item():
             save()

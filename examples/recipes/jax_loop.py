@@ -19,22 +19,25 @@ parser.add_argument("--checkpoint", type=Path, default=Path("jax.npz"))
 options = parser.parse_args()
 
 GLOBAL_BATCH = 256  # a multiple of every number of GPUs in the comment
-asked = False
+save_requested = False
 
 
-def ask(*_: object) -> None:
-    global asked  # noqa: PLW0603 - a signal handler can only leave a note
-    asked = True
+def request_save(*_: object) -> None:
+    global save_requested  # noqa: PLW0603 - a signal handler should only set a flag
+    save_requested = True
 
 
 nodes = int(os.environ.get("SLURM_NNODES", "1"))
 if nodes > 1:
     head, port = os.environ["SLURM_LAUNCH_NODE_IPADDR"], int(os.environ["SLURM_JOB_ID"]) % 10000
     jax.distributed.initialize(f"{head}:{20000 + port}", nodes, int(os.environ["SLURM_PROCID"]))
-signal.signal(signal.SIGUSR1, ask)
+signal.signal(signal.SIGUSR1, request_save)
 
 mesh = jax.make_mesh((len(jax.devices()),), ("data",))
-split, same = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+sharding, replication = (
+    NamedSharding(mesh, PartitionSpec("data")),
+    NamedSharding(mesh, PartitionSpec()),
+)
 random = np.random.default_rng(1)
 inputs, labels = random.normal(size=(4096, 64)).astype("f"), random.integers(10, size=4096)
 weights = {
@@ -46,7 +49,7 @@ if options.checkpoint.exists():
     with np.load(options.checkpoint) as saved:
         weights = {name: saved[name] for name in weights}
         step = int(saved["step"])
-weights = jax.device_put(weights, same)
+weights = jax.device_put(weights, replication)
 
 
 @jax.jit
@@ -60,7 +63,7 @@ def train(weights: dict[str, Any], x: jax.Array, y: jax.Array) -> tuple[dict[str
 
 
 def save() -> None:
-    """Whole or not at all: a job may be killed while it writes."""
+    """Write atomically: a job may be killed meanwhile."""
     if jax.process_index() == 0:
         partial = options.checkpoint.with_name(f"partial-{options.checkpoint.name}")
         np.savez(partial, step=step, **weights)
@@ -72,13 +75,13 @@ while step < options.steps:
     # Seeded by the step and shared out among the nodes: the same samples on any number of GPUs.
     rows = np.random.default_rng(step).integers(len(inputs), size=GLOBAL_BATCH)
     mine = np.array_split(rows, nodes)[jax.process_index()]
-    x, y = (jax.make_array_from_process_local_data(split, a[mine]) for a in (inputs, labels))
+    x, y = (jax.make_array_from_process_local_data(sharding, a[mine]) for a in (inputs, labels))
     weights, loss = train(weights, x, y)
     step += 1
     if step % 20 == 0:
         if jax.process_index() == 0:
             print(f"step {step} on {jax.device_count()} GPUs: loss {loss:.4f}", flush=True)
-        if multihost_utils.process_allgather(np.array(asked)).any():
+        if multihost_utils.process_allgather(np.array(save_requested)).any():
             save()
             if jax.process_index() == 0:
                 subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True)

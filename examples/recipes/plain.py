@@ -14,15 +14,15 @@ parser.add_argument("--steps", type=int, default=2000)
 parser.add_argument("--checkpoint", type=Path, default=Path("plain.pt"))
 options = parser.parse_args()
 
-asked = False
+save_requested = False
 
 
-def ask(*_: object) -> None:
-    global asked  # noqa: PLW0603 - a signal handler can only leave a note
-    asked = True
+def request_save(*_: object) -> None:
+    global save_requested  # noqa: PLW0603 - a signal handler should only set a flag
+    save_requested = True
 
 
-signal.signal(signal.SIGUSR1, ask)
+signal.signal(signal.SIGUSR1, request_save)
 
 torch.manual_seed(1)
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -34,7 +34,7 @@ step = 0
 
 
 def save() -> None:
-    """Whole or not at all: a job may be killed while it writes."""
+    """Write atomically: a job may be killed meanwhile."""
     partial = options.checkpoint.with_suffix(".partial")
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
     torch.save(state, partial)
@@ -58,9 +58,9 @@ while step < options.steps:
     step += 1
     if step % 20 == 0:
         print(f"step {step} on 1 GPUs: loss {loss.item():.4f}", flush=True)
-    if asked or step % 500 == 0:
+    if save_requested or step % 500 == 0:
         save()
-    if asked:
+    if save_requested:
         subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True)
         signal.pause()  # until Slurm ends this run
 save()

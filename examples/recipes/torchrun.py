@@ -1,6 +1,6 @@
 """DistributedDataParallel under torchrun: the same training on any number of GPUs.
 
-torchrun ends on SIGUSR1, so the batch script leaves a file in place of the signal: torchrun.sh.
+torchrun ends on SIGUSR1, so the batch script creates a file instead: torchrun.sh.
 """
 
 import argparse
@@ -43,7 +43,7 @@ parallel = DistributedDataParallel(model)
 
 
 def save() -> None:
-    """Whole or not at all: a job may be killed while it writes."""
+    """Write atomically: a job may be killed meanwhile."""
     if rank == 0:
         partial = options.checkpoint.with_suffix(".partial")
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
@@ -52,10 +52,10 @@ def save() -> None:
     dist.barrier()
 
 
-def asked() -> bool:
+def should_stop() -> bool:
     """Whether to stop: the same answer on all ranks."""
-    there = rank == 0 and options.stop is not None and options.stop.exists()
-    answer = torch.tensor(int(there), device=device)
+    stop_exists = rank == 0 and options.stop is not None and options.stop.exists()
+    answer = torch.tensor(int(stop_exists), device=device)
     dist.broadcast(answer, 0)
     return bool(answer.item())
 
@@ -73,7 +73,7 @@ while step < options.steps:
     if step % 20 == 0:
         if rank == 0:
             print(f"step {step} on {ranks} GPUs: loss {loss.item():.4f}", flush=True)
-        if asked():
+        if should_stop():
             break
     if step % 500 == 0:
         save()

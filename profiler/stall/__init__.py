@@ -1,1 +1,1 @@
-"""Notices a training that stands still, and writes its stacks. Needs no ptrace."""
+"""Detects a stalled training and writes its stacks. Needs no ptrace."""

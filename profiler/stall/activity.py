@@ -1,6 +1,6 @@
-"""What this process and its children do, as Linux counts it: processor time, bytes, waits for disk.
+"""Activity of this process and its children: CPU time, bytes, waits for disk.
 
-Everything is read from /proc. What is missing there counts as nothing done.
+Read from /proc; a missing entry counts as no activity.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ _STDIN_READS = ("0 0x0 ", "63 0x0 ")
 
 
 def processor_seconds() -> float:
-    """Seconds that all threads of this process and of its descendants have run, and that their main
-    threads waited for a processor: one that gets none on a busy machine does not stand still.
+    """CPU seconds of all threads of this process and its descendants, plus the time that their main
+    threads were runnable: a process starved on a busy machine is not stalled.
 
-    Threads of libraries that wake a hundred times a second, as Gloo's, wait often for nothing.
+    Not of other threads: library threads that poll a hundred times a second, as Gloo's, wait often.
     """
     return sum(map(_scheduled_seconds, _family()))
 
 
 def bytes_moved() -> int:
     """Bytes that this process and its descendants have read and written."""
-    return sum(map(_moved, _family()))
+    return sum(map(_bytes, _family()))
 
 
 def used_gpus() -> list[int]:
-    """The GPUs, by number, on which this process holds memory. Of others nothing is asked: that
-    would give it memory there.
+    """GPUs, by number, on which this process holds memory. Do not query others: that would create
+    a context there.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -41,22 +41,22 @@ def used_gpus() -> list[int]:
 
 
 def gpus_in_use() -> int | None:
-    """How many GPUs this process uses; None where it computes on none."""
+    """Number of GPUs that this process uses; None if none."""
     return len(used_gpus()) or None
 
 
 def waits_for_disk() -> bool:
     """Whether a thread of this process is in an uninterruptible wait, as for a file server."""
     for thread in _threads("self"):
-        fields = _read(f"/proc/self/task/{thread}/stat").rpartition(")")[2].split()
+        fields = _read_text(f"/proc/self/task/{thread}/stat").rpartition(")")[2].split()
         if fields[:1] == ["D"]:
             return True
     return False
 
 
 def reads_terminal(thread: int) -> bool:
-    """Whether the thread of that native id waits for somebody to type."""
-    return _read(f"/proc/self/task/{thread}/syscall").startswith(_STDIN_READS)
+    """Whether the thread with native ID ``thread`` waits for terminal input."""
+    return _read_text(f"/proc/self/task/{thread}/syscall").startswith(_STDIN_READS)
 
 
 def _family() -> list[str]:
@@ -66,20 +66,24 @@ def _family() -> list[str]:
         if len(family) >= _MOST_PROCESSES:
             break
         for thread in _threads(member):
-            family += _read(f"/proc/{member}/task/{thread}/children").split()
+            family += _read_text(f"/proc/{member}/task/{thread}/children").split()
     return family[:_MOST_PROCESSES]
 
 
 def _scheduled_seconds(process: str) -> float:
     total = 0
     for thread in _threads(process):
-        runs, waits, *_ = [*_read(f"/proc/{process}/task/{thread}/schedstat").split(), "0", "0"]
+        runs, waits, *_ = [
+            *_read_text(f"/proc/{process}/task/{thread}/schedstat").split(),
+            "0",
+            "0",
+        ]
         total += int(runs) + (int(waits) if thread == process else 0)
     return total / 1e9
 
 
-def _moved(process: str) -> int:
-    lines = _read(f"/proc/{process}/io").splitlines()
+def _bytes(process: str) -> int:
+    lines = _read_text(f"/proc/{process}/io").splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:")))
 
 
@@ -89,7 +93,7 @@ def _threads(process: str) -> list[str]:
     return []
 
 
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     with suppress(OSError, UnicodeDecodeError):
         return Path(path).read_text(encoding="ascii")
     return ""

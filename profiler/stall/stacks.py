@@ -1,4 +1,4 @@
-"""Where a thread stands: what its Python stack says, and all stacks as text for the user."""
+"""A thread's place according to its Python stack, and all stacks as text for the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 MAX_BYTES = 1 << 20
-"""Nothing is appended to a longer file of stacks."""
+"""Append nothing to a longer file of stacks."""
 
 _DEBUGGERS = {
     "IPython", "bdb", "cmd", "code", "debugpy", "ipdb", "ipykernel", "pdb", "pudb", "pydevd",
@@ -25,8 +25,8 @@ _SIDE_WORK = re.compile(
     r"|download|upload|load|tokeniz|decorate_context)",
     re.IGNORECASE,
 )
-"""Functions in which a training does something other than train, by their names. PyTorch's
-`decorate_context` is around those that build no graph."""
+"""Names of functions in which a training does something other than train. PyTorch's
+`decorate_context` wraps functions that build no graph."""
 
 _CALLS_THAT_WAIT = re.compile(r"\.(wait|synchronize|item|cpu|tolist|numpy|barrier)\(")
 """Methods written in C that wait for other ranks, or for the GPU that waits for them."""
@@ -59,18 +59,18 @@ class Place(NamedTuple):
 
 
 def place(frame: FrameType | None, *, several_ranks: bool) -> Place:
-    """Where the thread that executes ``frame`` stands."""
+    """The place of the thread that executes ``frame``."""
     frames: list[FrameType] = []
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
     modules = {str(f.f_globals.get("__name__", "")).partition(".")[0] for f in frames}
-    own = next((f for f in frames if _is_users(f.f_code.co_filename)), None)
-    at = own or (frames[0] if frames else None)
+    user_frame = next((f for f in frames if _is_users(f.f_code.co_filename)), None)
+    line_frame = user_frame or (frames[0] if frames else None)
     line = ""
-    if at is not None:
-        name = at.f_code.co_name
-        line = f"{Path(at.f_code.co_filename).name}:{at.f_lineno} in {name}"
+    if line_frame is not None:
+        name = line_frame.f_code.co_name
+        line = f"{Path(line_frame.f_code.co_filename).name}:{line_frame.f_lineno} in {name}"
     return Place(
         tuple((id(f), f.f_lasti) for f in frames),
         line,
@@ -85,7 +85,7 @@ def _is_users(file: str) -> bool:
 
 
 def _waits_in(frames: list[FrameType]) -> str:
-    """The call of PyTorch's in which the innermost code waits for other ranks."""
+    """The PyTorch call in which the thread waits for other ranks; "" if none."""
     for frame in reversed(frames):
         file = frame.f_code.co_filename
         if _DISTRIBUTED in file and _LAUNCHER not in file and frame.f_code.co_name != "wrapper":
@@ -98,12 +98,12 @@ def _waits_in(frames: list[FrameType]) -> str:
     if file.endswith(_DATA_PARALLEL):
         return frames[0].f_code.co_name
     source = linecache.getline(file, frames[0].f_lineno)
-    found = _CALLS_THAT_WAIT.search(source)
-    return found.group(1) if found else ""
+    match = _CALLS_THAT_WAIT.search(source)
+    return match.group(1) if match else ""
 
 
 def write(folder: str, name: str, title: str) -> str | None:
-    """Append the stacks of all threads to a file of this name; its path, None if it cannot be.
+    """Append the stacks of all threads to a file and return its path; None if that fails.
 
     `faulthandler` writes them: at most 100 threads, of at most 100 frames.
     """

@@ -1,9 +1,9 @@
-"""A thread beside the training that looks whether it moves.
+"""A thread that watches whether the training makes progress.
 
-A step is a sign of life, and so is everything else that a process does: a Python stack that
-changes, processor time of it or its children, bytes read or written. An evaluation, a save, a
-compilation or the preparation of data shows some of these all the time; a training that waits for a
-rank that never comes shows none. For how long none was ever seen is learnt.
+Signs of life are steps, a changing Python stack, CPU time of the process or its children, and bytes
+read or written. An evaluation, a save, a compilation or data preparation always shows some of them;
+a training that waits for a dead rank shows none. The watchdog learns the longest pause that is
+usual.
 """
 
 from __future__ import annotations
@@ -20,40 +20,38 @@ from hops_profiler.stall import activity, stacks
 
 LOOK_SECONDS = 2.0
 WORD_SECONDS = 5.0
-"""A training without steps says so often that it is alive."""
+"""Interval of reports that a training without steps is alive."""
 
 QUIET_SECONDS = 8.0
-"""Without a step for so long, a training says so besides its usual reports."""
+"""Time without a step after which a training sends additional reports."""
 
 LEAST_SECONDS = 20.0
-"""No training stands still before it shows no life for so long."""
+"""Minimum time without signs of life before a training counts as stalled."""
 
 LEAST_SIDE_SECONDS = 1800.0
 """The same while it evaluates, saves, compiles, prepares data or waits for a disk."""
 
 TIMES = 3.0
-"""A training stands still once it shows no life for so many times the longest that it ever did and
-went on."""
+"""A training is stalled after this multiple of the longest pause from which it recovered."""
 
 PLACE_SECONDS = 10.0
-"""At the same place for so long, a thread that uses its processor may wait for a GPU, which CUDA
-does by spinning."""
+"""Time at one place after which a thread that uses its CPU may wait for a GPU: CUDA spins."""
 
 FORGET_STEPS = 10
-"""In so many steps the longest wait for other ranks loses half of its weight: while one of them
-evaluates, the others learn nothing of how long communication takes."""
+"""Half-life, in steps, of the longest wait for other ranks: a wait while one of them evaluates says
+nothing about communication."""
 
 BUSY_SHARE = 0.03
-"""Of one processor: with less, only threads work that do so all the time, as those of loggers."""
+"""Share of one CPU below which only background threads, such as loggers, work."""
 
 BUSY_BYTES = 1 << 20
-"""Read or written between two looks: more than a log's lines."""
+"""Bytes read or written between two looks that are more than log lines."""
 
 
 class Watchdog:
-    """``steps``: how many iterations the training has done; ``thread``: which thread trains;
-    ``evaluates``: whether it put a model into the mode for that since its last step; ``say``
-    writes a report, which has :meth:`word`.
+    """``steps``: number of iterations so far; ``thread``: the training thread; ``evaluates``:
+    whether a model was put into evaluation mode since the last step; ``say`` writes a report, which
+    includes :meth:`word`.
     """
 
     def __init__(
@@ -72,40 +70,42 @@ class Watchdog:
         self._works = False
 
     def start(self) -> None:
-        """Look from now on, until the process ends."""
+        """Start to look; ends with the process."""
         if not self._works:
             self._works = True
             try:
                 _thread.start_new_thread(self._work, ())
-            except RuntimeError:  # no more threads can be had
+            except RuntimeError:  # out of threads
                 self._works = False
 
     def word(self) -> dict[str, Any] | None:
-        """What the report says of it; None while the training makes its steps."""
+        """The stall entry of the report; None while the training makes steps."""
         return self._word
 
     def _work(self) -> None:
-        done, since, said = self._steps(), time.monotonic(), 0.0
+        last_steps, step_time, report_time = self._steps(), time.monotonic(), 0.0
         while True:
             time.sleep(LOOK_SECONDS)
             now = time.monotonic()
             steps = self._steps()
-            if steps != done:
-                self._judgement.stepped(now, steps - done)
-                done, since = steps, now
+            if steps != last_steps:
+                self._judgement.record_steps(now, steps - last_steps)
+                last_steps, step_time = steps, now
                 self._forget()
                 continue
             try:
-                newly = self._look(now, now - since)
-                if newly or (now - since >= QUIET_SECONDS and now - said >= WORD_SECONDS):
-                    said = now
+                newly = self._look(now, now - step_time)
+                if newly or (
+                    now - step_time >= QUIET_SECONDS and now - report_time >= WORD_SECONDS
+                ):
+                    report_time = now
                     self._say()
-            except Exception:  # the training goes on without
+            except Exception:  # the training continues unwatched
                 self._word = None
                 return
 
     def _look(self, now: float, quiet: float) -> bool:
-        """Look once; True if the training stands still, and did not before."""
+        """Look once; True if the training has stalled since the last look."""
         judgement = self._judgement
         sample = self._sample(look_at_gpu=judgement.same_place(now) >= PLACE_SECONDS)
         newly = judgement.look(now, sample)
@@ -114,7 +114,7 @@ class Watchdog:
             self._forget()
         word: dict[str, Any] = {
             "state": judgement.state,
-            "stalled": judgement.stalled,
+            "stalled": judgement.is_stalled,
             "quiet": round(quiet, 1),
             "still": round(judgement.still(now), 1),
             "limit": round(judgement.limit, 1),
@@ -129,11 +129,11 @@ class Watchdog:
         return newly
 
     def _forget(self) -> None:
-        """It moves (again): what was written of its stacks is of no use."""
-        written = (self._word or {}).get("stacks")
+        """Discard the entry and the stacks: the training makes progress."""
+        path = (self._word or {}).get("stacks")
         self._word = None
-        if written:
-            stacks.remove(written)
+        if path:
+            stacks.remove(path)
 
     def _sample(self, *, look_at_gpu: bool) -> Sample:
         thread = self._thread() or threading.main_thread().ident
@@ -152,7 +152,7 @@ class Watchdog:
 
 
 class Sample:
-    """What one look saw."""
+    """Observation of one look."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Sample:
 
 
 class Judgement:
-    """What a row of samples says, and what usual pauses are. Times are seconds of one clock.
+    """Judges a series of samples and learns usual pauses. Times are seconds of one clock.
 
     ``state``: "busy", "interactive" (somebody debugs, or types), "waiting" for other ranks or
     "stopped" elsewhere. ``stalled``: it has been one of the last two for longer than ``limit``.
@@ -186,11 +186,11 @@ class Judgement:
 
     def __init__(self) -> None:
         self.state = "busy"
-        self.stalled = False
+        self.is_stalled = False
         self.limit = LEAST_SECONDS
-        self._since: float | None = None
+        self._still_since: float | None = None
         self._last: Sample | None = None
-        self._at = 0.0
+        self._look_time = 0.0
         self._same_place: float | None = None
         self._side_work = False
         self._longest = {False: 0.0, True: 0.0}
@@ -198,48 +198,48 @@ class Judgement:
 
     def still(self, now: float) -> float:
         """Seconds without any sign of life."""
-        return 0.0 if self._since is None else now - self._since
+        return 0.0 if self._still_since is None else now - self._still_since
 
     def same_place(self, now: float) -> float:
-        """Seconds for which the thread has been seen at the same place."""
+        """Seconds that the thread has been at the same place."""
         return 0.0 if self._same_place is None else now - self._same_place
 
-    def stepped(self, now: float, steps: int = 1) -> None:
-        """The training made so many steps."""
-        self._moved(now)
+    def record_steps(self, now: float, steps: int = 1) -> None:
+        """Record ``steps`` steps of the training."""
+        self._record_life(now)
         self._longest_wait *= 0.5 ** (steps / FORGET_STEPS)
         self._last = self._same_place = None
 
     def look(self, now: float, sample: Sample) -> bool:
-        """Judge a look at ``now``. True if the training is stalled, and was not before."""
+        """Judge a look at ``now``; True if the training has stalled since the last look."""
         last, self._last = self._last, sample
-        before, self._at = self._at, now
+        previous_time, self._look_time = self._look_time, now
         if last is None or last.place.signature != sample.place.signature:
             self._same_place = now
-        if last is None or sample.interactive or _lives(last, sample, now - before):
-            self._moved(now)
+        if last is None or sample.interactive or _lives(last, sample, now - previous_time):
+            self._record_life(now)
             self.state = "interactive" if sample.interactive else "busy"
             return False
-        if self._since is None:
-            self._since = before
+        if self._still_since is None:
+            self._still_since = previous_time
         self._side_work = self._side_work or sample.side_work
         self.state = "waiting" if sample.waits_in else "stopped"
         self.limit = max(LEAST_SECONDS, TIMES * self._longest_wait)
         if self.state == "stopped":
-            least = LEAST_SIDE_SECONDS if self._side_work else LEAST_SECONDS
-            self.limit = max(least, TIMES * self._longest[self._side_work])
-        newly = not self.stalled and self.still(now) >= self.limit
-        self.stalled = self.stalled or newly
+            minimum = LEAST_SIDE_SECONDS if self._side_work else LEAST_SECONDS
+            self.limit = max(minimum, TIMES * self._longest[self._side_work])
+        newly = not self.is_stalled and self.still(now) >= self.limit
+        self.is_stalled = self.is_stalled or newly
         return newly
 
-    def _moved(self, now: float) -> None:
-        """There was a sign of life: so long a pause is usual."""
+    def _record_life(self, now: float) -> None:
+        """Record a sign of life: the pause that it ends is usual."""
         pause = self.still(now)
         if self.state == "waiting":
             self._longest_wait = max(self._longest_wait, pause)
         else:
             self._longest[self._side_work] = max(self._longest[self._side_work], pause)
-        self._since, self.stalled, self._side_work = None, False, False
+        self._still_since, self.is_stalled, self._side_work = None, False, False
         self.state = "busy"
 
 
@@ -260,13 +260,13 @@ def _several_ranks() -> bool:
 
 
 def _gpu_unfinished() -> bool:
-    """Whether a GPU has not done what this process gave it."""
-    used = activity.used_gpus()
-    return not all(sys.modules["torch"].cuda.default_stream(device).query() for device in used)
+    """Whether a GPU still has work of this process."""
+    gpus = activity.used_gpus()
+    return not all(sys.modules["torch"].cuda.default_stream(device).query() for device in gpus)
 
 
 def _working_folder() -> str:
     try:
         return str(Path.cwd())
-    except OSError:  # it was removed
+    except OSError:  # removed
         return "/nonexistent"

@@ -24,7 +24,7 @@ TIGHT = 1e-7
 SLACK = 2e-7
 """How much of a level already reached may be lost again: HiGHS satisfies rows up to 1e-7."""
 
-CONVERGED = 1e-7
+TOLERANCE = 1e-7
 """Relative change of the fairness bound at which its iteration ends."""
 
 
@@ -41,7 +41,7 @@ class Shares:
     gpus: Floats
     capacity: Floats
     remaining: Floats
-    elapsed: Floats
+    elapsed_seconds: Floats
     past: Floats
 
     @property
@@ -79,7 +79,7 @@ def max_min(shares: Shares) -> Floats:
     value, gpus = kinds[:, :-1], kinds[:, -1]
     active = value.max(axis=1) > 0
     level = np.zeros(len(value))
-    frozen = ~active
+    final = ~active
     x = np.zeros_like(value)
     while active.any():
         x, z, prices = _raise_levels(value, gpus * count, shares.capacity, active, level)
@@ -87,8 +87,8 @@ def max_min(shares: Shares) -> Floats:
         if not tight.any():
             tight = active
         level[tight] = z
-        frozen |= tight
-        active = ~frozen
+        final |= tight
+        active = ~final
     result: Floats = x[kind_of.ravel()]
     return result
 
@@ -182,23 +182,28 @@ def finish_time_fairness(shares: Shares) -> Floats:
         return x
     fastest = rates[runnable].max(axis=1)
     low = float(
-        ((shares.elapsed[runnable] + shares.remaining[runnable] / fastest) / alone[runnable]).max()
+        (
+            (shares.elapsed_seconds[runnable] + shares.remaining[runnable] / fastest)
+            / alone[runnable]
+        ).max()
     )
 
     def excess(rho: float) -> float:
         nonlocal x, high
-        demand = np.where(runnable, shares.remaining / (rho * alone - shares.elapsed), 0.0)
+        demand = np.where(runnable, shares.remaining / (rho * alone - shares.elapsed_seconds), 0.0)
         largest_ratio = _largest_ratio(shares, demand)
-        if (reached := worst_rho(shares, largest_ratio)) < high:
-            x, high = largest_ratio, reached
+        if (worst_ratio := worst_rho(shares, largest_ratio)) < high:
+            x, high = largest_ratio, worst_ratio
         wanting = demand > 0
         return float(np.log(((rates * largest_ratio).sum(axis=1)[wanting] / demand[wanting]).min()))
 
     top = high
-    if low < top * (1.0 - CONVERGED) and excess(low) < 0.0 < excess(top):
-        brentq(excess, low, top, xtol=CONVERGED * top)
+    if low < top * (1.0 - TOLERANCE) and excess(low) < 0.0 < excess(top):
+        brentq(excess, low, top, xtol=TOLERANCE * top)
     min_share = np.where(
-        runnable, shares.remaining / np.where(runnable, high * alone - shares.elapsed, 1.0), 0
+        runnable,
+        shares.remaining / np.where(runnable, high * alone - shares.elapsed_seconds, 1.0),
+        0,
     )
     return _largest_sum(shares, min_share)
 
@@ -208,7 +213,7 @@ def worst_rho(shares: Shares, x: Floats) -> float:
     runnable = shares.rates.max(axis=1) > 0
     rate = (shares.rates * x).sum(axis=1)
     with np.errstate(divide="ignore"):
-        rho = (shares.elapsed + shares.remaining / rate) / shares.alone_seconds
+        rho = (shares.elapsed_seconds + shares.remaining / rate) / shares.alone_seconds
     return float(rho[runnable].max(initial=0.0))
 
 

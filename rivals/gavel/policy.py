@@ -138,7 +138,7 @@ def shares_of(
         gpus=np.array(gpus, dtype=float),
         capacity=capacity,
         remaining=np.maximum(remaining, 1e-6 * total),
-        elapsed=np.array([max(0.0, snapshot.now - j.submit) for j in jobs]),
+        elapsed_seconds=np.array([max(0.0, snapshot.now - j.submit) for j in jobs]),
         past=np.zeros(len(jobs)),
     )
     past = np.maximum(total - remaining, 0.0) / shares.isolated_rates(np.maximum(present, 1.0))
@@ -156,10 +156,12 @@ def _urgency(snapshot: Snapshot, jobs: Sequence[Job], shares: Shares, fractions:
     share least.
     """
     types = list(dict.fromkeys(node.gpu_type for node in snapshot.nodes))
-    received = np.array([[j.run_seconds_by_type.get(t, 0.0) for t in types] for j in jobs])
-    life = np.maximum(shares.elapsed, 1e-9)[:, None]
+    received_seconds = np.array([[j.run_seconds_by_type.get(t, 0.0) for t in types] for j in jobs])
+    life = np.maximum(shares.elapsed_seconds, 1e-9)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        urgency: Floats = np.where(received > 0, fractions * life / received, np.inf)
+        urgency: Floats = np.where(
+            received_seconds > 0, fractions * life / received_seconds, np.inf
+        )
     urgency[fractions <= _LEAST_SHARE] = 0.0
     return urgency
 

@@ -8,7 +8,7 @@ import pytest
 
 from bench.paper.claims import claims, verdict
 from bench.paper.experiments import TABLE_4, Case
-from bench.paper.runs import Kept
+from bench.paper.runs import SavedRun
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_verdict(paper: float, ours: float, expected: str) -> None:
     assert verdict(paper, ours) == expected
 
 
-def kept(case: Case, makespan: float) -> Kept:
+def kept(case: Case, makespan: float) -> SavedRun:
     figures = {
         "makespan_h": makespan,
         "avg_jct_h": 1.0,
@@ -36,7 +36,7 @@ def kept(case: Case, makespan: float) -> Kept:
         "max_ftf": 1.0,
         "max_ftf_eq9": 1.0,
     }
-    return Kept(case, figures, [], [], [], [], [], [])
+    return SavedRun(case, figures, [], [], [], [], [], [])
 
 
 def test_changes_are_means_over_the_seeds_that_both_have() -> None:
@@ -59,7 +59,7 @@ def test_changes_are_means_over_the_seeds_that_both_have() -> None:
     assert [(c.text, c.seeds, c.agrees) for c in found] == [
         ("512 GPUs: makespan against Sia", 2, "no")
     ]
-    assert found[0].ours.startswith("+15.0 ±")
+    assert found[0].result.startswith("+15.0 ±")
 
 
 def test_seeds_that_differ_more_than_the_effect_decide_nothing() -> None:

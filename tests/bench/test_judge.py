@@ -13,10 +13,10 @@ import pytest
 from bench.chaos import judge
 from bench.chaos.__main__ import longest_gaps
 from bench.chaos.slurm_log import SlurmLog
-from bench.chaos.world import Submitted, Wait
+from bench.chaos.world import SubmittedJob, Wait
 from hopsd.model.allocation import Allocation
 
-JOB = Submitted("t", "36", 30.0, "6", "broken", 9)
+JOB = SubmittedJob("t", "36", 30.0, "6", "broken", 9)
 START = "slurmctld version 22.05.8 started on cluster hops"
 ENDED = ("_job_complete: JobId=36 WEXITSTATUS 0", "_job_complete: JobId=36 done")
 
@@ -44,7 +44,7 @@ def test_a_job_whose_requeue_slurmctld_forgot_is_not_lost_by_hops(
     world: Any = SimpleNamespace(forgot=[forgot])
     log = {"t": [("FAILED", 128.0), ("PENDING", 141.0)]}
     (found,) = judge.never_ended(world, JOB, [run(121.0, 128.0)], log, SlurmLog())
-    assert bool(found.explained) is explained
+    assert bool(found.explanation) is explained
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_job_that_a_restart_leaves_out_is_not_lost_by_hops(
     world: Any = SimpleNamespace(forgot=[(28.0, 33.0)])
     slurm = slurm_log(tmp_path, (33.0, START), (34.0, later))
     (found,) = judge.never_ended(world, JOB, [], {}, slurm)
-    assert bool(found.explained) is explained
+    assert bool(found.explanation) is explained
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_a_job_that_a_restart_leaves_out_is_not_lost_by_hops(
 def test_whether_slurmctld_knew_that_a_job_had_ended(
     tmp_path: Path, said: list[tuple[float, str]], requeued: list[tuple[str, float]], why: str
 ) -> None:
-    world: Any = SimpleNamespace(forgot=[(49.0, 55.0)], requeued=requeued)
+    world: Any = SimpleNamespace(forgot=[(49.0, 55.0)], requeues=requeued)
     runs = [run(40.0, 50.0, end=50.0), run(60.0, 70.0, end=70.0)]
     (found,) = judge.ran_again(world, JOB, runs, slurm_log(tmp_path, *said))
-    assert why in found.explained
-    assert bool(why) is bool(found.explained)
+    assert why in found.explanation
+    assert bool(why) is bool(found.explanation)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_the_store_need_not_know_what_plain_slurm_ran(
     tmp_path: Path, comments: list[str], explained: bool
 ) -> None:
     world: Any = SimpleNamespace(forgot=[])
-    job = Submitted("t", "36", 30.0, "2", "plain", 9)
+    job = SubmittedJob("t", "36", 30.0, "2", "plain", 9)
     said = [
         (40.0 + number, f"_update_job: setting comment to {text} for JobId=36")
         for number, text in enumerate(comments)
     ]
     (found,) = judge.counts(world, job, [run(50.0, 55.0)], {}, slurm_log(tmp_path, *said))
     assert found.kind == "not in the store"
-    assert bool(found.explained) is explained
+    assert bool(found.explanation) is explained
 
 
 @pytest.mark.parametrize(("forgot", "explained"), [((41.0, 44.0), True), ((45.0, 48.0), False)])
@@ -112,13 +112,13 @@ def test_a_start_that_slurmctld_made_having_forgotten_a_hold_is_its_own(
 ) -> None:
     world: Any = SimpleNamespace(forgot=[forgot])
     said = (41.5, "sched: _hold_job_rec: hold on JobId=36 by uid 0")
-    job = Submitted("t", "36", 30.0, "2", "plain", 9)
+    job = SubmittedJob("t", "36", 30.0, "2", "plain", 9)
     (found,) = judge.counts(world, job, [run(60.0, 65.0)], {}, slurm_log(tmp_path, said))
-    assert bool(found.explained) is explained
+    assert bool(found.explanation) is explained
 
 
 def test_a_run_that_the_store_knows_is_found() -> None:
-    job = Submitted("t", "36", 30.0, "2", "plain", 9)
+    job = SubmittedJob("t", "36", 30.0, "2", "plain", 9)
     placement: Any = SimpleNamespace(start=50.0, allocation=Allocation.of({"n0": 2}))
     world: Any = SimpleNamespace(forgot=[])
     assert judge.counts(world, job, [run(50.0, 55.0)], {"36": [placement]}, SlurmLog()) == []

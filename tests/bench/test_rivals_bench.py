@@ -11,7 +11,7 @@ import pytest
 
 from bench.rivals import gavel, sia
 from bench.rivals.__main__ import main
-from bench.rivals.compare import compared
+from bench.rivals.compare import comparison
 from bench.rivals.late import later
 from hopsd.errors import InputError
 
@@ -144,10 +144,12 @@ def test_gavels_simulator_and_ours_play_the_same_jobs(
     scheduler: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = gavel.work(scheduler, 0, jobs=5, gpus=64)
-    theirs = gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0)
+    theirs = gavel.run_authors_simulator(
+        scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0
+    )
     assert theirs == [float(job.reqs[0]) for job in work.workload.jobs]
     assert [job.samples for job in work.workload.jobs] == [64.0 * n for n in work.steps]
-    twice = compared(work.workload, theirs, [2.0 * hours for hours in theirs]).split(" | ")
+    twice = comparison(work.workload, theirs, [2.0 * hours for hours in theirs]).split(" | ")
     assert (float(twice[2]), float(twice[-1])) == (2.0, 1.0)
     common = ["--gavel", str(scheduler), "--python", sys.executable, "--gpus", "64", "--jobs", "5"]
     main([*common, "--policy", "gavel", "--reset", "0", "--reset", "1920"])
@@ -180,8 +182,10 @@ def test_jobs_that_the_authors_give_up_are_left_out(scheduler: Path) -> None:
     )
     (scheduler / "scheduler.py").write_text(given_up)
     work = gavel.work(scheduler, 0, jobs=5, gpus=64)
-    theirs = gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0)
-    found = compared(work.workload, theirs, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
+    theirs = gavel.run_authors_simulator(
+        scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0
+    )
+    found = comparison(work.workload, theirs, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
     assert (float(found[0]), float(found[1])) == (2.5, 2.75)
 
 
@@ -189,7 +193,7 @@ def test_what_gavels_simulator_said_last_is_shown(scheduler: Path) -> None:
     (scheduler / "job.py").write_text("raise RuntimeError('no cvxpy')")
     work = gavel.work(scheduler, 0, jobs=2, gpus=64)
     with pytest.raises(InputError, match="no cvxpy"):
-        gavel.published(scheduler, sys.executable, "gavel", work, 360.0, "ECOS")
+        gavel.run_authors_simulator(scheduler, sys.executable, "gavel", work, 360.0, "ECOS")
 
 
 SIAS_SIMULATOR = """
@@ -225,7 +229,7 @@ def test_sias_simulator_and_ours_play_the_same_jobs(
     (folder / "multi_simulator.py").write_text(SIAS_SIMULATOR)
     trace = sia.traces(folder)["small-1"]
     hours = [
-        sia.published(folder, sys.executable, trace, rigid=rigid, round_seconds=60.0)
+        sia.run_authors_simulator(folder, sys.executable, trace, rigid=rigid, round_seconds=60.0)
         for rigid in (False, True)
     ]
     assert hours[0] == [2.0, 1.0]
@@ -243,7 +247,7 @@ def test_what_sias_simulator_said_last_is_shown(folder: Path) -> None:
     (folder / "multi_simulator.py").write_text("raise RuntimeError('no autograd')")
     trace = sia.traces(folder)["small-1"]
     with pytest.raises(InputError, match="no autograd"):
-        sia.published(folder, sys.executable, trace, rigid=False, round_seconds=60.0)
+        sia.run_authors_simulator(folder, sys.executable, trace, rigid=False, round_seconds=60.0)
 
 
 def test_a_rival_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,25 +7,25 @@ from collections.abc import Mapping
 import pytest
 
 from bench.paper.experiments import SEARCH
-from bench.paper.search import COMBINATIONS, FIGURES, PAPER, Assumed, agrees, scene, tables
+from bench.paper.search import COMBINATIONS, FIGURES, PAPER, Assumptions, agrees, scene, tables
 from bench.spread import Interval
 from hopsd.sim.facts import facts_of
 
 
-def gpu_hours(assumed: Assumed) -> list[float]:
+def gpu_hours(assumed: Assumptions) -> list[float]:
     cluster, workload = scene(assumed, 0)
     assert (cluster.gpus, len(workload.jobs)) == (64, 62)
     return [facts.gpu_seconds / 3600.0 for facts in facts_of(cluster, workload)]
 
 
 def test_assumptions_change_the_work_and_the_shortest_job() -> None:
-    usual = gpu_hours(Assumed())
-    assert gpu_hours(Assumed(work=1.4)) == pytest.approx([1.4 * hours for hours in usual])
-    longer = gpu_hours(Assumed(shortest=0.5))
+    usual = gpu_hours(Assumptions())
+    assert gpu_hours(Assumptions(work=1.4)) == pytest.approx([1.4 * hours for hours in usual])
+    longer = gpu_hours(Assumptions(shortest=0.5))
     changed = [(a, b) for a, b in zip(usual, longer, strict=True) if b > 1.001 * a]
     assert changed
     assert all(b > a for a, b in changed)
-    assert gpu_hours(Assumed(round_seconds=180.0)) == usual
+    assert gpu_hours(Assumptions(round_seconds=180.0)) == usual
 
 
 def test_every_run_has_a_name_of_its_own() -> None:
@@ -48,7 +48,7 @@ def test_rows_are_of_what_was_played_on_two_seeds() -> None:
     """hops has half of the rival's figures: enough for three of the five effects over Sia."""
     played = COMBINATIONS[0]
 
-    def find(assumed: Assumed, policy: str) -> Mapping[int, Mapping[str, float]]:
+    def find(assumed: Assumptions, policy: str) -> Mapping[int, Mapping[str, float]]:
         value = 1.0 if policy == "hops" else 2.0
         figures = dict.fromkeys(FIGURES.values(), value)
         return dict.fromkeys((0, 1), figures) if assumed == played else {}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.stream import Outcome, least_mean, main, schedules, simulated
+from bench.stream import Outcome, main, min_mean, schedules, simulate
 from hopsd.sim.engine import SimulationSettings
 
 ASKED = SimulationSettings().plan
@@ -25,7 +25,7 @@ def test_the_least_mean_has_the_long_job_run_on_as_late_as_it_may(long: int, sho
     for end in range(long, long + short + 1):
         before = end - long
         others = before + (short - before) * long
-        assert least_mean(found, end) == pytest.approx((end + others) / (short + 1))
+        assert min_mean(found, end) == pytest.approx((end + others) / (short + 1))
 
 
 def test_no_policy_has_both_the_least_mean_and_a_long_job_that_does_not_starve() -> None:
@@ -33,22 +33,22 @@ def test_no_policy_has_both_the_least_mean_and_a_long_job_that_does_not_starve()
     mean as `srtf`, under which it waits as long as short ones come.
     """
     found = list(schedules(4, 40))
-    shortest = simulated(4, 40, replace(ASKED, policy="srtf"))
-    assert shortest == Outcome(44, least_mean(found, 44))
-    assert least_mean(found, 16) > 1.6 * shortest.mean
+    shortest = simulate(4, 40, replace(ASKED, policy="srtf"))
+    assert shortest == Outcome(44, min_mean(found, 44))
+    assert min_mean(found, 16) > 1.6 * shortest.mean
 
 
 def test_the_weight_trades_one_for_the_other() -> None:
     found = list(schedules(4, 20))
     outcomes = [
-        simulated(4, 20, replace(ASKED, policy="hops+", tail_weight=weight))
+        simulate(4, 20, replace(ASKED, policy="hops+", tail_weight=weight))
         for weight in (0.0, 1.5, 10.0)
     ]
     assert [o.long for o in outcomes] == sorted((o.long for o in outcomes), reverse=True)
     assert [o.mean for o in outcomes] == sorted(o.mean for o in outcomes)
     assert outcomes[0].long > outcomes[2].long
     for outcome in outcomes:
-        assert outcome.mean >= least_mean(found, outcome.long) - 1e-9
+        assert outcome.mean >= min_mean(found, outcome.long) - 1e-9
 
 
 def test_what_cannot_be_played_is_named(

@@ -10,9 +10,9 @@ import pytest
 from bench.spread import interval
 from bench.study import page
 from bench.study.cases import (
-    ALL,
     BASE,
     CLUSTERS,
+    EXPERIMENTS,
     FACTORS,
     SEEDS,
     TRACES,
@@ -66,9 +66,9 @@ def test_restarts_by_model_take_longer_for_larger_ones() -> None:
 
 
 def test_every_case_is_kept_under_a_name_of_its_own() -> None:
-    cases = {case for of in ALL.values() for case in of}
+    cases = {case for of in EXPERIMENTS.values() for case in of}
     assert len({case.name for case in cases}) == len(cases)
-    assert all({case.seed for case in of} == set(SEEDS) for of in ALL.values())
+    assert all({case.seed for case in of} == set(SEEDS) for of in EXPERIMENTS.values())
 
 
 def test_traces_need_their_folder() -> None:

@@ -8,9 +8,9 @@ from typing import ClassVar
 import pytest
 from sim_cases import job
 
-from bench.themis.measure import Liar, of_timeline
+from bench.themis.measure import Liar, measure_changes
 from bench.themis.workload import NETWORK, SLOWDOWN, TABLES, apps
-from bench.themis.workload import testbed as sixty_four
+from bench.themis.workload import testbed_cluster as sixty_four
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import AppName, JobId
 from hopsd.model.scenario import Cluster, Workload
@@ -43,7 +43,7 @@ def test_figures_of_two_apps() -> None:
         change(300.0, 3),
         change(400.0, 2),
     ]
-    found = of_timeline(timeline, sixty_four(1), Workload(TABLES, jobs))
+    found = measure_changes(timeline, sixty_four(1), Workload(TABLES, jobs))
     assert found.rho == pytest.approx([400 / (600 / 4 * 1.5), 200 / (100 / 2 * 2)])
     assert found.rho_share == pytest.approx([400 / (600 / 4), 200 / (100 / 2)])
     assert found.score == pytest.approx([1.0, 1 / SLOWDOWN[NETWORK]])

@@ -31,4 +31,4 @@ def test_faults_lose_no_job_and_give_no_gpu_twice() -> None:
         seen = torment(made, 18, Random(8), kinds)
         found = [*seen.findings, *judge(made)]
     assert made.jobs
-    assert not [finding for finding in found if not finding.explained]
+    assert not [finding for finding in found if not finding.explanation]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.racks.instances import mixed
+from bench.racks.instances import mixed_snapshot
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -21,7 +21,7 @@ WAITS = Reason(ReasonCode.OUTSIDE_WINDOW, "")
 
 def racks(idle: str, **rules: object) -> tuple[Snapshot, Job]:
     """Racks of two nodes with four GPUs: the idle ones of each node, and a waiting job."""
-    snapshot = mixed(4 * len(idle), 0.0, seed=0)
+    snapshot = mixed_snapshot(4 * len(idle), 0.0, seed=0)
     nodes = tuple(
         replace(node, idle=int(gpus), switches=("core", f"r{at // 2}"))
         for at, (node, gpus) in enumerate(zip(snapshot.nodes, idle, strict=True))

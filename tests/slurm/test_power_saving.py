@@ -34,7 +34,7 @@ def test_a_node_that_is_switched_off_is_given_to_a_job_and_woken(saving: Private
     assert_runs_as_planned(port, port.apply([start(job, n1=2)]))
     # A node that booted before Slurm asked for it is not taken for the one that it asked for.
     wait_until(lambda: "POWERING_UP" in saving.run("scontrol", "show", "node", "n1"))
-    saving.start_slurmd("n1", booted=True)
+    saving.start_slurmd("n1", fresh_boot=True)
     wait_until(
         lambda: node_states(saving)["n1"] == "mixed",
         told=lambda: "".join(saving.run("scontrol", "show", kind) for kind in ("node", "job")),

@@ -68,7 +68,7 @@ def test_no_answer_is_told_from_a_refusal(pyslurm: PyslurmAdapter, tmp_path: Pat
     with running_cluster(nodes=[NodeSpec("v100")]) as cluster:
         job = submit(cluster)
         adapter = make_adapter("pyslurm", cluster)
-        cluster.stop_slurmctld(how=signal.SIGKILL)
+        cluster.stop_slurmctld(signal_number=signal.SIGKILL)
         with pytest.raises(SlurmUnavailableError):
             adapter.read()
         with pytest.raises(SlurmUnavailableError):

@@ -207,7 +207,7 @@ def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: Slurm
         return False
 
     wait_until(saved)  # what it had not saved is lost
-    cluster.stop_slurmctld(how=signal.SIGKILL)
+    cluster.stop_slurmctld(signal_number=signal.SIGKILL)
     away = SlurmPort(ScontrolAdapter(cluster.commands(timeout_seconds=1.0)), SETTINGS)
     try:
         with pytest.raises(SlurmUnavailableError):

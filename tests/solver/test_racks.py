@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.racks.best_fit import best_fit
-from bench.racks.instances import demanding, mixed, planted
+from bench.racks.instances import demanding_snapshot, mixed_snapshot, planted_snapshot
 from hopsd.core.placement.rack_sets import Levels, keeps_racks
 from hopsd.model.plan import Plan, PlanSettings, Snapshot
 from hopsd.policies.hops.policy import plan
@@ -26,7 +26,7 @@ def check_racks(snapshot: Snapshot, made: Plan) -> None:
 
 @pytest.mark.parametrize(("nodes", "seed"), [(64, 0), (64, 2), (288, 1), (576, 3), (1152, 0)])
 def test_every_job_of_an_exact_packing_is_placed(nodes: int, seed: int) -> None:
-    snapshot = planted(nodes, seed)
+    snapshot = planted_snapshot(nodes, seed)
     made = plan(snapshot, PlanSettings(time_limit_seconds=60.0))
     assert len(made.placements) == len(snapshot.jobs)
     assert made.gap == 0.0
@@ -34,13 +34,13 @@ def test_every_job_of_an_exact_packing_is_placed(nodes: int, seed: int) -> None:
 
 
 def test_a_best_fit_leaves_jobs_out_of_such_packings() -> None:
-    made = [planted(288, seed) for seed in range(3)]
+    made = [planted_snapshot(288, seed) for seed in range(3)]
     placed = [best_fit(one, one.jobs, largest=True) for one in made]
     assert any(len(some) < len(one.jobs) for some, one in zip(placed, made, strict=True))
 
 
 def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None:
-    snapshot = mixed(1000, 1 / 3, seed=0)
+    snapshot = mixed_snapshot(1000, 1 / 3, seed=0)
     made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
     assert made.gap <= 0.01
     check_racks(snapshot, made)
@@ -48,7 +48,7 @@ def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(seed: int) -> None:
-    snapshot = demanding(600, 1 / 3, seed, idle=0.8)
+    snapshot = demanding_snapshot(600, 1 / 3, seed, idle=0.8)
     made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
     assert made.gap <= 0.01
     check_racks(snapshot, made)
@@ -56,13 +56,13 @@ def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(seed: i
 
 def test_the_same_plan_for_the_same_snapshot() -> None:
     settings = PlanSettings(gap=0.02, time_limit_seconds=60.0)
-    one, other = (plan(mixed(600, 0.5, seed=1, idle=0.8), settings) for _ in range(2))
+    one, other = (plan(mixed_snapshot(600, 0.5, seed=1, idle=0.8), settings) for _ in range(2))
     assert one.placements == other.placements
     assert one.upper_bound == other.upper_bound
 
 
 def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
-    snapshot = mixed(1000, 0.5, seed=2, idle=0.9)
+    snapshot = mixed_snapshot(1000, 0.5, seed=2, idle=0.9)
     wishes = [(True, False), (False, True), (True, True), (False, False)]
     jobs = [
         replace(
@@ -93,7 +93,7 @@ def test_a_job_without_options_is_kept_within_a_leaf_where_that_is_faster(
     across: dict[int, float], leaves: int
 ) -> None:
     """The two idle nodes of one leaf are the second and the third: without a reason, the first."""
-    snapshot = mixed(16, 0.0, seed=0)
+    snapshot = mixed_snapshot(16, 0.0, seed=0)
     nodes = tuple(
         replace(node, switches=("core", leaf))
         for node, leaf in zip(snapshot.nodes, "abbc", strict=True)

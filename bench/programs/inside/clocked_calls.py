@@ -1,4 +1,4 @@
-"""Clocks behind calls of a package's own loop, and in its callbacks."""
+"""Clocks after calls in a package's own loop, and in its callbacks."""
 
 import importlib
 
@@ -6,47 +6,47 @@ import hand_clock
 import torch
 
 
-def after(owner, method, then):
-    """Call ``then`` with the arguments after each call of the outermost ``owner.method``."""
+def call_after(owner, method, callback):
+    """Call ``callback`` with the arguments after each outermost call of ``owner.method``."""
     original, depth = getattr(owner, method), []
 
-    def called(*args, **kwargs):
+    def wrapper(*args, **kwargs):
         depth.append(1)
         try:
             result = original(*args, **kwargs)
         finally:
             depth.pop()
         if not depth:
-            then(*args)
+            callback(*args)
         return result
 
-    setattr(owner, method, called)
+    setattr(owner, method, wrapper)
 
 
-def before(owner, method, then):
+def call_before(owner, method, callback):
     original = getattr(owner, method)
 
-    def called(*args, **kwargs):
-        then()
+    def wrapper(*args, **kwargs):
+        callback()
         return original(*args, **kwargs)
 
-    setattr(owner, method, called)
+    setattr(owner, method, wrapper)
 
 
 def each_step(samples, kind=torch.optim.Adam):
-    """After each step of the first optimizer of this kind that steps."""
+    """Clock each step of the first optimizer of this kind that steps."""
     leading = []
 
-    def stepped(optimizer, *_):
+    def on_step(optimizer, *_):
         leading or leading.append(optimizer)
         if leading[0] is optimizer:
             hand_clock.step(samples)
 
-    after(kind, "step", stepped)
+    call_after(kind, "step", on_step)
 
 
 def trainer_clock(samples):
-    """For transformers' Trainer, and those made of it."""
+    """Callback for transformers' Trainer and trainers derived from it."""
     from transformers import TrainerCallback
 
     class Clocks(TrainerCallback):
@@ -60,7 +60,7 @@ def trainer_clock(samples):
 
 
 def lightning_clock(package, samples):
-    """For Lightning, by the name under which a program imports it; ``samples`` of a batch."""
+    """Callback for Lightning, imported as ``package``; ``samples`` counts those of a batch."""
 
     class Clocks(importlib.import_module(package).Callback):
         def on_train_batch_end(self, trainer, module, outputs, batch, number):

@@ -23,8 +23,8 @@ class Network(torch.nn.Module):
         self.first, self.second = GCNConv(16, 64), GCNConv(64, 4)
 
     def forward(self, data):
-        hidden = self.first(data.x, data.edge_index).relu()
-        return global_mean_pool(self.second(hidden, data.edge_index), data.batch)
+        features = self.first(data.x, data.edge_index).relu()
+        return global_mean_pool(self.second(features, data.edge_index), data.batch)
 
 
 model = Network()

@@ -1,8 +1,8 @@
-"""Clocks that are put into a copy of a program by hand: they know nothing of the timing plugin.
+"""Manual clock for a copy of a program, independent of the timing plugin.
 
-``step(samples)`` after each step of the optimizer; ``pause()`` where an evaluation begins, whose
-time is no iteration's. Ends the program when it has seen enough. Intervals and samples are written
-when it ends, to the folder ``HAND_CLOCK``.
+Call ``step(samples)`` after each optimizer step, and ``pause()`` where an evaluation starts, which
+belongs to no iteration. Ends the program after enough steps; writes intervals and samples to the
+folder ``HAND_CLOCK`` at exit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _steps = 0
 
 
 def step(samples: float) -> None:
-    """A step on ``samples`` has ended."""
+    """Record the end of a step on ``samples``."""
     global _last, _began, _steps  # noqa: PLW0603 - a clock for a process
     now = time.perf_counter()
     _steps += 1
@@ -33,13 +33,13 @@ def step(samples: float) -> None:
     if _steps >= MOST_STEPS or now - _began > MOST_SECONDS:
         if threading.current_thread() is not threading.main_thread():
             _write()
-            os._exit(0)  # an exception would end this thread alone
+            os._exit(0)  # an exception would end only this thread
         raise SystemExit(0)
     _last = time.perf_counter()
 
 
 def pause() -> None:
-    """What follows is not training."""
+    """Exclude the time until the next step."""
     global _last  # noqa: PLW0603
     _last = None
 

@@ -1,4 +1,4 @@
-"""Data that programs would download, made up: images of the right form, and of no meaning."""
+"""Synthetic stand-ins for data that programs would download."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def mnist(folder: str, images: int = IMAGES) -> None:
     """The four files that `torchvision.datasets.MNIST` looks for, below ``folder``."""
     raw = Path(folder, "MNIST", "raw")
     raw.mkdir(parents=True, exist_ok=True)
-    made = random.Random(0)
+    rng = random.Random(0)
     for part in ("train", "t10k"):
-        pixels = made.randbytes(images * 784)
-        labels = bytes(made.randrange(10) for _ in range(images))
+        pixels = rng.randbytes(images * 784)
+        labels = bytes(rng.randrange(10) for _ in range(images))
         for name, head, body in (
             (f"{part}-images-idx3-ubyte", struct.pack(">IIII", 2051, images, 28, 28), pixels),
             (f"{part}-labels-idx1-ubyte", struct.pack(">II", 2049, images), labels),
@@ -29,21 +29,21 @@ def mnist(folder: str, images: int = IMAGES) -> None:
 
 
 def cifar() -> None:
-    """Replace `torchvision.datasets.CIFAR10` by one that makes its images up."""
+    """Replace `torchvision.datasets.CIFAR10` by synthetic images."""
     import torchvision
 
-    def made(root: str = "", train: bool = True, transform: Any = None, **_: Any) -> Any:
+    def fake_cifar(root: str = "", train: bool = True, transform: Any = None, **_: Any) -> Any:
         return torchvision.datasets.FakeData(IMAGES, (3, 32, 32), 10, transform=transform)
 
-    torchvision.datasets.CIFAR10 = made
+    torchvision.datasets.CIFAR10 = fake_cifar
 
 
 def words(folder: str, count: int = 20_000) -> None:
     """``train.txt``, ``valid.txt`` and ``test.txt`` of made-up words."""
-    made = random.Random(0)
+    rng = random.Random(0)
     Path(folder).mkdir(parents=True, exist_ok=True)
     for part in ("train", "valid", "test"):
-        lines = (" ".join(f"w{made.randrange(500)}" for _ in range(20)) for _ in range(count // 20))
+        lines = (" ".join(f"w{rng.randrange(500)}" for _ in range(20)) for _ in range(count // 20))
         Path(folder, f"{part}.txt").write_text("\n".join(lines) + "\n")
 
 
@@ -51,28 +51,28 @@ def masks(folder: str, images: int = 40) -> None:
     """``imgs`` and ``masks`` with pictures of two colours."""
     from PIL import Image
 
-    made = random.Random(0)
+    rng = random.Random(0)
     for kind in ("imgs", "masks"):
         Path(folder, kind).mkdir(parents=True, exist_ok=True)
     for number in range(images):
-        Image.frombytes("RGB", (64, 64), made.randbytes(64 * 64 * 3)).save(
+        Image.frombytes("RGB", (64, 64), rng.randbytes(64 * 64 * 3)).save(
             Path(folder, "imgs", f"{number}.png")
         )
-        Image.frombytes("L", (64, 64), bytes(255 * made.randrange(2) for _ in range(64 * 64))).save(
+        Image.frombytes("L", (64, 64), bytes(255 * rng.randrange(2) for _ in range(64 * 64))).save(
             Path(folder, "masks", f"{number}.png")
         )
 
 
 def citations(folder: str, name: str, papers: int = 1600) -> None:
     """``name.content`` and ``name.cites``: papers with words and a class, and who cites whom."""
-    made = random.Random(0)
+    rng = random.Random(0)
     Path(folder).mkdir(parents=True, exist_ok=True)
     lines = (
-        " ".join([str(n), *(str(made.randrange(2)) for _ in range(50)), f"class{n % 7}"])
+        " ".join([str(n), *(str(rng.randrange(2)) for _ in range(50)), f"class{n % 7}"])
         for n in range(papers)
     )
     Path(folder, f"{name}.content").write_text("\n".join(lines) + "\n")
-    cites = (f"{made.randrange(papers)} {made.randrange(papers)}" for _ in range(3 * papers))
+    cites = (f"{rng.randrange(papers)} {rng.randrange(papers)}" for _ in range(3 * papers))
     Path(folder, f"{name}.cites").write_text("\n".join(cites) + "\n")
 
 
@@ -84,21 +84,21 @@ def bytes_of_text(path: str, count: int = 100_000) -> None:
 
 
 def voc(images: int = 200) -> None:
-    """Replace `torchvision.datasets.VOCDetection` by one that makes its images up."""
+    """Replace `torchvision.datasets.VOCDetection` by synthetic images."""
     import torchvision
 
-    def made(root: str = "", transform: Any = None, **_: Any) -> Any:
+    def fake_voc(root: str = "", transform: Any = None, **_: Any) -> Any:
         return torchvision.datasets.FakeData(images, (3, 96, 96), 10, transform=transform)
 
-    torchvision.datasets.VOCDetection = made
+    torchvision.datasets.VOCDetection = fake_voc
 
 
 def tokens(path: str, count: int = 100_000) -> None:
     """A file of tokens as llm.c reads it: a header of 256 numbers, then 16 bits a token."""
-    made = random.Random(0)
+    rng = random.Random(0)
     header = struct.pack("<256i", 20240520, 1, count, *([0] * 253))
     Path(path).write_bytes(
-        header + b"".join(struct.pack("<H", made.randrange(50_000)) for _ in range(count))
+        header + b"".join(struct.pack("<H", rng.randrange(50_000)) for _ in range(count))
     )
 
 
@@ -107,9 +107,9 @@ def small_resnet() -> None:
     import torch
     import torchvision
 
-    def made(**_: Any) -> Any:
+    def small_model(**_: Any) -> Any:
         return torch.nn.Sequential(
             torch.nn.Conv2d(3, 512, 8, 8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Linear(512, 10)
         )
 
-    torchvision.models.resnet18 = made
+    torchvision.models.resnet18 = small_model

@@ -7,11 +7,11 @@ import hand_clock
 import numpy
 import tiny
 import torch
-from clocked_calls import before, each_step, lightning_clock
+from clocked_calls import call_before, each_step, lightning_clock
 from torch.utils.data import DataLoader
 
 warnings.filterwarnings("ignore")
-made = numpy.random.default_rng(0)
+rng = numpy.random.default_rng(0)
 loss = torch.nn.functional.cross_entropy
 
 
@@ -20,7 +20,7 @@ def pyod():
     from pyod.models.auto_encoder import AutoEncoder
 
     each_step(32)
-    AutoEncoder(epoch_num=5, batch_size=32, verbose=0).fit(made.normal(size=(32 * 40, 16)))
+    AutoEncoder(epoch_num=5, batch_size=32, verbose=0).fit(rng.normal(size=(32 * 40, 16)))
 
 
 def metric():
@@ -49,16 +49,16 @@ def rechub():
     from torch_rechub.utils.data import DataGenerator
 
     count = 64 * 40
-    rows = {"a": made.integers(0, 50, count), "b": made.integers(0, 80, count),
-            "d": made.normal(size=count).astype("f4")}  # fmt: skip
-    labels = made.integers(0, 2, count).astype("f4")
+    rows = {"a": rng.integers(0, 50, count), "b": rng.integers(0, 80, count),
+            "d": rng.normal(size=count).astype("f4")}  # fmt: skip
+    labels = rng.integers(0, 2, count).astype("f4")
     sparse = [SparseFeature("a", 50, 8), SparseFeature("b", 80, 8)]
     dense = [DenseFeature("d")]
     train, valid, _ = DataGenerator(rows, labels).generate_dataloader(
         split_ratio=[0.8, 0.1], batch_size=64
     )
     each_step(64)
-    before(CTRTrainer, "evaluate", hand_clock.pause)
+    call_before(CTRTrainer, "evaluate", hand_clock.pause)
     CTRTrainer(
         WideDeep(wide_features=dense, deep_features=sparse, mlp_params={"dims": [64]}),
         n_epoch=5, device="cpu", model_path=".",
@@ -74,8 +74,8 @@ def pfrl():
             return super().reset()[0]
 
         def step(self, action):
-            seen, reward, over, cut, more = super().step(action)
-            return seen, reward, over or cut, more
+            observation, reward, is_done, is_cut, info = super().step(action)
+            return observation, reward, is_done or is_cut, info
 
     room = Old(gymnasium.make("CartPole-v1"))
     body = torch.nn.Sequential(
@@ -88,7 +88,7 @@ def pfrl():
         pfrl.replay_buffers.ReplayBuffer(10_000), 0.9,
         pfrl.explorers.ConstantEpsilonGreedy(0.3, room.action_space.sample),
         replay_start_size=100, update_interval=1, target_update_interval=100,
-        phi=lambda seen: seen.astype("f4"), minibatch_size=32,
+        phi=lambda observation: observation.astype("f4"), minibatch_size=32,
     )  # fmt: skip
     pfrl.experiments.train_agent(agent, room, 2000, "out")
 
@@ -98,7 +98,7 @@ def torchbearer():
 
     network = tiny.network()
     each_step(64)
-    before(torch.nn.Module, "eval", hand_clock.pause)
+    call_before(torch.nn.Module, "eval", hand_clock.pause)
     torchbearer.Trial(
         network, torch.optim.Adam(network.parameters()), loss, metrics=["loss"], verbose=0
     ).with_generators(
@@ -114,7 +114,7 @@ def gluonts():
 
     clock = lightning_clock("lightning.pytorch", lambda _: 32)
     rows = ListDataset(
-        [{"start": pandas.Period("2020-01-01", "h"), "target": made.normal(size=300)}
+        [{"start": pandas.Period("2020-01-01", "h"), "target": rng.normal(size=300)}
          for _ in range(20)], freq="h",
     )  # fmt: skip
     DeepAREstimator(
@@ -141,8 +141,8 @@ def lightly():
     optimizer, far = torch.optim.SGD(body.parameters(), lr=0.01), NTXentLoss()
     for _ in range(8):
         for batch in DataLoader(rows, batch_size=8, shuffle=True, drop_last=True):
-            one, other = batch[0]
-            value = far(body(one), body(other))
+            first_view, second_view = batch[0]
+            value = far(body(first_view), body(second_view))
             value.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -21,8 +21,8 @@ class Old(gymnasium.Wrapper):  # type: ignore[type-arg]
         return self.env.reset()[0]
 
     def step(self, action: Any) -> Any:
-        state, reward, ended, cut, info = self.env.step(action)
-        return state, reward, ended or cut, info
+        state, reward, is_done, is_cut, info = self.env.step(action)
+        return state, reward, is_done or is_cut, info
 
     def seed(self, seed: int) -> None:
         self.env.reset(seed=seed)

@@ -10,19 +10,19 @@ import hand_clock
 import numpy
 import tiny
 import torch
-from clocked_calls import after, before, each_step, lightning_clock, trainer_clock
+from clocked_calls import call_after, call_before, each_step, lightning_clock, trainer_clock
 
 warnings.filterwarnings("ignore")
-made = numpy.random.default_rng(0)
+rng = numpy.random.default_rng(0)
 
 
 def tabnet():
     from pytorch_tabnet.abstract_model import TabModel
     from pytorch_tabnet.tab_model import TabNetClassifier
 
-    after(TabModel, "_train_batch", lambda _, rows, __: hand_clock.step(len(rows)))
-    before(TabModel, "_predict_epoch", hand_clock.pause)
-    rows, labels = made.normal(size=(2048, 16)).astype("f4"), made.integers(0, 3, 2048)
+    call_after(TabModel, "_train_batch", lambda _, rows, __: hand_clock.step(len(rows)))
+    call_before(TabModel, "_predict_epoch", hand_clock.pause)
+    rows, labels = rng.normal(size=(2048, 16)).astype("f4"), rng.integers(0, 3, 2048)
     TabNetClassifier(verbose=0).fit(
         rows, labels, eval_set=[(rows[:500], labels[:500])],
         batch_size=128, virtual_batch_size=64, max_epochs=20, patience=0,
@@ -33,7 +33,7 @@ def table():
     import pandas
 
     return pandas.DataFrame(
-        {"a": made.normal(size=3000), "b": made.integers(0, 4, 3000), "c": made.normal(size=3000)}
+        {"a": rng.normal(size=3000), "b": rng.integers(0, 4, 3000), "c": rng.normal(size=3000)}
     )
 
 
@@ -55,15 +55,15 @@ def deepfm():
     from deepctr_torch.inputs import DenseFeat, SparseFeat
     from deepctr_torch.models import DeepFM
 
-    before(DeepFM, "evaluate", hand_clock.pause)
+    call_before(DeepFM, "evaluate", hand_clock.pause)
     each_step(256)
     columns = [SparseFeat("user", 100, 8), SparseFeat("item", 50, 8), DenseFeat("age", 1)]
     rows = 256 * 40
     model = DeepFM(columns, columns, device="cpu")
     model.compile("adam", "binary_crossentropy", metrics=["auc"])
-    given = {"user": made.integers(0, 100, rows), "item": made.integers(0, 50, rows)}
+    features = {"user": rng.integers(0, 100, rows), "item": rng.integers(0, 50, rows)}
     model.fit(
-        given | {"age": made.random(rows)}, made.integers(0, 2, rows),
+        features | {"age": rng.random(rows)}, rng.integers(0, 2, rows),
         batch_size=256, epochs=5, verbose=0, validation_split=0.5,
     )  # fmt: skip
 
@@ -185,12 +185,12 @@ def d3rlpy(kind):
     import d3rlpy
 
     each_step(64)
-    before(d3rlpy.metrics.TDErrorEvaluator, "__call__", hand_clock.pause)
+    call_before(d3rlpy.metrics.TDErrorEvaluator, "__call__", hand_clock.pause)
     n = 4000
     games = d3rlpy.dataset.MDPDataset(
-        made.normal(size=(n, 4)).astype("f4"),
-        made.integers(0, 2, (n, 1)) if kind == "DiscreteCQL" else made.random((n, 1)).astype("f4"),
-        made.random(n).astype("f4"),
+        rng.normal(size=(n, 4)).astype("f4"),
+        rng.integers(0, 2, (n, 1)) if kind == "DiscreteCQL" else rng.random((n, 1)).astype("f4"),
+        rng.random(n).astype("f4"),
         (numpy.arange(n) % 100 == 99).astype("f4"),
     )
     config = getattr(d3rlpy.algos, f"{kind}Config")(batch_size=64)
@@ -283,7 +283,7 @@ def deepxde():
     data = deepxde.data.PDE(domain, equation, edge, num_domain=100, num_boundary=2, num_test=50)
     model = deepxde.Model(data, deepxde.nn.FNN([1, 32, 32, 1], "tanh", "Glorot uniform"))
     model.compile("adam", lr=1e-3)
-    before(model, "_test", hand_clock.pause)
+    call_before(model, "_test", hand_clock.pause)
     each_step(len(data.train_x))
     model.train(iterations=200, display_every=40, verbose=0)
 
@@ -313,16 +313,16 @@ def pykeen():
     each_step(64)
     triples = numpy.stack(
         [
-            [f"e{n}" for n in made.integers(0, 50, 640)],
-            [f"r{n}" for n in made.integers(0, 4, 640)],
-            [f"e{n}" for n in made.integers(0, 50, 640)],
+            [f"e{n}" for n in rng.integers(0, 50, 640)],
+            [f"r{n}" for n in rng.integers(0, 4, 640)],
+            [f"e{n}" for n in rng.integers(0, 50, 640)],
         ],
         1,
     )
-    known = TriplesFactory.from_labeled_triples(triples)
-    known = TriplesFactory.from_labeled_triples(triples[: known.num_triples // 64 * 64])
+    factory = TriplesFactory.from_labeled_triples(triples)
+    factory = TriplesFactory.from_labeled_triples(triples[: factory.num_triples // 64 * 64])
     pipeline(
-        training=known, testing=known, model="TransE", device="cpu",
+        training=factory, testing=factory, model="TransE", device="cpu",
         training_kwargs={"num_epochs": 30, "batch_size": 64, "use_tqdm": False, "drop_last": True},
     )  # fmt: skip
 
@@ -333,7 +333,7 @@ def frame(series):
     return pandas.concat(
         pandas.DataFrame(
             {
-                "unique_id": f"s{n}", "time_idx": range(120), "y": made.random(120),
+                "unique_id": f"s{n}", "time_idx": range(120), "y": rng.random(120),
                 "ds": pandas.date_range("2020-01-01", periods=120),
             }
         ) for n in range(series)
@@ -367,7 +367,7 @@ def darts():
     from darts.models import NBEATSModel
 
     clock = lightning_clock("pytorch_lightning", lambda batch: len(batch.past_target))
-    series = TimeSeries.from_values(made.random(2000).astype("f4"))
+    series = TimeSeries.from_values(rng.random(2000).astype("f4"))
     NBEATSModel(
         24, 6, num_stacks=2, num_blocks=1, num_layers=2, layer_widths=32, batch_size=32, n_epochs=4,
         pl_trainer_kwargs=QUIET | {"callbacks": [clock]},
@@ -391,10 +391,10 @@ def pythae():
     from pythae.models import VAE, VAEConfig
     from pythae.trainers import BaseTrainer, BaseTrainerConfig
 
-    before(BaseTrainer, "eval_step", hand_clock.pause)
+    call_before(BaseTrainer, "eval_step", hand_clock.pause)
     each_step(64)
     model = VAE(VAEConfig(input_dim=(1, 16, 16), latent_dim=4))
-    rows = made.random((640, 1, 16, 16)).astype("f4")
+    rows = rng.random((640, 1, 16, 16)).astype("f4")
     BaseTrainer(
         model, train_dataset=dataset(rows), eval_dataset=dataset(rows[:100]),
         training_config=BaseTrainerConfig(
@@ -422,7 +422,7 @@ def monai():
         for _ in range(160)
     ]
     network = UNet(2, 1, 1, channels=(8, 16), strides=(2,))
-    before(SupervisedEvaluator, "run", hand_clock.pause)
+    call_before(SupervisedEvaluator, "run", hand_clock.pause)
     each_step(8)
     check = SupervisedEvaluator(torch.device("cpu"), DataLoader(Dataset(images[:16]), 8), network)
     SupervisedTrainer(

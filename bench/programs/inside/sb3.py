@@ -7,11 +7,11 @@ import tiny
 
 KIND = sys.argv[1]
 game = "CartPole-v1" if KIND in ("PPO", "A2C", "DQN") else "Pendulum-v1"
-more = {} if KIND in ("PPO", "A2C") else {"learning_starts": 100, "batch_size": 64}
+options = {} if KIND in ("PPO", "A2C") else {"learning_starts": 100, "batch_size": 64}
 if KIND == "DQN":
-    more |= {"train_freq": 1}
-agent = getattr(stable_baselines3, KIND)("MlpPolicy", game, device="cpu", **more)
+    options |= {"train_freq": 1}
+agent = getattr(stable_baselines3, KIND)("MlpPolicy", game, device="cpu", **options)
 leading = agent.critic.optimizer if KIND in ("SAC", "TD3") else agent.policy.optimizer
 batch = agent.n_steps * agent.n_envs if KIND == "A2C" else agent.batch_size
-tiny.clocked(leading, lambda: batch)
+tiny.add_clock(leading, lambda: batch)
 agent.learn(100_000)

@@ -43,8 +43,8 @@ elif KIND == "tensor":
 if KIND == "pipeline":
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-    between = [torch.nn.Linear(512, 512) for _ in range(world - 2)]
-    part = [model[:2], *between, model[2:]][rank]
+    middle_layers = [torch.nn.Linear(512, 512) for _ in range(world - 2)]
+    part = [model[:2], *middle_layers, model[2:]][rank]
     stage = PipelineStage(part, rank, world, torch.device("cpu"))
     schedule = ScheduleGPipe(stage, 4, loss_fn=lossy)
     optimizer = torch.optim.Adam(part.parameters())

@@ -1,4 +1,4 @@
-"""Small models, words and rows that several drivers train on."""
+"""Small models and synthetic data shared by the drivers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import torch
 
 
 def rows(count: int, features: int = 32) -> torch.utils.data.TensorDataset:
-    made = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     return torch.utils.data.TensorDataset(
-        torch.randn(count, features, generator=made), torch.randint(4, (count,), generator=made)
+        torch.randn(count, features, generator=generator),
+        torch.randint(4, (count,), generator=generator),
     )
 
 
@@ -29,13 +30,15 @@ def tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     words = ["<pad>", "<eos>", "<unk>", *(f"w{n}" for n in range(200))]
-    made = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    found = PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    word_tokenizer = Tokenizer(
+        models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>")
     )
-    found.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    return found
+    word_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast_tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
+    fast_tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    return fast_tokenizer
 
 
 def language_model() -> Any:
@@ -59,15 +62,15 @@ def text(number: int, words: int = 12) -> str:
     return " ".join(f"w{(number * 7 + n * n) % 200}" for n in range(words))
 
 
-def clocked(optimizer: Any, samples: Any) -> None:
-    """Have a hand's clock after each step of ``optimizer``."""
+def add_clock(optimizer: Any, samples: Any) -> None:
+    """Clock each step of ``optimizer``."""
     import hand_clock
 
     step = optimizer.step
 
-    def timed(*args: Any, **kwargs: Any) -> Any:
+    def step_with_clock(*args: Any, **kwargs: Any) -> Any:
         result = step(*args, **kwargs)
         hand_clock.step(samples())
         return result
 
-    optimizer.step = timed
+    optimizer.step = step_with_clock

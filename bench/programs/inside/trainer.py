@@ -8,7 +8,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 KIND, BATCH = sys.argv[1], 8
-ACCUMULATED = 4 if KIND == "accumulate" else 1
+ACCUMULATION_STEPS = 4 if KIND == "accumulate" else 1
 
 
 class Rows(torch.utils.data.Dataset):
@@ -27,7 +27,7 @@ class Stream(torch.utils.data.IterableDataset):
 
 class Clocks(TrainerCallback):
     def on_step_end(self, *_, **__):
-        hand_clock.step(BATCH * ACCUMULATED)
+        hand_clock.step(BATCH * ACCUMULATION_STEPS)
 
     def on_evaluate(self, *_, **__):
         hand_clock.pause()
@@ -38,7 +38,7 @@ trainer = Trainer(
     args=TrainingArguments(
         output_dir="out",
         per_device_train_batch_size=BATCH,
-        gradient_accumulation_steps=ACCUMULATED,
+        gradient_accumulation_steps=ACCUMULATION_STEPS,
         max_steps=200,
         eval_strategy="steps",
         eval_steps=9,

@@ -7,11 +7,11 @@ import hand_clock
 import numpy
 import tiny
 import torch
-from clocked_calls import before, each_step, lightning_clock, trainer_clock
+from clocked_calls import call_before, each_step, lightning_clock, trainer_clock
 from torch.utils.data import DataLoader
 
 warnings.filterwarnings("ignore")
-made = numpy.random.default_rng(0)
+rng = numpy.random.default_rng(0)
 loss = torch.nn.functional.cross_entropy
 
 
@@ -21,8 +21,8 @@ def torchtnt():
 
     class Unit(AutoUnit):
         def compute_loss(self, state, data):
-            found = self.module(data[0])
-            return loss(found, data[1]), found
+            output = self.module(data[0])
+            return loss(output, data[1]), output
 
         def configure_optimizers_and_lr_scheduler(self, module):
             return torch.optim.Adam(module.parameters()), None
@@ -75,7 +75,7 @@ def avalanche():
         criterion=torch.nn.CrossEntropyLoss(), train_mb_size=32, train_epochs=2,
     )  # fmt: skip
     each_step(32, torch.optim.SGD)
-    before(Naive, "eval", hand_clock.pause)
+    call_before(Naive, "eval", hand_clock.pause)
     games = benchmark_from_datasets(train=[data(1600), data(1600)], test=[data(320)])
     for experience in games.train_stream:
         strategy.train(experience)
@@ -135,10 +135,10 @@ def ensemble():
         def forward(self, rows):
             return self.body(rows)
 
-    fused = FusionClassifier(Network, 5, cuda=False)
-    fused.set_optimizer("Adam")
+    fusion = FusionClassifier(Network, 5, cuda=False)
+    fusion.set_optimizer("Adam")
     each_step(64)
-    fused.fit(DataLoader(tiny.rows(64 * 30), 64), epochs=4, log_interval=1000)
+    fusion.fit(DataLoader(tiny.rows(64 * 30), 64), epochs=4, log_interval=1000)
 
 
 def keras():
@@ -159,8 +159,8 @@ def keras():
     body.compile(
         "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
     )
-    rows = made.normal(size=(64 * 300, 32)).astype("f4")
-    labels = made.integers(0, 4, 64 * 300)
+    rows = rng.normal(size=(64 * 300, 32)).astype("f4")
+    labels = rng.integers(0, 4, 64 * 300)
     body.fit(
         rows, labels, batch_size=64, epochs=4, verbose=0, callbacks=[Clocks()],
         validation_data=(rows[:200], labels[:200]),
@@ -186,11 +186,11 @@ def sbi():
     from sbi.inference import NPE
     from sbi.utils import BoxUniform
 
-    wanted = torch.rand(1000, 3)
+    parameters = torch.rand(1000, 3)
     inference = NPE(BoxUniform(torch.zeros(3), torch.ones(3)), show_progress_bars=False)
-    inference.append_simulations(wanted, wanted + 0.1 * torch.randn(1000, 3))
+    inference.append_simulations(parameters, parameters + 0.1 * torch.randn(1000, 3))
     each_step(50)
-    before(torch.nn.Module, "eval", hand_clock.pause)
+    call_before(torch.nn.Module, "eval", hand_clock.pause)
     inference.train(training_batch_size=50, max_num_epochs=10)
 
 

@@ -50,13 +50,15 @@ options = {"KTO": {}, "BCO": {}, "ORPO": {"max_length": 64}, "CPO": {"max_length
            "max_completion_length": 8}, "GRPO": {"num_generations": 4, "max_completion_length": 8},
            "OnlineDPO": {"max_new_tokens": 8}, "XPO": {"max_new_tokens": 8},
            "NashMD": {"max_new_tokens": 8}}[KIND]  # fmt: skip
-more = {}
+extra_arguments = {}
 if KIND in ("KTO", "BCO"):
-    more = {"ref_model": tiny.language_model()}
+    extra_arguments = {"ref_model": tiny.language_model()}
 elif KIND == "GKD":
-    more = {"teacher_model": tiny.language_model()}
+    extra_arguments = {"teacher_model": tiny.language_model()}
 elif KIND in ONLINE:
-    more = {"reward_funcs": lambda completions, **_: [float(len(text)) for text in completions]}
+    extra_arguments = {
+        "reward_funcs": lambda completions, **_: [float(len(text)) for text in completions]
+    }
 elif KIND == "PRM":
     from transformers import LlamaConfig, LlamaForTokenClassification
 
@@ -77,7 +79,7 @@ arguments = find(f"{KIND}Config")(
 )
 find(f"{KIND}Trainer")(
     model=model,
-    **more,
+    **extra_arguments,
     args=arguments,
     train_dataset=Dataset.from_list([row(number) for number in range(600)]),
     processing_class=tiny.tokenizer(),

@@ -50,10 +50,10 @@ arguments = getattr(trl, f"{KIND}Config")(
     gradient_checkpointing=False,
     logging_strategy="no",
 )
-more = {"ref_model": tiny.language_model()} if KIND == "DPO" else {}
+extra_arguments = {"ref_model": tiny.language_model()} if KIND == "DPO" else {}
 getattr(trl, f"{KIND}Trainer")(
     model=model,
-    **more,
+    **extra_arguments,
     args=arguments,
     train_dataset=rows,
     eval_dataset=rows.select(range(4)),

@@ -37,9 +37,9 @@ def moco(views):
 
 
 def byol(views):
-    other = [teach(online, teacher, view) for view in views]
+    targets = [teach(online, teacher, view) for view in views]
     guesses = [predictor(online(view)) for view in views]
-    return criterion(guesses[0], other[1]) + criterion(guesses[1], other[0])
+    return criterion(guesses[0], targets[1]) + criterion(guesses[1], targets[0])
 
 
 def dino(views):
@@ -54,15 +54,15 @@ def barlow(views):
 def mae(views):
     patches = views[0].unfold(2, 8, 8).unfold(3, 8, 8).flatten(4).permute(0, 2, 3, 1, 4)
     patches = patches.reshape(len(views[0]), 16, -1)
-    shown = patches[:, torch.randperm(16)[:4]]
-    tokens = encoder(embed(shown))
+    visible = patches[:, torch.randperm(16)[:4]]
+    tokens = encoder(embed(visible))
     return (head(tokens.mean(1)).reshape_as(patches) - patches).pow(2).mean()
 
 
-def teach(student, other, view):
-    update_momentum(student, other, 0.99)
+def teach(student, target, view):
+    update_momentum(student, target, 0.99)
     with torch.no_grad():
-        return other(view)
+        return target(view)
 
 
 def with_head():
@@ -75,24 +75,24 @@ def with_head():
     return nn.Sequential(network(), heads[KIND]())
 
 
-trained = nn.ModuleList()
+modules = nn.ModuleList()
 if KIND == "mae":
     embed, head = nn.Linear(192, 64), nn.Linear(64, 16 * 192)
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2)
-    trained.extend([embed, encoder, head])
+    modules.extend([embed, encoder, head])
 else:
     online, teacher = with_head(), with_head()
     deactivate_requires_grad(teacher)
     predictor = models.modules.BYOLPredictionHead(16, 32, 16)
-    trained.extend([online, predictor] if KIND == "byol" else [online])
+    modules.extend([online, predictor] if KIND == "byol" else [online])
     criterion = {
         "moco": lambda: loss.NTXentLoss(memory_bank_size=(256, 16)),
         "byol": loss.NegativeCosineSimilarity,
         "dino": lambda: loss.DINOLoss(output_dim=64),
         "barlow": loss.BarlowTwinsLoss,
     }[KIND]()
-optimizer = torch.optim.SGD(trained.parameters(), lr=0.01)
+optimizer = torch.optim.SGD(modules.parameters(), lr=0.01)
 for _ in range(3):
     for views, _ in DataLoader(Views(), batch_size=BATCH):
         optimizer.zero_grad()

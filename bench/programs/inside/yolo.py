@@ -16,15 +16,13 @@ Path("made.yaml").write_text(
     f"path: {Path('made').resolve()}\ntrain: images/train\nval: images/val\nnames: {{0: thing}}\n"
 )
 model = YOLO("yolov8n.yaml")
-seen = []
 
 
-def batch_ended(trainer):
-    seen.append(1)
+def on_batch_end(trainer):
     hand_clock.step(trainer.batch_size)
 
 
-model.add_callback("on_train_batch_end", batch_ended)
+model.add_callback("on_train_batch_end", on_batch_end)
 model.add_callback("on_val_start", lambda *_: hand_clock.pause())
 model.train(
     data="made.yaml",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.racks.instances import mixed
+from bench.racks.instances import mixed_snapshot
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
@@ -23,7 +23,7 @@ def scene(running: dict[str, dict[int, int]], restart: float, wait: float) -> Sn
     """Two racks of two nodes with four GPUs; ``running``: GPUs of each job by node. One waits for
     both nodes of a rack, ``wait`` seconds by now.
     """
-    plain = mixed(16, 0.0, seed=0)
+    plain = mixed_snapshot(16, 0.0, seed=0)
     held = {node: gpus for places in running.values() for node, gpus in places.items()}
     nodes = tuple(
         replace(node, idle=4 - held.get(at, 0), switches=("core", f"rack{at // 2}"))

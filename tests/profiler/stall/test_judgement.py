@@ -45,11 +45,11 @@ def looks(
 
 def test_without_any_sign_of_life_a_training_stands_still_within_half_a_minute() -> None:
     judgement = Judgement()
-    judgement.stepped(100.0)
+    judgement.record_steps(100.0)
     assert looks(judgement, 102.0, 60.0) <= 102.0 + LEAST_SECONDS
-    assert (judgement.stalled, judgement.state) == (True, "stopped")
-    judgement.stepped(200.0)
-    assert (judgement.stalled, judgement.state) == (False, "busy")
+    assert (judgement.is_stalled, judgement.state) == (True, "stopped")
+    judgement.record_steps(200.0)
+    assert (judgement.is_stalled, judgement.state) == (False, "busy")
 
 
 def test_what_waits_for_others_is_told_from_what_stopped() -> None:
@@ -77,7 +77,7 @@ def test_pauses_that_ended_are_usual() -> None:
     """A rollout on other machines takes 18 s, again and again."""
     judgement = Judgement()
     looks(judgement, 0.0, 18.0)
-    judgement.stepped(18.0)
+    judgement.record_steps(18.0)
     learnt = looks(judgement, 20.0, 300.0)
     assert 20.0 + TIMES * 14.0 <= learnt <= 20.0 + TIMES * 18.0 + LOOK_SECONDS
 
@@ -120,8 +120,8 @@ def test_a_debugger_is_seen(tmp_path: Path) -> None:
 def test_a_rank_that_waited_for_an_evaluation_soon_finds_such_a_wait_unusual() -> None:
     judgement = Judgement()
     looks(judgement, 0.0, 600.0, waits_in="barrier")
-    judgement.stepped(600.0)
-    judgement.stepped(602.0, 100)
+    judgement.record_steps(600.0)
+    judgement.record_steps(602.0, 100)
     assert looks(judgement, 604.0, 60.0, waits_in="all_reduce") <= 604.0 + LEAST_SECONDS
 
 
@@ -129,5 +129,5 @@ def test_communication_that_takes_long_in_each_step_is_usual() -> None:
     judgement = Judgement()
     for step in range(20):
         looks(judgement, 40.0 * step, 30.0, waits_in="all_reduce")
-        judgement.stepped(40.0 * step + 30.0)
+        judgement.record_steps(40.0 * step + 30.0)
     assert looks(judgement, 800.0, 80.0, waits_in="all_reduce") == float("inf")

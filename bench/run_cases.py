@@ -1,4 +1,4 @@
-"""The command line of experiments whose runs are kept: run what is missing, write the page."""
+"""Command line of experiments with saved runs: run the missing cases, write the page."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bench.clock import cpu_seconds
 from hopsd.ctl.study.progress import Bar
 
 
-class Named(Protocol):
+class HasName(Protocol):
     @property
     def name(self) -> str: ...
 
 
-C = TypeVar("C", bound=Named)
+C = TypeVar("C", bound=HasName)
 
 
 def main(
     experiments: Mapping[str, Sequence[C]],
-    is_kept: Callable[[C], bool],
+    is_saved: Callable[[C], bool],
     run: Callable[[C], object],
     write_page: Callable[[], None],
     parents: Sequence[argparse.ArgumentParser] = (),
@@ -31,14 +31,14 @@ def main(
     parser.add_argument("--only", default=",".join(experiments), help="joined by commas")
     parser.add_argument("--no-run", action="store_true", help="write the page of what is there")
     options = parser.parse_args()
-    asked = [] if options.no_run else options.only.split(",")
-    if unknown := set(asked) - set(experiments):
+    selection = [] if options.no_run else options.only.split(",")
+    if unknown := set(selection) - set(experiments):
         parser.error(f"no experiment {min(unknown)!r}; there are {', '.join(experiments)}")
     missing = {
         case.name: (experiment, case)
-        for experiment in asked
+        for experiment in selection
         for case in experiments[experiment]
-        if not is_kept(case)
+        if not is_saved(case)
     }
     with Bar("runs") as bar:
         for number, (experiment, case) in enumerate(missing.values()):
