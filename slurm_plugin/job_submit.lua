@@ -1562,15 +1562,15 @@ local function summarize_moves(o, values, job)
   local where = "on other nodes" .. (has_other_counts(o, values) and " or another GPU count" or "")
   local text = "hops may restart it " .. where
   if target == "steps" and values.preempt ~= "yes" and not has(o.repeats, "requeues") then
-    text = text .. " if its ranks handle " .. name
+    text = text .. " if ranks handle " .. name
   elseif seconds then
     text = text .. string.format(" %d s after %s", seconds, name)
   elseif name then
-    text = text .. " after a signal (trap)"
+    text = text .. " after a signal"
   else
     text = (target and target .. ". " or "") .. text .. (values.preempt == "yes" and "" or " after a torch.save")
   end
-  return text .. "; preempt=no in the comment forbids it" .. output_after_restart(job) .. ". `hopsctl explain JOB` says more"
+  return text .. "; preempt=no in the comment forbids it" .. output_after_restart(job) .. ". More: hopsctl check, explain"
 end
 
 -- What may become of a job that hops may move, and how to keep it from that; nil: it stays.

@@ -141,6 +141,7 @@ def test_jobs_show_when_they_start_and_end(tmp_path: Path) -> None:
     assert "Starts in" in told
     assert "Ends in" in told
     assert 'data-name="ends in"' in page
+    assert 'data-name="done"' in page
     row = next(row for row in document["running"] if row["predicted"])
     low, high = (
         duration(max(0.0, row["predicted"][k] - document["time"])) for k in ("low", "high")
@@ -406,7 +407,7 @@ def test_jobs_are_filtered_and_sorted(site: WebSite) -> None:
     assert site.get("/jobs?sort=x").status == 400
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if path != "/what-if"])
+@pytest.mark.parametrize("path", [*PATHS, "/what-if?drain=n0"])
 def test_each_page_is_there_as_json(site: WebSite, path: str) -> None:
     page = site.get(path)
     (address,) = re.findall(r'href="([^"]*)">JSON', page.text)
@@ -416,6 +417,28 @@ def test_each_page_is_there_as_json(site: WebSite, path: str) -> None:
     if path == "/jobs":
         rows = {row["id"] for kind in document.values() for row in kind}
         assert rows == {"1", "2", "3"}
+    if path == "/what-if?drain=n0":
+        assert document["answer"]["then"]["gpus"] < document["answer"]["now"]["gpus"]
+
+
+@pytest.mark.parametrize("path", ["/jobs/99", "/jobs?sort=x", "/nodes/n99", "/history?over=year"])
+def test_programs_get_errors_as_json(site: WebSite, path: str) -> None:
+    refused = site.get(f"{path}{'&' if '?' in path else '?'}format=json")
+    assert refused.status in (400, 404)
+    assert refused.headers["Content-Type"] == "application/json"
+    assert json.loads(refused.text)["error"]
+
+
+def test_a_node_with_two_types_has_a_page_for_each(tmp_path: Path) -> None:
+    made = WebSite(tmp_path, rig(tmp_path))
+    made.rig.tick()
+    document = made.rig.controller.document
+    document["nodes"][0]["name"] = "n0/a100"
+    (address,) = re.findall(r'href="(/nodes/n0[^"]+)"', made.get("/").text)
+    page = made.get(address)
+    assert page.status == 200
+    assert "Node n0/a100" in words(page)
+    made.close()
 
 
 def test_a_nodes_page_has_its_jobs_and_links(tmp_path: Path) -> None:
