@@ -228,8 +228,8 @@ def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
         ("srun x", "reqs=1-16", "on other nodes or another GPU count after a torch.save;"),
         ("srun x", "reqs=4", "on other nodes after a torch.save;"),
         ("#SBATCH --signal=USR1@60\nsrun x", "reqs=1,2,4,8", "if ranks handle USR1;"),
-        ("#SBATCH --signal=B:USR2@600\ntrap f USR2\nx", "reqs=1,2,4", "600 s after USR2;"),
-        ("trap save USR1\nsrun x &\nwait\nwait", "reqs=1,2,4", "after a signal;"),
+        ("#SBATCH --signal=B:USR2@600\ntrap : USR2\nx", "reqs=1,2,4", "600 s after USR2;"),
+        ("trap 'touch stop' USR1\nsrun x &\nwait\nwait", "reqs=1,2,4", "after a signal;"),
         ("srun x", "reqs=1,2,4;preempt=yes", "or another GPU count; preempt=no"),
     ],
 )

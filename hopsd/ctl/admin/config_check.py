@@ -82,7 +82,9 @@ def cluster_problems(
         if unknown:
             suffix = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             yield f"racks.{rack}: Slurm has no node {unknown[0]}{suffix}{_hint(unknown[0], nodes)}"
-    yield from _gpu_problems(config, [entry for row in rows for entry in gpus_in(row.get("Gres", ""))])
+    yield from _gpu_problems(
+        config, [entry for row in rows for entry in gpus_in(row.get("Gres", ""))]
+    )
 
 
 def _gpu_problems(config: Config, gpus: Sequence[tuple[str, int, object]]) -> Iterator[str]:

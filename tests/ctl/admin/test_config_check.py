@@ -122,7 +122,7 @@ def test_a_mistake_is_named(tmp_path: Path, text: str) -> None:
         '[metrics]\nlisten = "127.0.0.1:7"\n[web]\nlisten = "127.0.0.2:7"',
         '[web]\nlisten = "/run/w"\nuser_header = "X-User"',
         '[notify]\nmail = "/bin/sh"\nadmins = ["root", "hpc@site.example"]',
-        '[bandwidth.v100]\nb_link = 1.0\nb_net = 1.0\n[interactive]\nreserve = 5',
+        "[bandwidth.v100]\nb_link = 1.0\nb_net = 1.0\n[interactive]\nreserve = 5",
         '[throughput.bert.a100]\naggregated = { "1" = 9.0 }',
     ],
 )
