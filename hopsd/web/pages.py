@@ -234,7 +234,7 @@ class _Pages:
 
         def known() -> dict[str, Any]:
             past = data()
-            return {"over": name, "overs": PERIODS, "past": past, "bars": drawing.bars(past, bar)}
+            return {"over": name, "overs": PERIODS, "past": past, "bars": drawing.bars(past)}
 
         return self._page("history.html", doc, known, data)
 

@@ -189,6 +189,8 @@ def test_text_that_is_not_toml_and_files_that_are_not_there(tmp_path: Path) -> N
     assert errors("[daemon\n")[0].startswith("hopsd.toml: not TOML: ")
     with pytest.raises(ConfigError, match="No such file"):
         load(tmp_path / "hopsd.toml")
+    (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf[plan]\r\ngap = 0.5\r\n")
+    assert load(tmp_path / "windows").plan.settings.gap == 0.5
     (tmp_path / "latin").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load(tmp_path / "latin")

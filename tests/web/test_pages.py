@@ -477,8 +477,8 @@ def test_history_has_use_queue_and_waits(site: WebSite) -> None:
     now = site.rig.controller.document["time"]
     site.rig.store.add_gpu_use([GpuUse(now // 3600 * 3600, GpuType("h200"), 7200.0, 3600.0)])
     page = site.get("/history")
-    assert "3 at most" in words(page)
-    assert "2 jobs of hops, 1 plain Slurm jobs" in page.text
+    assert "% of its GPU time, 100 at most" in words(page)
+    assert "66.7 jobs of hops, 33.3 plain Slurm jobs" in page.text
     assert len(json.loads(site.get("/history?format=json").text)["queue"]) == 24
     assert site.get("/history?over=month").status == 200
     assert site.get("/history?over=year").status == 400

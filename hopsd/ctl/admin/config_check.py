@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -22,13 +24,15 @@ from hopsd.slurm.parse import gpus_in, records
 from hopsd.store.connection import conninfo
 
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
+PRIVILEGED_PORTS = 1024
+"""Below it only root may listen (ip(7))."""
 
 
 def file_problems(config: Config) -> Iterator[str]:
     """What is wrong whatever the cluster is, a sentence each."""
     yield from _database(config)
     if config.notify.webhook and _open_to_all(config):
-        yield "notify.webhook is a secret, and every user may read the file"
+        yield "notify.webhook is a secret, and every user may read the file: chmod o-r it"
     yield from _addresses(config)
     yield from _libraries(config)
     yield from _without_effect(config)
@@ -63,6 +67,7 @@ def cluster_problems(
             raise
         except SlurmError as error:
             yield f"slurm.port is pyslurm: {error}"
+    yield from _slurm_ports(config, conf)
     gather = conf.get("JobAcctGatherType", "jobacct_gather/none")
     if config.interactive.idle_minutes and gather.endswith("none"):
         yield (
@@ -165,7 +170,7 @@ def _open_to_all(config: Config) -> bool:
 
 
 def _addresses(config: Config) -> Iterator[str]:
-    """Two servers cannot listen at the same place."""
+    """Two servers cannot listen at the same place, and none where this machine has no address."""
     listening = {
         "daemon.socket": ListenAddress(str(config.daemon.socket)),
         "metrics.listen": config.metrics.listen,
@@ -175,6 +180,37 @@ def _addresses(config: Config) -> Iterator[str]:
     for (first_key, first), (second_key, second) in combinations(listening.items(), 2):
         if first and second and _same_place(first, second):
             yield f"{first_key} and {second_key} are the same place, {second}; each needs its own"
+    for key, address in listening.items():
+        if address and address.path is None:
+            yield from _unbindable(key, address)
+    munge_socket = config.api.munge_socket
+    if munge_socket and not Path(munge_socket).is_socket():
+        yield f"api.munge_socket: {munge_socket} is no socket; munged's is meant"
+    if not re.fullmatch(r"[A-Za-z0-9-]*", config.web.user_header):
+        yield f"web.user_header: {config.web.user_header!r} is no name of an HTTP header"
+
+
+def _unbindable(key: str, address: ListenAddress) -> Iterator[str]:
+    host, port = address.host_and_port
+    if port < PRIVILEGED_PORTS:
+        yield f"{key} is {address}: hopsd is not root; give a port from {PRIVILEGED_PORTS}"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.bind((host, 0))
+    except OSError as error:
+        yield f"{key} is {address}: this machine cannot listen there: {error.strerror}"
+
+
+def _slurm_ports(config: Config, conf: Mapping[str, str]) -> Iterator[str]:
+    """``conf``: slurm.conf's keys; a daemon of Slurm's may have a range of ports."""
+    for key, address in (("api.listen", config.api.listen), ("web.listen", config.web.listen)):
+        for name in ("SlurmctldPort", "SlurmdPort"):
+            low, _, high = conf.get(name, "").partition("-")
+            if not address or address.path is not None or not low.isdigit():
+                continue
+            if int(low) <= address.host_and_port[1] <= int(high or low):
+                yield f"{key} is {address}: that is slurm.conf's {name}; give another port"
 
 
 def _same_place(first: ListenAddress, second: ListenAddress) -> bool:
