@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import pwd
@@ -411,7 +412,7 @@ def test_jobs_are_filtered_and_sorted(site: WebSite) -> None:
 def test_each_page_is_there_as_json(site: WebSite, path: str) -> None:
     page = site.get(path)
     (address,) = re.findall(r'href="([^"]*)">JSON', page.text)
-    answer = site.get(address)
+    answer = site.get(html.unescape(address))
     assert answer.headers["Content-Type"] == "application/json"
     document = json.loads(answer.text)
     if path == "/jobs":
