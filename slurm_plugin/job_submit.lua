@@ -2074,7 +2074,7 @@ function slurm_job_submit(job, partitions, uid)
   if site_submit then
     if not our_part(job.comment) then
       local answer = site_submit(job, partitions, uid)
-      if answer ~= nil and answer ~= slurm.SUCCESS or not our_part(job.comment) then return answer or slurm.SUCCESS end
+      if answer ~= nil and answer ~= slurm.SUCCESS then return answer end
     else
       local answer = site_answer(site_submit, "slurm_job_submit", slurm.ERROR, job, partitions, uid)
       if answer ~= slurm.SUCCESS then return answer end
