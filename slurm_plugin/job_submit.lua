@@ -349,9 +349,11 @@ local function script_folders()
   return folders
 end
 
+local FOLDERS = script_folders() -- now: a site's script no longer runs when Slurm calls the functions below
+
 -- A file beside one of these scripts, and its path; or nil, what went wrong and the number of the error.
 local function open_beside(name)
-  for _, folder in ipairs(script_folders()) do
+  for _, folder in ipairs(FOLDERS) do
     local file, problem, errno = io.open(folder .. name)
     if file or errno ~= 2 then return file, file and folder .. name or problem, errno end
   end
