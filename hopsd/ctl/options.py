@@ -17,7 +17,7 @@ class TimeOfDay(click.DateTime):
             ["%H:%M", "%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"]
         )
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:  # noqa: ARG002
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return "TIME"
 
     def convert(
