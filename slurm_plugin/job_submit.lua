@@ -107,6 +107,9 @@ local function tell(text)
   pcall(slurm.log_user, "%s", "hops: " .. text)
 end
 
+-- `hopsctl check` asks what a script would be.
+local function is_check(job) return job.environment ~= nil and job.environment.HOPS_CHECK == "1" end
+
 ------------------------------------------------------------------------------------------
 -- The comment. hopsd/core/submission/comment.py accepts and refuses exactly the same texts.
 
@@ -346,9 +349,11 @@ local function script_folders()
   return folders
 end
 
+local FOLDERS = script_folders() -- now: a site's script no longer runs when Slurm calls the functions below
+
 -- A file beside one of these scripts, and its path; or nil, what went wrong and the number of the error.
 local function open_beside(name)
-  for _, folder in ipairs(script_folders()) do
+  for _, folder in ipairs(FOLDERS) do
     local file, problem, errno = io.open(folder .. name)
     if file or errno ~= 2 then return file, file and folder .. name or problem, errno end
   end
@@ -1329,7 +1334,7 @@ local function warn_of_room(_, o, values, job)
   local why = why_no_room(cluster, job, o, smallest_count(values.reqs, o.each))
   local until_then = cluster.complete and "" or ", until nodes join that have them"
   if why then return "Requested node configuration is not available: " .. why .. ". hops cannot start the job" .. until_then end
-  if job.environment and job.environment.HOPS_CHECK == "1" then return nil end -- which tells of each count
+  if is_check(job) then return nil end -- which tells of each count
   local never = {}
   local list = values.reqs:find("-", 1, true) and "" or values.reqs
   for item in list:gmatch("%d+") do
@@ -1499,52 +1504,88 @@ local function has_other_counts(o, values)
   return first ~= nil and next(counts, first) ~= nil
 end
 
+-- Which signal hops sends before it stops the job: its name, "steps", "shell" or "trap", and the seconds until the stop.
+-- Or, where it sends none, only why not; nil: the script handles none.
+local function signal_before_move(o)
+  local target, name, seconds = (o.signal or ""):match("^(%w+):(%w+):(%d+)$")
+  if target == "batch" and not has(o.traps, name) then
+    return nil, string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops does "
+      .. "not send it", name)
+  elseif o.ends and (target == "batch" and has(o.ends, name) or not o.signal and o.ends == o.traps) then
+    return nil, string.format("on %s the script may end as if it were done, so hops does not send it: have the trap run scontrol "
+      .. "requeue $SLURM_JOB_ID, and hops sends it", name or o.ends)
+  elseif name then
+    return name, target == "steps" and "steps" or "shell", tonumber(seconds)
+  elseif o.traps ~= "none" then
+    return o.traps, "trap"
+  end
+end
+
+local function output_after_restart(job)
+  local mode = open_mode_of(job)
+  if mode == "truncate" then
+    return ". Each restart empties its output file, as --open-mode=truncate asks"
+  elseif not mode and not APPENDS_OUTPUT then
+    return ". Each restart empties its output file unless sbatch has --open-mode=append"
+  end
+  return ""
+end
+
+-- All that there is to say of moves, for `hopsctl check`.
+local function explain_moves(script, o, values, job)
+  local others, vouched = has_other_counts(o, values), values.preempt == "yes"
+  local name, target, seconds = signal_before_move(o)
+  local text = "the job may be stopped and restarted, also on other nodes" .. (others and " or another GPU count: " or ": ")
+  if not name and target then
+    text = text .. target .. (vouched and "" or ". The job is not moved until it has called torch.save once")
+  elseif not name then
+    text = text .. "the script handles no signal (--signal, trap), so "
+      .. (vouched and "" or "hops will not move it until it has called torch.save once, and ") .. "work since the last save is lost"
+  elseif target == "trap" then
+    text = text .. "hops signals the script before (trap), which then starts from its first line"
+  else
+    text = text .. string.format("hops sends %s %s %d s ahead, and the script then starts from its first line",
+      target == "steps" and "the steps that srun starts" or "it", name, seconds)
+  end
+  if target == "steps" and not vouched and not has(o.repeats, "requeues") then
+    text = text .. ". It is not moved before hops has seen that they handle the signal, or has seen torch.save once"
+  end
+  local commands = commands_of(script)
+  if others and not commands:find("HOPS_FRAMEWORK_SAVES=1", 1, true) and not commands:find("ElasticLoader", 1, true) then
+    text = text .. ". On another GPU count a step has another number of samples and the epoch begins again, unless the script keeps its "
+      .. "place: hops_profiler.ElasticLoader keeps both, as do Trainer, Lightning and Accelerate with --signal=USR1@60"
+  end
+  return text .. output_after_restart(job) .. ". preempt=no in the comment disables moving"
+end
+
+-- The same in few words: with what follows, sbatch's output is to fit into three lines of 80 columns.
+local function summarize_moves(o, values, job)
+  local name, target, seconds = signal_before_move(o)
+  local where = "on other nodes" .. (has_other_counts(o, values) and " or another GPU count" or "")
+  local text = "hops may restart it " .. where
+  if target == "steps" and values.preempt ~= "yes" and not has(o.repeats, "requeues") then
+    text = text .. " if ranks handle " .. name
+  elseif seconds then
+    text = text .. string.format(" %d s after %s", seconds, name)
+  elseif name then
+    text = text .. " after a signal"
+  else
+    text = (target and target .. ". " or "") .. text .. (values.preempt == "yes" and "" or " after a torch.save")
+  end
+  return text .. "; preempt=no in the comment forbids it" .. output_after_restart(job) .. ". More: hopsctl check, explain"
+end
+
 -- What may become of a job that hops may move, and how to keep it from that; nil: it stays.
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
-  local others = has_other_counts(o, values)
-  local text = "the job may be stopped and restarted, also on other nodes" .. (others and " or another GPU count: " or ": ")
-  local waits = values.preempt == "yes" and "" or " and will not move the job until it has called torch.save once"
   if has(o.repeats, "resubmits") then
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
   elseif has(o.repeats, "refuses") then
     return "the script fails where a file or folder of an earlier start is there, so hops does not move it: have it go on "
       .. "there, and hops may"
-  elseif o.signal and o.signal:find("^batch:") and not has(o.traps, o.signal:match(":(%w+):")) then
-    text = text .. string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops "
-      .. "does not send it%s. ", o.signal:match(":(%w+):"), waits)
-  elseif o.ends and (o.signal and o.signal:find("^batch:") and has(o.ends, o.signal:match(":(%w+):"))
-    or not o.signal and o.ends == o.traps) then
-    text = text .. string.format("on %s the script may end as if it were done, so hops does not send it%s: have the trap run "
-      .. "scontrol requeue $SLURM_JOB_ID, and hops sends it. ", o.signal and o.signal:match(":(%w+):") or o.ends, waits)
-  elseif o.signal then
-    local target, name, seconds = o.signal:match("^(%w+):(%w+):(%d+)$")
-    text = text .. string.format("hops sends %s %s %d s ahead, and the script then starts from its first line. ",
-      target == "steps" and "the steps that srun starts" or "it", name, seconds)
-    if target == "steps" and values.preempt ~= "yes" and not has(o.repeats, "requeues") then
-      text = text .. "It is not moved before hops has seen that they handle the signal, or has seen torch.save once. "
-    end
-  elseif o.traps ~= "none" then
-    text = text .. "hops signals the script before (trap), which then starts from its first line. "
-  else
-    text = text .. "the script handles no signal (--signal, trap), so "
-      .. (values.preempt == "yes" and "" or "hops will not move it until it has called torch.save once, and ")
-      .. "work since the last save is lost. "
   end
-  local commands = commands_of(script)
-  local keeps = commands:find("HOPS_FRAMEWORK_SAVES=1", 1, true) or commands:find("ElasticLoader", 1, true)
-  if others and not keeps then
-    text = text .. "On another GPU count a step has another number of samples and the epoch begins again, unless the script keeps its "
-      .. "place: hops_profiler.ElasticLoader keeps both, as do Trainer, Lightning and Accelerate with --signal=USR1@60. "
-  end
-  local mode = open_mode_of(job)
-  if mode == "truncate" then
-    text = text .. "Each restart empties its output file, as --open-mode=truncate asks. "
-  elseif not mode and not APPENDS_OUTPUT then
-    text = text .. "Each restart empties its output file unless sbatch has --open-mode=append. "
-  end
-  return text .. "preempt=no in the comment disables moving"
+  return is_check(job) and explain_moves(script, o, values, job) or summarize_moves(o, values, job)
 end
 
 -- Slurm before 26.05 keeps an option that this script cannot take off the job.
@@ -1703,7 +1744,6 @@ local function keep_smallest(job, asked, gpus)
   if asked.whole_memory then job.min_mem_per_node = 0 end
 end
 
--- For `hopsctl check`, which asks what a script would be.
 local function report_to_check(job, partitions, word)
   local found = {
     { "asks", word }, { "comment", job.comment }, { "partition", given(job.partition) and job.partition or default_partition(partitions) },
@@ -1733,11 +1773,12 @@ local function accept(job, partitions, values, asked, word)
     job.requeue = 1
     tell("--no-requeue is ignored, since preempt=yes in the comment lets hops move the job")
   end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_moves,
-    warn_of_room }) do
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_room }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end
   end
+  local moves = warn_of_moves(job.script, asked, values, job)
+  if moves then tell(moves) end
   local words = given(job.admin_comment) and job.admin_comment .. " " or ""
   job.admin_comment = words .. ASKS_MARK .. "|" .. word
   if job.environment then
@@ -1746,8 +1787,8 @@ local function accept(job, partitions, values, asked, word)
     -- sbatch derives the first from the second. Empty: another job's may have been handed on.
     local cores = asked.cores and not asked.cores_per_gpu and string.format("%d", asked.cores)
     job.environment.HOPS_CPUS_PER_TASK = cores or ""
-    if job.environment.HOPS_CHECK == "1" then report_to_check(job, partitions, word) end
   end
+  if is_check(job) then report_to_check(job, partitions, word) end
   clear_shape(job)
   keep_smallest(job, asked, smallest_count(values.reqs, asked.each))
   if job.requeue ~= 0 then job.requeue = 1 end
@@ -1759,7 +1800,8 @@ local function accept(job, partitions, values, asked, word)
   else
     tell(accepted_text(asked, values) .. (given(job.array_inx) and ", for each task of the array" or "")
       .. (values.interactive == "yes" and ", as a session that nothing moves" or "")
-      .. ". squeue shows it held until hops starts it; `hopsctl explain JOB` says why")
+      .. (moves and not is_check(job) and "; held until its turn"
+        or ". squeue shows it held until hops starts it; `hopsctl explain JOB` says why"))
   end
 end
 
@@ -2034,7 +2076,7 @@ function slurm_job_submit(job, partitions, uid)
   if site_submit then
     if not our_part(job.comment) then
       local answer = site_submit(job, partitions, uid)
-      if answer ~= nil and answer ~= slurm.SUCCESS or not our_part(job.comment) then return answer or slurm.SUCCESS end
+      if answer ~= nil and answer ~= slurm.SUCCESS then return answer end
     else
       local answer = site_answer(site_submit, "slurm_job_submit", slurm.ERROR, job, partitions, uid)
       if answer ~= slurm.SUCCESS then return answer end

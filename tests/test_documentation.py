@@ -11,6 +11,8 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,6 +126,21 @@ def test_every_option_of_slurm_is_one() -> None:
         for word in options_of(words[1:]):
             if option := re.match(r"--([a-z][a-z-]*)", word):
                 assert f"{option[1]}\0".encode() in known, words
+
+
+def test_comments_are_shown_as_hopsctl_shows_them() -> None:
+    shown = re.findall(
+        r"^    \$ hopsctl (comment .+)\n((?:    (?!\$).+\n)*)",
+        TEXTS[ROOT / "docs" / "users.md"],
+        re.MULTILINE,
+    )
+    assert len(shown) > 1
+    for command, answer in shown:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("hopsctl"), *shlex.split(command)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        assert done.stdout == textwrap.dedent(answer), command
 
 
 @pytest.mark.live

@@ -75,6 +75,7 @@ class Site:
                 nodes=on_real_gpus(nodes),
                 report_dir=reports,
                 profiler_path=profiler / "site",
+                extra_conf=["JobFileAppend=1"],  # as `hopsctl setup` offers it
             )
         )
         say("an embedded PostgreSQL")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -31,7 +32,7 @@ def load(path: Path | str) -> Config:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
         raise ConfigError(f"{path}: {reason}; expected a readable TOML file") from error
@@ -47,12 +48,29 @@ def parse(text: str, path: Path | None = None) -> Config:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path or 'configuration'}: not TOML: {error}") from error
+        hint = _section_twice(text, str(error))
+        raise ConfigError(f"{path or 'configuration'}: not TOML: {error}{hint}") from error
     reader = _Reader(Lines(text), str(path or "configuration"))
     config = reader.config(document, path)
     if reader.errors:
         raise ConfigError("\n".join(reader.errors))
     return config
+
+
+def _section_twice(text: str, error: str) -> str:
+    """Where a section stands first that a later line begins again: hopsd.toml as it is installed
+    has all of them.
+    """
+    found = re.match(r"Cannot declare \('(\w+)',\) twice", error)
+    if found is None:
+        return ""
+    lines = [line.strip() for line in text.splitlines()]
+    header = f"[{found[1]}]"
+    return (
+        f": {header} stands in line {lines.index(header) + 1}; put the keys there"
+        if (header in lines)
+        else ""
+    )
 
 
 class _Reader:

@@ -23,7 +23,8 @@ class MailRoute(str):
             plain = not (parts.path or parts.query or parts.username)
             if parts.scheme != "smtp" or not parts.hostname or not plain:
                 raise ValueError(text)
-            _ = parts.port  # ValueError: no port
+            if parts.port == 0:  # ValueError: no port
+                raise ValueError(text)
         return super().__new__(cls, text)
 
     @property

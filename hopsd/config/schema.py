@@ -538,8 +538,9 @@ class NotifyConfig:
     )
     mail: MailRoute = option(
         MailRoute(""),
-        "How mails leave: a program that is called as mail(1), such as slurm.conf's MailProg, or an"
-        " SMTP server; empty: no mails. Users get what `hopsctl notify` or --mail-type says.",
+        "How mails leave: an SMTP server, or a program that is called as mail(1) and needs no"
+        " setuid helper (docs/notify.md); empty: no mails. Users get what `hopsctl notify` or"
+        " --mail-type says.",
     )
     mail_from: str = option("hops", "Sender of mails by SMTP.")
     mails_per_hour: int = option(

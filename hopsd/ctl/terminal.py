@@ -42,7 +42,10 @@ def _lines(text: str) -> str:
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         UnreachableError,
-        "`systemctl status hopsd` says whether it runs; --socket or HOPS_SOCKET names its socket",
+        (
+            "`systemctl status hopsd` on its host says whether it runs; --socket, HOPS_SERVER or"
+            " /etc/hops/hopsctl.toml say where it is"
+        ),
     ),
     (
         StoreUnavailableError,

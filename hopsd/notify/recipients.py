@@ -53,6 +53,11 @@ def address_of(item: News, wish: MailWish, chosen: Collection[str] | None, domai
     if item.kind not in (wish.kinds if chosen is None else chosen):
         return ""
     address = wish.address or item.user
-    if not _ADDRESS.fullmatch(address):
+    if not is_address(address):
         return ""
     return f"{address}@{domain}" if domain and "@" not in address else address
+
+
+def is_address(text: str) -> bool:
+    """Whether mails are sent to ``text``: one address, or a local user."""
+    return _ADDRESS.fullmatch(text) is not None

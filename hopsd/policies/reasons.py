@@ -122,16 +122,19 @@ def nothing_fits(job: Job, idle: Sequence[tuple[Node, int]]) -> Reason:
     kinds = [_device(node) for node, _ in accessible]
     devices = " or ".join(sorted({*kinds}, reverse=True)) or "GPUs"
     free = [count for _, count in accessible]
-    text = (
-        f"no placement of {sizes(job)} {devices} for it: {sum(free)} are idle on nodes that it may"
-        f" use, at most {max(free, default=0)} on one node"
-    )
+    text = f"no placement of {_devices_of(job, devices)} for it: "
+    if sum(free):
+        text += (
+            f"{sum(free)} idle on nodes that it may use, at most {max(free, default=0)} on one node"
+        )
+    else:
+        text += "none is idle on nodes that it may use"
     counts = Counter({"GPUs": 0, "CPUs": 0})
     for node, count in idle:
         if not _may_use(job, node):
             counts[_device(node)] += count
     more = " and ".join(f"{count} {device}" for device, count in counts.items() if count)
-    text += f"; {more} are idle on nodes that it may not use" if more else ""
+    text += f"; {more} idle on nodes that it may not use" if more else ""
     return Reason(ReasonCode.NO_CONFIGURATION, text)
 
 
@@ -146,9 +149,12 @@ def _device(node: Node) -> str:
 
 def lost(job: Job, configurations: int, priority: float, placement_count: int) -> Reason:
     """Other jobs got the GPUs of the job's configurations."""
+    beaten = f"any of its {configurations} configurations"
+    if configurations == 1:
+        beaten = "its only configuration"
     text = (
-        f"its priority is {priority:.4g}, and what the {placement_count} jobs placed got was"
-        f" worth more than any of its configurations ({configurations}, of {sizes(job)} GPUs)"
+        f"its priority is {priority:.4g}, and what {count_of(placement_count, 'jobs')} placed got"
+        f" was worth more than {beaten} (of {_devices_of(job, 'GPUs')})"
     )
     return Reason(ReasonCode.LOST_TO_OTHERS, text)
 
@@ -157,6 +163,11 @@ def sizes(job: Job) -> str:
     """A list of sizes in words, such as `1, 2 or 4`."""
     *head, last = (str(size) for size in sorted(set(job.reqs)))
     return f"{', '.join(head)} or {last}" if head else last
+
+
+def _devices_of(job: Job, devices: str) -> str:
+    """Such as `1, 2 or 4 GPUs`, or `1 GPU`."""
+    return count_of(1, devices) if set(job.reqs) == {1} else f"{sizes(job)} {devices}"
 
 
 def _names(types: Iterable[str]) -> str:

@@ -103,7 +103,7 @@ class _Gate:
         scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
         if scheme != SCHEME or not credential:
             raise CredentialError(
-                f"needed is a header 'Authorization: {SCHEME} CREDENTIAL', of"
+                f"give the header 'Authorization: {SCHEME} CREDENTIAL', with the output of"
                 " `printf 'METHOD TARGET' | munge`"
             )
         g.credential = credential

@@ -145,8 +145,8 @@ class QueryService:
             return f"job {job} has no hops comment: it is Slurm's alone ({job_info.state})"
         seconds = self.config.daemon.refresh_seconds
         return (
-            f"job {job} is {job_info.state} and none that hops has looked at; it looks every"
-            f" {seconds:g} s, and longer where it waits for jobs to save their work"
+            f"job {job} is {job_info.state}, and hops has not looked at it yet: it looks every"
+            f" {seconds:g} s, or later where it waits for jobs to save their work"
         )
 
     def throughput(self, viewer: Viewer, workload: str | None) -> Document:

@@ -18,6 +18,14 @@ def _time(row: Row) -> float | None:
     return row["predicted"]["expected"] if row["predicted"] else None
 
 
+def progress(row: Row) -> float | None:
+    """Share of a running job that is done: as predicted, else by its samples; None: not known."""
+    prediction = row["predicted"]
+    if prediction and prediction["kind"] == "end" and prediction["progress"] is not None:
+        return float(prediction["progress"])
+    return row["samples_done"] / row["samples"] if row["samples"] else None
+
+
 KEYS: Mapping[str, Callable[[Row], Any]] = {
     "user": lambda row: row["user"],
     "name": lambda row: row["name"].lower(),
@@ -27,6 +35,7 @@ KEYS: Mapping[str, Callable[[Row], Any]] = {
     "waited": lambda row: row["wait_seconds"],
     "ratio": lambda row: row["latency_ratio"],
     "when": _time,
+    "done": progress,
     "restarts": lambda row: row["restarts"],
 }
 """What jobs can be sorted by, with the value in a row of the status document."""

@@ -297,7 +297,7 @@ USES = {
 """Of `GpuUse`, in the order in which they are drawn."""
 
 
-def bars(past: Document, seconds: float) -> list[Chart]:
+def bars(past: Document) -> list[Chart]:
     """Use of each GPU type, the queue, and the waits of jobs that ended."""
     queue = past["queue"]
     charts = []
@@ -306,17 +306,19 @@ def bars(past: Document, seconds: float) -> list[Chart]:
         types.setdefault(row["gpu_type"], {})[row["hour"]] = row
     starts = [period["start"] for period in queue]
     for gpu_type, rows in types.items():
-        # Of an hour that is not over, the share that has passed.
-        stacks = [
-            [(rows[start][use] / seconds, use) for use in USES] if start in rows else []
-            for start in starts
-        ]
-        charts.append(_chart(gpu_type, "GPUs", starts, stacks, USES))
+        # Of the GPU time that hopsd saw: an hour may not be over, or hopsd was down for a while.
+        stacks = [_shares(rows[start]) if start in rows else [] for start in starts]
+        charts.append(_chart(gpu_type, "% of its GPU time", starts, stacks, USES))
     waiting = [[(period["waiting"], "queue")] for period in queue]
     charts.append(_chart("Jobs waiting", "on average", starts, waiting, {"queue": "waiting"}))
     hours = [[((period["wait_seconds"] or 0.0) / 3600.0, "queue")] for period in queue]
     charts.append(_chart("Wait of jobs that ended", "hours", starts, hours, {"queue": "hours"}))
     return charts
+
+
+def _shares(row: Document) -> list[tuple[float, str]]:
+    total = sum(row[use] for use in USES)
+    return [(100.0 * row[use] / total, use) for use in USES] if total else []
 
 
 def _chart(

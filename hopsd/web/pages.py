@@ -28,7 +28,7 @@ from hopsd.serve.answers import STRANGER, QueryService
 from hopsd.serve.http import CALLER
 from hopsd.serve.peers import BusyError, RequestSlots
 from hopsd.web import drawing
-from hopsd.web.choice import Choice
+from hopsd.web.choice import Choice, progress
 from hopsd.web.links import links
 from hopsd.web.what_if import Answer, Planner, asking, emptied
 
@@ -46,6 +46,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "private, no-cache",
 }
+JSON = "application/json"
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PLANS = 60
 """As many of the last plans are shown."""
@@ -68,10 +69,11 @@ def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -
         clock=clock,
         figure=figure,
         iso=iso,
+        percent=percent,
         sentence=sentence,
         colour=drawing.colour,
     )
-    app.jinja_env.globals.update(drawing=drawing)
+    app.jinja_env.globals.update(drawing=drawing, progress=progress)
     gate = _Gate(config, answers)
     app.before_request(gate.admit)
     app.after_request(gate.protect)
@@ -80,7 +82,7 @@ def application(config: WebConfig, answers: QueryService, turns: RequestSlots) -
         ("/", pages.cluster),
         ("/jobs", pages.jobs),
         ("/jobs/<job>", pages.job),
-        ("/nodes/<node>", pages.node),
+        ("/nodes/<path:node>", pages.node),  # n0/a100, of a node with several types
         ("/finished", pages.finished),
         ("/history", pages.history),
         ("/plans", pages.plans),
@@ -232,7 +234,7 @@ class _Pages:
 
         def known() -> dict[str, Any]:
             past = data()
-            return {"over": name, "overs": PERIODS, "past": past, "bars": drawing.bars(past, bar)}
+            return {"over": name, "overs": PERIODS, "past": past, "bars": drawing.bars(past)}
 
         return self._page("history.html", doc, known, data)
 
@@ -297,8 +299,14 @@ class _Pages:
             abort(403, "Another site may not have plans made.")
         nodes = [node["name"] for node in doc["nodes"] if node["usable"]]
         answer = self._plan_anew(doc, nodes, asked) if given else None
+        if _wants_json():
+            found = None if answer is None else asdict(answer)
+            return Response(json.dumps({"nodes": nodes, "answer": found}), mimetype=JSON)
+        query = urlencode({key: asked[key] for key in given} | {"format": "json"})
         with self._turn():
-            page = render_template("what-if.html", doc=doc, nodes=nodes, answer=answer, **asked)
+            page = render_template(
+                "what-if.html", doc=doc, nodes=nodes, answer=answer, json_query=query, **asked
+            )
         return Response(page)
 
     def _plan_anew(self, doc: dict[str, Any], nodes: list[str], asked: dict[str, str]) -> Answer:
@@ -329,10 +337,10 @@ class _Pages:
         data: Callable[[], Any],
     ) -> Response:
         """Rendered, unless the browser has it as of this tick; with ``format=json``: ``data``."""
-        as_json = request.args.get("format") == "json"
+        as_json = _wants_json()
         hidden = sorted(kind.value for kind in g.who.hidden)
         told = (self._start, doc["ticks"], g.who.uid, hidden, request.full_path)
-        answer = Response(mimetype="application/json" if as_json else "text/html")
+        answer = Response(mimetype=JSON if as_json else "text/html")
         answer.set_etag(hashlib.sha256(repr(told).encode()).hexdigest()[:32])
         answer.make_conditional(request)
         if answer.status_code == 304:
@@ -348,6 +356,10 @@ class _Pages:
                 )
             )
         return answer
+
+
+def _wants_json() -> bool:
+    return request.args.get("format") == "json"
 
 
 def _host_name(host: str) -> str:
@@ -374,6 +386,8 @@ def _defect(error: Exception) -> Response:
 
 
 def _told(status: int, title: str, text: str) -> Response:
+    if _wants_json():
+        return Response(json.dumps({"error": text or title}), status, mimetype=JSON)
     return Response(render_template("error.html", title=title, text=text), status)
 
 
@@ -382,6 +396,10 @@ def figure(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "-" if value is None else str(value)
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
 
 
 def sentence(text: str) -> str:

@@ -214,7 +214,7 @@ def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
     done = hopsctl(site, "explain", new)
     assert done.returncode == 1
     assert (
-        f"job {new} is PENDING and none that hops has looked at; it looks every 36" in done.stderr
+        f"job {new} is PENDING, and hops has not looked at it yet: it looks every 36" in done.stderr
     )
     assert "has no hops comment: it is Slurm's alone" in hopsctl(site, "explain", plain).stderr
     assert "hops knows no job 999" in hopsctl(site, "explain", "999").stderr

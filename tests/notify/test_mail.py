@@ -131,7 +131,9 @@ def test_an_smtp_server_gets_the_mail() -> None:
         deliver(Mail("a@x.org", "s\nBcc: b@x.org", "t"), MailRoute("smtp://127.0.0.1:1"), "hops")
 
 
-@pytest.mark.parametrize("text", ["mail", "http://x", "smtp://", "smtp://h:x", "smtp://u@h", "./m"])
+@pytest.mark.parametrize(
+    "text", ["mail", "http://x", "smtp://", "smtp://h:x", "smtp://h:0", "smtp://u@h", "./m"]
+)
 def test_another_way_for_mails_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="accepted: a program's absolute path, or an SMTP server"):
         parse(f'[notify]\nmail = "{text}"')

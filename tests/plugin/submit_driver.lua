@@ -1,6 +1,6 @@
 -- Stands in for slurmctld: loads the plugin named first, then submits one job a line of stdin,
 -- its comment in hex and, after a blank each, its script, --nodelist, SBATCH_SIGNAL and further fields (name=value
--- lines), and answers with what became of it, what the user was told and its admin comment, in hex.
+-- lines; HOPS_CHECK goes to its environment), and answers with what became of it, what the user was told and its admin comment, in hex.
 
 local told
 slurm = {
@@ -27,6 +27,7 @@ for line in io.lines() do
   local job = { comment = text(comment), script = script, priority = slurm.NO_VAL,
     req_nodes = nodes ~= "" and text(nodes) or nil, environment = { SBATCH_SIGNAL = text(signal) } }
   for name, value in text(fields):gmatch("([%w_]+)=([^\n]+)") do job[name] = tonumber(value) or value end
+  if job.HOPS_CHECK then job.environment.HOPS_CHECK = "1" end
   local answer = slurm_job_submit(job, {}, 1000)
   local became = "refused"
   if answer == slurm.SUCCESS then became = job.priority == 0 and "held" or "untouched" end

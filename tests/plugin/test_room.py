@@ -31,10 +31,14 @@ def submitted(
     conf: str = CONF,
     more: str | None = MORE,
     nodes: str = "",
+    called: bool = False,
 ) -> tuple[str, str]:
-    """What becomes of the job, and what its user is told."""
+    """What becomes of the job, and what its user is told; ``called``: by a site's own script."""
     plugin = folder / "job_submit.lua"
-    shutil.copy(PLUGIN / "job_submit.lua", plugin)
+    if called:
+        plugin.write_text(f'dofile("{PLUGIN}/job_submit.lua")\nreturn slurm.SUCCESS\n')
+    else:
+        shutil.copy(PLUGIN / "job_submit.lua", plugin)
     (folder / "slurm.conf").write_text(conf)
     if more is not None:
         (folder / "more.conf").write_text(more)
@@ -53,6 +57,11 @@ def submitted(
     )
     became, told, _ = done.stdout.rstrip("\n").split(" ")
     return became, bytes.fromhex(told).decode()
+
+
+def test_the_cluster_is_read_where_a_sites_script_calls_ours(tmp_path: Path) -> None:
+    """slurm.conf lies beside the site's script, which does not run any more when a job comes."""
+    assert "the cluster has 20 of one type" in submitted(tmp_path, "64", called=True)[1]
 
 
 @pytest.mark.parametrize(

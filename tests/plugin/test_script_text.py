@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,17 @@ pytestmark = pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 
 
 def submitted(
-    script: str, comment: str = "hops:reqs=1", variable: str = "", plugin: Path = PLUGIN
+    script: str,
+    comment: str = "hops:reqs=1",
+    variable: str = "",
+    plugin: Path = PLUGIN,
+    check: bool = True,
 ) -> tuple[ScriptOptions, str]:
-    """What becomes of the script's wishes, and what its user is told; with SBATCH_SIGNAL."""
-    line = " ".join(text.encode().hex() for text in (comment, script, "", variable)) + "\n"
+    """What becomes of the script's wishes, and what `hopsctl check` says, or sbatch without
+    ``check``; with SBATCH_SIGNAL.
+    """
+    mode = "HOPS_CHECK=1" if check else ""
+    line = " ".join(text.encode().hex() for text in (comment, script, "", variable, mode)) + "\n"
     done = subprocess.run(
         [LUAS[0], str(HERE / "submit_driver.lua"), str(plugin)],
         input=line,
@@ -39,7 +47,12 @@ def submitted(
     )
     became, told, word = done.stdout.rstrip("\n").split(" ")
     assert became == "held"
-    return read_script_options(bytes.fromhex(word).decode()), bytes.fromhex(told).decode()
+    messages = [
+        message
+        for message in bytes.fromhex(told).decode().splitlines()
+        if not message.startswith("hops: hops-check ")
+    ]
+    return read_script_options(bytes.fromhex(word).decode()), "\n".join(messages)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +219,47 @@ def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
     assert "hops sends it USR1 90 s ahead" in told
     assert "preempt=no in the comment disables moving" in told
     assert "may be stopped" not in submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no")[1]
+
+
+@pytest.mark.parametrize(
+    ("script", "comment", "words"),
+    [
+        ("srun x", "reqs=1,2,4,8", "on other nodes or another GPU count after a torch.save;"),
+        ("srun x", "reqs=1-16", "on other nodes or another GPU count after a torch.save;"),
+        ("srun x", "reqs=4", "on other nodes after a torch.save;"),
+        ("#SBATCH --signal=USR1@60\nsrun x", "reqs=1,2,4,8", "if ranks handle USR1;"),
+        ("#SBATCH --signal=B:USR2@600\ntrap : USR2\nx", "reqs=1,2,4", "600 s after USR2;"),
+        ("trap 'touch stop' USR1\nsrun x &\nwait\nwait", "reqs=1,2,4", "after a signal;"),
+        ("srun x", "reqs=1,2,4;preempt=yes", "or another GPU count; preempt=no"),
+    ],
+)
+def test_sbatch_says_what_may_happen_in_three_lines(
+    tmp_path: Path, script: str, comment: str, words: str
+) -> None:
+    """Of 80 columns, where the site appends to output files, as `hopsctl setup` offers."""
+    plugin = shutil.copy(PLUGIN, tmp_path)
+    (tmp_path / "slurm.conf").write_text("JobFileAppend=1\n")
+    text = f"#!/bin/bash\n{script}\n"
+    told = submitted(text, f"hops:{comment}", plugin=plugin, check=False)[1]
+    lines = [
+        line for message in told.splitlines() for line in textwrap.wrap(f"sbatch: {message}", 80)
+    ]
+    assert len(lines) <= 3, lines
+    assert words in told
+    assert "preempt=no in the comment forbids it. More: hopsctl check, explain" in told
+    assert "; held until its turn" in told
+
+
+def test_sbatch_says_why_it_sends_no_signal() -> None:
+    """A mistake of the script's is named at submission, too."""
+    script = "#!/bin/bash\n#SBATCH --signal=B:USR1@60\nsrun x\n"
+    told = submitted(script, check=False)[1]
+    assert "has no trap for USR1 and would end by it, so hops does not send it. hops may" in told
+
+
+def test_a_job_that_stays_is_told_of_explain() -> None:
+    told = submitted("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no", check=False)[1]
+    assert "held until hops starts it; `hopsctl explain JOB` says why" in told
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,9 @@ def test_rules_that_look_at_options_see_them(cluster: PrivateCluster) -> None:
         assert "is for GPU jobs" in told
         assert not sbatch(cluster, "--partition=main")[0]
         assert not sbatch(cluster, "--comment=hops:reqs=0", "--gres=gpu:1")[0]
+        made, told = sbatch(cluster, "--comment=hop:reqs=1", "--gres=gpu:1")
+        assert made
+        assert "an ordinary job: to have hops place it, begin the comment with hops:reqs=" in told
         job = submit(cluster, "--gres=gpu:1", script=SLEEPER)
         assert shown(cluster, job)["Partition"] == "main"
         assert reading(cluster, job).hold is Hold.HOPS

@@ -14,7 +14,7 @@ from hopsd.model.job import Job, Node, ThroughputTable
 from hopsd.model.plan import PlanSettings, RoundInfo, Snapshot
 from hopsd.model.reason import without_jobs
 from hopsd.model.rules import Limit, Rules
-from hopsd.policies.reasons import nothing_fits, over_limit
+from hopsd.policies.reasons import lost, nothing_fits, over_limit
 from hopsd.policies.registry import get
 
 ASKS = "it asks for 2 GPUs or more"
@@ -73,8 +73,8 @@ def test_cpus_do_not_count_as_idle_gpus() -> None:
     """A job of 2 GPUs beside 2 idle CPUs that it does not take."""
     nodes = [idle("n0", "a", 1), idle("n1", "cpu", 2)]
     assert nothing_fits(job("1", 2), nodes).text == (
-        "no placement of 2 GPUs for it: 1 are idle on nodes that it may use, at most 1 on one node;"
-        " 2 CPUs are idle on nodes that it may not use"
+        "no placement of 2 GPUs for it: 1 idle on nodes that it may use, at most 1 on one node;"
+        " 2 CPUs idle on nodes that it may not use"
     )
 
 
@@ -82,6 +82,19 @@ def test_nodes_that_a_script_excludes_are_counted_apart() -> None:
     nodes = [idle("n0", "a", 1), idle("n1", "a", 4), idle("n2", "a", 0), idle("n3", "b", 3)]
     bound = replace(job("1", 2), rules=Rules(nodes=frozenset({NodeName("n0"), NodeName("n2")})))
     assert nothing_fits(bound, nodes).text == (
-        "no placement of 2 GPUs for it: 1 are idle on nodes that it may use, at most 1 on one node;"
-        " 7 GPUs are idle on nodes that it may not use"
+        "no placement of 2 GPUs for it: 1 idle on nodes that it may use, at most 1 on one node;"
+        " 7 GPUs idle on nodes that it may not use"
+    )
+
+
+def test_a_full_cluster_is_called_so() -> None:
+    assert nothing_fits(job("1", 1), [idle("n0", "a", 0)]).text == (
+        "no placement of 1 GPU for it: none is idle on nodes that it may use"
+    )
+
+
+def test_one_job_and_one_configuration_are_singular() -> None:
+    assert lost(job("1", 1), 1, 0.5, 1).text == (
+        "its priority is 0.5, and what 1 job placed got was worth more than its only"
+        " configuration (of 1 GPU)"
     )

@@ -179,6 +179,17 @@ def test_the_sessions_of_one_user_and_all_together_have_limits() -> None:
     assert "all sessions have 3 of the 3 GPUs" in waiting[JobId("16")]
 
 
+def test_a_session_that_asks_for_more_than_all_may_have_is_told_so() -> None:
+    """It was told that it starts when one ends."""
+    port, memory = cluster(comment(4)), store()
+    window = play(port, memory, None).window
+    ask(port, "11", gpus=4)
+    port.now += 20.0
+    result = play(port, memory, window, SessionSettings(user_gpus=4, share=0.25))
+    reason = result.plan.waiting[JobId("11")]
+    assert "asks for 4 GPUs, and all sessions may have 3 ([interactive] share)" in reason.text
+
+
 def test_the_reserve_is_kept_from_jobs_that_do_not_save() -> None:
     rigid = comment(2, extra=";preempt=no")
     port, memory = cluster(*[rigid] * 6), store()

@@ -15,15 +15,18 @@ def row(job: str, **more: Any) -> dict[str, Any]:
     return {
         "id": job, "user": "ann", "name": "net", "partition": "gpu", "workload": "w",
         "reason": None, "placement": {}, "reqs": [1], "since": None, "wait_seconds": 0.0,
-        "latency_ratio": None, "predicted": None, "restarts": 0, **more,
+        "latency_ratio": None, "predicted": None, "restarts": 0, "samples": None,
+        "samples_done": 0.0, **more,
     }  # fmt: skip
 
 
 ROWS = [
-    row("1", user="bob", wait_seconds=30.0, latency_ratio=0.5),
+    row("1", user="bob", wait_seconds=30.0, latency_ratio=0.5,
+        predicted={"kind": "end", "expected": 90.0, "progress": 0.5}),
     row("2", name="Bert", wait_seconds=10.0, reason="its account has 8 GPUs"),
-    row("3", partition="big", wait_seconds=20.0, latency_ratio=2.0, placement={"n0": 4}),
-]
+    row("3", partition="big", wait_seconds=20.0, latency_ratio=2.0, placement={"n0": 4},
+        samples=100.0, samples_done=25.0),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,7 @@ ROWS = [
         ({"sort": "waited"}, ["2", "3", "1"]),
         ({"sort": "-waited"}, ["1", "3", "2"]),
         ({"sort": "-gpus"}, ["3", "1", "2"]),
+        ({"sort": "done"}, ["3", "1", "2"]),
     ],
 )
 def test_jobs_are_chosen_and_sorted(query: dict[str, str], jobs: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import pwd
@@ -141,6 +142,7 @@ def test_jobs_show_when_they_start_and_end(tmp_path: Path) -> None:
     assert "Starts in" in told
     assert "Ends in" in told
     assert 'data-name="ends in"' in page
+    assert 'data-name="done"' in page
     row = next(row for row in document["running"] if row["predicted"])
     low, high = (
         duration(max(0.0, row["predicted"][k] - document["time"])) for k in ("low", "high")
@@ -406,16 +408,38 @@ def test_jobs_are_filtered_and_sorted(site: WebSite) -> None:
     assert site.get("/jobs?sort=x").status == 400
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if path != "/what-if"])
+@pytest.mark.parametrize("path", [*PATHS, "/what-if?drain=n0"])
 def test_each_page_is_there_as_json(site: WebSite, path: str) -> None:
     page = site.get(path)
     (address,) = re.findall(r'href="([^"]*)">JSON', page.text)
-    answer = site.get(address)
+    answer = site.get(html.unescape(address))
     assert answer.headers["Content-Type"] == "application/json"
     document = json.loads(answer.text)
     if path == "/jobs":
         rows = {row["id"] for kind in document.values() for row in kind}
         assert rows == {"1", "2", "3"}
+    if path == "/what-if?drain=n0":
+        assert document["answer"]["then"]["gpus"] < document["answer"]["now"]["gpus"]
+
+
+@pytest.mark.parametrize("path", ["/jobs/99", "/jobs?sort=x", "/nodes/n99", "/history?over=year"])
+def test_programs_get_errors_as_json(site: WebSite, path: str) -> None:
+    refused = site.get(f"{path}{'&' if '?' in path else '?'}format=json")
+    assert refused.status in (400, 404)
+    assert refused.headers["Content-Type"] == "application/json"
+    assert json.loads(refused.text)["error"]
+
+
+def test_a_node_with_two_types_has_a_page_for_each(tmp_path: Path) -> None:
+    made = WebSite(tmp_path, rig(tmp_path))
+    made.rig.tick()
+    document = made.rig.controller.document
+    document["nodes"][0]["name"] = "n0/a100"
+    (address,) = re.findall(r'href="(/nodes/n0[^"]+)"', made.get("/").text)
+    page = made.get(address)
+    assert page.status == 200
+    assert "Node n0/a100" in words(page)
+    made.close()
 
 
 def test_a_nodes_page_has_its_jobs_and_links(tmp_path: Path) -> None:
@@ -454,8 +478,8 @@ def test_history_has_use_queue_and_waits(site: WebSite) -> None:
     now = site.rig.controller.document["time"]
     site.rig.store.add_gpu_use([GpuUse(now // 3600 * 3600, GpuType("h200"), 7200.0, 3600.0)])
     page = site.get("/history")
-    assert "3 at most" in words(page)
-    assert "2 jobs of hops, 1 plain Slurm jobs" in page.text
+    assert "% of its GPU time, 100 at most" in words(page)
+    assert "66.7 jobs of hops, 33.3 plain Slurm jobs" in page.text
     assert len(json.loads(site.get("/history?format=json").text)["queue"]) == 24
     assert site.get("/history?over=month").status == 200
     assert site.get("/history?over=year").status == 400

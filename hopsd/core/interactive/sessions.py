@@ -201,6 +201,13 @@ class _Quota:
         if (session_gpus := self._held[job.user]) + gpus > limit:
             text = f"your sessions have {session_gpus} of the {limit} GPUs that one user's may have"
             return Reason(ReasonCode.LIMIT, f"{text}: end one of them (scancel)")
+        if gpus > self._most:
+            text = (
+                f"it asks for {count_of(gpus, 'GPUs')}, and all sessions may have {self._most}"
+                " ([interactive] share): ask for fewer, or submit it with sbatch, without"
+                " interactive"
+            )
+            return Reason(ReasonCode.NO_CONFIGURATION, text)
         if (session_gpus := self._held.total()) + gpus > self._most:
             text = f"all sessions have {session_gpus} of the {self._most} GPUs that they may have"
             return Reason(ReasonCode.LIMIT, f"{text}: it starts when one ends")

@@ -79,19 +79,21 @@ def check(path: Path, folder: Path, account: str, *, node: bool) -> None:
     if loaded is not None:
         for warning in loaded.warnings:
             complain(warning)
-        _check_settings(loaded, path, None if conf is None else commands)
+        _check_settings(loaded, path, commands, conf)
     if node:
         _check_node(folder, loaded, conf)
     elif loaded is not None and conf is not None:
         _check_rights(account, commands, conf)
 
 
-def _check_settings(config: Config, path: Path, commands: SlurmCommands | None) -> None:
-    """``commands``: of a Slurm that answers."""
-    wrong, asked = list(file_problems(config)), commands is not None
-    if commands is not None:
+def _check_settings(
+    config: Config, path: Path, commands: SlurmCommands, conf: Mapping[str, str] | None
+) -> None:
+    """``conf``: slurm.conf's keys, None where Slurm does not answer."""
+    wrong, asked = list(file_problems(config)), conf is not None
+    if conf is not None:
         try:
-            wrong += cluster_problems(config, commands)
+            wrong += cluster_problems(config, commands, conf)
         except SlurmError as error:
             asked = False
             complain(f"cannot check partitions and nodes: {str(error).splitlines()[0]}")

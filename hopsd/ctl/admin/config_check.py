@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 from itertools import combinations
+from pathlib import Path
 
-from hopsd.config import Config
+from hopsd.config import Config, NotifyConfig
 from hopsd.config.listen import ListenAddress
 from hopsd.config.option import hide_password
-from hopsd.errors import ConfigError
+from hopsd.config.schema import PortName
+from hopsd.errors import ConfigError, SlurmError, SlurmUnavailableError
+from hopsd.notify.recipients import is_address
+from hopsd.slurm.choose import choose_port
 from hopsd.slurm.command import SlurmCommands
-from hopsd.slurm.parse import records
+from hopsd.slurm.parse import gpus_in, records
 from hopsd.store.connection import conninfo
 
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
+PRIVILEGED_PORTS = 1024
+"""Below it only root may listen (ip(7))."""
 
 
 def file_problems(config: Config) -> Iterator[str]:
     """What is wrong whatever the cluster is, a sentence each."""
     yield from _database(config)
     if config.notify.webhook and _open_to_all(config):
-        yield "notify.webhook is a secret, and every user may read the file"
+        yield "notify.webhook is a secret, and every user may read the file: chmod o-r it"
     yield from _addresses(config)
-    if config.web.user_header and config.web.listen.path is None:
-        yield (
-            "web.user_header has no effect: web.listen is"
-            f" {config.web.listen or 'empty'}; accepted with it is a Unix socket"
-        )
+    yield from _libraries(config)
+    yield from _without_effect(config)
+    yield from _mails(config.notify)
     slurm = config.slurm
     if slurm.checkpoint_grace_seconds > slurm.longest_grace_seconds:
         yield (
@@ -43,24 +51,105 @@ def file_problems(config: Config) -> Iterator[str]:
         )
 
 
-def cluster_problems(config: Config, commands: SlurmCommands) -> Iterator[str]:
-    """Partitions and nodes in the file that Slurm does not have, a sentence each.
+def cluster_problems(
+    config: Config, commands: SlurmCommands, conf: Mapping[str, str]
+) -> Iterator[str]:
+    """What does not fit the cluster, a sentence each: partitions, nodes and GPU types that Slurm
+    does not have, and what it does not measure. ``conf``: slurm.conf's keys.
 
     Raises:
         SlurmError: slurmctld does not answer.
     """
-    partitions = _names(commands, "partition", "PartitionName") if config.slurm.partitions else []
+    if config.slurm.port is PortName.PYSLURM:
+        try:
+            choose_port(config.slurm, commands)
+        except SlurmUnavailableError:
+            raise
+        except SlurmError as error:
+            yield f"slurm.port is pyslurm: {error}"
+    yield from _slurm_ports(config, conf)
+    gather = conf.get("JobAcctGatherType", "jobacct_gather/none")
+    if config.interactive.idle_minutes and gather.endswith("none"):
+        yield (
+            f"interactive.idle_minutes has no effect: slurm.conf has JobAcctGatherType={gather};"
+            " set jobacct_gather/cgroup"
+        )
+    partitions = _partitions(commands) if config.slurm.partitions else []
     for name in config.slurm.partitions:
         if name not in partitions:
             yield f"slurm.partitions: Slurm has no partition {name}{_hint(name, partitions)}"
-    if not config.racks:
+    if not (config.racks or config.throughput or config.bandwidth or config.interactive.reserve):
         return
-    nodes = _names(commands, "node", "NodeName")
+    rows = records(commands.run("scontrol", "show", "node", "-a", "-o"))
+    nodes = [row["NodeName"] for row in rows if "NodeName" in row]
     for rack, names in config.racks.items():
         unknown = [name for name in names if name not in nodes]
         if unknown:
             suffix = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             yield f"racks.{rack}: Slurm has no node {unknown[0]}{suffix}{_hint(unknown[0], nodes)}"
+    yield from _gpu_problems(
+        config, [entry for row in rows for entry in gpus_in(row.get("Gres", ""))]
+    )
+
+
+def _gpu_problems(config: Config, gpus: Sequence[tuple[str, int, object]]) -> Iterator[str]:
+    """``gpus``: type, count and more of each node."""
+    types = sorted({kind for kind, _, _ in gpus if kind})
+    wanted = {f"bandwidth.{kind}": kind for kind in config.bandwidth} | {
+        f"throughput.{workload}.{kind}": kind
+        for workload, tables in config.throughput.items()
+        for kind in tables
+    }
+    for key, kind in wanted.items():
+        if kind not in types:
+            yield f"{key}: Slurm has no GPU type {kind}{_hint(kind, types)}"
+    total = sum(count for _, count, _ in gpus)
+    if config.interactive.reserve >= total > 0:
+        yield (
+            f"interactive.reserve is {config.interactive.reserve} and the cluster has {total} GPUs:"
+            " no job that was not seen to save could start; give fewer"
+        )
+
+
+def _without_effect(config: Config) -> Iterator[str]:
+    """Settings that others make useless."""
+    web, notify, profiling = config.web, config.notify, config.profiling
+    if web.user_header and web.listen.path is None:
+        yield (
+            f"web.user_header has no effect: web.listen is {web.listen or 'empty'}; accepted with"
+            " it is a Unix socket"
+        )
+    if web.names and (not web.listen or web.listen.path is not None):
+        where = "a socket, where every name is accepted" if web.listen else "empty"
+        yield f"web.names has no effect: web.listen is {where}"
+    if notify.admins and not notify.mail:
+        yield "notify.admins has no effect: notify.mail is empty"
+    if notify.webhook and not notify.kinds:
+        yield "notify.webhook has no effect: notify.kinds is empty"
+    if profiling.new_workloads and not profiling.enabled:
+        yield "profiling.new_workloads has no effect: profiling.enabled is false"
+
+
+def _libraries(config: Config) -> Iterator[str]:
+    """Servers that hopsd would go on without."""
+    listening = {
+        "web.listen": (config.web.listen, "flask", "web"),
+        "api.listen": (config.api.listen, "flask", "web"),
+        "metrics.listen": (config.metrics.listen, "prometheus_client", "metrics"),
+    }
+    for key, (address, module, extra) in listening.items():
+        if address and find_spec(module) is None:
+            package = f"python3-{module.replace('_', '-')}"
+            yield f"{key} needs {module}: apt-get install {package}, or pip install 'hops[{extra}]'"
+
+
+def _mails(notify: NotifyConfig) -> Iterator[str]:
+    program = notify.mail
+    if program.startswith("/") and not (Path(program).is_file() and os.access(program, os.X_OK)):
+        yield f"notify.mail: {program} is no program on this machine"
+    for address in notify.admins:
+        if not is_address(address):
+            yield f"notify.admins: {address!r} is no mail address"
 
 
 def _database(config: Config) -> Iterator[str]:
@@ -81,7 +170,7 @@ def _open_to_all(config: Config) -> bool:
 
 
 def _addresses(config: Config) -> Iterator[str]:
-    """Two servers cannot listen at the same place."""
+    """Two servers cannot listen at the same place, and none where this machine has no address."""
     listening = {
         "daemon.socket": ListenAddress(str(config.daemon.socket)),
         "metrics.listen": config.metrics.listen,
@@ -91,6 +180,37 @@ def _addresses(config: Config) -> Iterator[str]:
     for (first_key, first), (second_key, second) in combinations(listening.items(), 2):
         if first and second and _same_place(first, second):
             yield f"{first_key} and {second_key} are the same place, {second}; each needs its own"
+    for key, address in listening.items():
+        if address and address.path is None:
+            yield from _unbindable(key, address)
+    munge_socket = config.api.munge_socket
+    if munge_socket and not Path(munge_socket).is_socket():
+        yield f"api.munge_socket: {munge_socket} is no socket; munged's is meant"
+    if not re.fullmatch(r"[A-Za-z0-9-]*", config.web.user_header):
+        yield f"web.user_header: {config.web.user_header!r} is no name of an HTTP header"
+
+
+def _unbindable(key: str, address: ListenAddress) -> Iterator[str]:
+    host, port = address.host_and_port
+    if port < PRIVILEGED_PORTS:
+        yield f"{key} is {address}: hopsd is not root; give a port from {PRIVILEGED_PORTS}"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.bind((host, 0))
+    except OSError as error:
+        yield f"{key} is {address}: this machine cannot listen there: {error.strerror}"
+
+
+def _slurm_ports(config: Config, conf: Mapping[str, str]) -> Iterator[str]:
+    """``conf``: slurm.conf's keys; a daemon of Slurm's may have a range of ports."""
+    for key, address in (("api.listen", config.api.listen), ("web.listen", config.web.listen)):
+        for name in ("SlurmctldPort", "SlurmdPort"):
+            low, _, high = conf.get(name, "").partition("-")
+            if not address or address.path is not None or not low.isdigit():
+                continue
+            if int(low) <= address.host_and_port[1] <= int(high or low):
+                yield f"{key} is {address}: that is slurm.conf's {name}; give another port"
 
 
 def _same_place(first: ListenAddress, second: ListenAddress) -> bool:
@@ -101,9 +221,9 @@ def _same_place(first: ListenAddress, second: ListenAddress) -> bool:
     return port == other_port and same_host
 
 
-def _names(commands: SlurmCommands, kind: str, key: str) -> list[str]:
-    rows = records(commands.run("scontrol", "show", kind, "-a", "-o"))
-    return [record[key] for record in rows if key in record]
+def _partitions(commands: SlurmCommands) -> list[str]:
+    rows = records(commands.run("scontrol", "show", "partition", "-a", "-o"))
+    return [row["PartitionName"] for row in rows if "PartitionName" in row]
 
 
 def _hint(name: str, names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from hopsd.model.reason import count_of
 from hopsd.setup import slurm_conf
 from hopsd.setup.change import Change, SetupError
 from hopsd.setup.machine import Machine, read_machine
-from hopsd.setup.steps import STEPS, Changes, Step
+from hopsd.setup.steps import STEPS, Step
 
 NAMES = tuple(step.name for step in STEPS)
 
@@ -76,23 +76,20 @@ def _take(step: Step, machine: Machine, *, undo: bool, dry_run: bool, yes: bool)
             say(f"{step.name}: {'nothing to take back' if undo else 'in place'}")
             return 0
         say(f"{step.name}: {step.title}")
-        _make(changes, dry_run=dry_run, yes=yes)
+        for change in changes:
+            say(_indented(change))
+        if dry_run:
+            return len(changes)
+        if not yes and not click.confirm("  Make these changes?"):
+            complain(f"{step.name}: not done; run hopsctl setup again, or with --keep {step.name}")
+            sys.exit(1)
+        for change in changes:
+            change.make()
     except SetupError as error:
         complain(f"{step.name}: {error}")
         complain("fix this and run hopsctl setup again; what is already done is skipped")
         sys.exit(1)
     return len(changes)
-
-
-def _make(changes: Changes, *, dry_run: bool, yes: bool) -> None:
-    for change in changes:
-        say(_indented(change))
-    if dry_run:
-        return
-    if not yes and not click.confirm("  Make these changes?"):
-        raise SetupError("cancelled")
-    for change in changes:
-        change.make()
 
 
 def _indented(change: Change) -> str:

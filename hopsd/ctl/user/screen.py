@@ -36,11 +36,11 @@ TYPES = 6
 LOW = 20
 """A screen of fewer lines has no bars."""
 KEYS = (
-    ("arrows, Page Up and Down, Home, End", "scroll; right: more columns"),
+    ("arrows, PgUp, PgDn", "scroll; right: more columns; Home, End: first and last job"),
     ("Tab", "to the other table"),
-    ("/", "only jobs with this text in any column; Escape: all"),
+    ("/", "only jobs with this text; Escape: all"),
     ("u", "only your jobs, and back"),
-    ("s, S", "sort by the next column, or the one before; also a click on a heading"),
+    ("s, S", "sort by the next column, or the last; or click on a heading"),
     ("r", "reverse the order"),
     ("Enter", "why the job runs where it runs, or waits"),
     ("c", "cancel the job (scancel), after a question"),
@@ -123,8 +123,8 @@ WAITING = (
     _plain("accepts", "reqs"),
     _WAITED,
     _predicted("starts in"),
-    _plain("priority", "priority"),
     Column("code", lambda job, _: _code(job), lambda job, _: _code(job)),
+    _plain("priority", "priority"),
     _plain("why", "reason"),
     _RATIO,
     _predicted("at earliest", "low"),

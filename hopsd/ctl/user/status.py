@@ -19,13 +19,14 @@ from rich.text import Text
 from hopsd.ctl import render
 from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
-from hopsd.ctl.options import FiniteRange
+from hopsd.ctl.options import FiniteRange, TimeOfDay
 from hopsd.ctl.render import cell, show, show_json, table
 from hopsd.ctl.shell import completion as complete
 from hopsd.ctl.terminal import complain, printable, say
 from hopsd.ctl.user.terms import TERMS, WAITS
 from hopsd.model.devices import is_cpu
-from hopsd.model.reason import clock, duration
+from hopsd.model.reading import SlurmState
+from hopsd.model.reason import ReasonCode, clock, duration
 from hopsd.serve.excerpt import Choice, excerpt, totals
 
 Document = dict[str, Any]
@@ -37,6 +38,27 @@ FIRST = 20
 SPARED = "totals", "steps", "nodes"
 """What a page leaves out, in this order, where its tables would have fewer rows than ``FEW``."""
 FEW = 3
+
+
+STATES = tuple(
+    state.value.lower()
+    for state in (
+        SlurmState.PENDING,
+        SlurmState.RUNNING,
+        SlurmState.COMPLETING,
+        SlurmState.SUSPENDED,
+    )
+) + tuple(code.value for code in ReasonCode)
+"""Of jobs in the queue, and what waiting ones wait for."""
+
+
+def _known_states(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    for value in values:
+        if value.lower() not in STATES:
+            raise click.BadParameter(f"{value!r}; choose from {', '.join(STATES)}")
+    return values
 
 
 @click.command()
@@ -71,6 +93,7 @@ FEW = 3
 @click.option(
     "--state",
     multiple=True,
+    callback=_known_states,
     shell_complete=complete.states,
     help="Only jobs in this state of Slurm's, such as pending, or that wait for this reason, such"
     " as lost_to_others.",
@@ -377,9 +400,7 @@ def _show_terms(context: click.Context, _option: click.Parameter, flag: bool) ->
 @click.option("--json", "as_json", is_flag=True, help="Print the document for programs.")
 @click.option(
     "--at",
-    type=click.DateTime(
-        ["%H:%M", "%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"]
-    ),
+    type=TimeOfDay(),
     help="Where it ran, or why it waited, at that time; without a date, the last such time.",
 )
 def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None:

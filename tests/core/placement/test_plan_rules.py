@@ -80,7 +80,7 @@ def test_a_sensitive_job_is_not_spread() -> None:
     [waiting] = made["waiting"]
     assert waiting["code"] == "no_configuration"
     assert "3 GPUs" in waiting["reason"]
-    assert "4 are idle on nodes that it may use, at most 2 on one node" in waiting["reason"]
+    assert "4 idle on nodes that it may use, at most 2 on one node" in waiting["reason"]
 
 
 def test_a_job_as_sensitive_as_sigma_is_spread() -> None:

@@ -8,11 +8,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hopsd.ctl.admin import config as command
+from hopsd.ctl.admin import config_check
 from hopsd.ctl.admin.config import config
-from hopsd.errors import SlurmUnavailableError
+from hopsd.errors import SlurmError, SlurmUnavailableError
 
 PARTITIONS = "PartitionName=gpu Default=YES\nPartitionName=night Default=NO\n"
-NODES = "NodeName=n0 Arch=x86_64\nNodeName=n1 Arch=x86_64\n"
+NODES = "NodeName=n0 Gres=gpu:a100:4\nNodeName=n1 Gres=gpu:v100:2,nvme:1\n"
+CONF = (
+    "ClusterName = lab\nJobAcctGatherType = jobacct_gather/none\nSlurmctldPort = 6817-6819\n"
+    "SlurmdPort = 6828\n"
+)
 
 
 class Slurm:
@@ -21,7 +26,7 @@ class Slurm:
     def __init__(self, _seconds: float) -> None: ...
 
     def run(self, *words: str) -> str:
-        return {"partition": PARTITIONS, "node": NODES, "config": "ClusterName = lab\n"}[words[2]]
+        return {"partition": PARTITIONS, "node": NODES, "config": CONF}[words[2]]
 
 
 class NoSlurm(Slurm):
@@ -53,11 +58,11 @@ MISTAKES = {
     '[database]\ndsn = "dbname=hops password=geheim"': (
         "database.dsn has a password, and every user may read the file"
     ),
-    '[metrics]\nlisten = "127.0.0.1:7"\n[web]\nlisten = "127.0.0.1:7"': (
-        "metrics.listen and web.listen are the same place, 127.0.0.1:7"
+    '[metrics]\nlisten = "127.0.0.1:7007"\n[web]\nlisten = "127.0.0.1:7007"': (
+        "metrics.listen and web.listen are the same place, 127.0.0.1:7007"
     ),
-    '[metrics]\nlisten = "127.0.0.1:7"\n[api]\nlisten = "0.0.0.0:7"': (
-        "metrics.listen and api.listen are the same place, 0.0.0.0:7"
+    '[metrics]\nlisten = "127.0.0.1:7007"\n[api]\nlisten = "0.0.0.0:7007"': (
+        "metrics.listen and api.listen are the same place, 0.0.0.0:7007"
     ),
     '[daemon]\nsocket = "/run/a"\n[web]\nlisten = "/run/a"': (
         "daemon.socket and web.listen are the same place, /run/a"
@@ -68,8 +73,52 @@ MISTAKES = {
     "[daemon]\nround_seconds = 60\n[plan]\ntime_limit = 90": (
         "plan.time_limit is 90; accepted: at most daemon.round_seconds = 60"
     ),
-    '[web]\nlisten = "127.0.0.1:7"\nuser_header = "X-User"': (
-        "web.user_header has no effect: web.listen is 127.0.0.1:7"
+    '[web]\nlisten = "127.0.0.1:7007"\nuser_header = "X-User"': (
+        "web.user_header has no effect: web.listen is 127.0.0.1:7007"
+    ),
+    '[web]\nlisten = "/run/w"\nnames = ["gpus.site"]': (
+        "web.names has no effect: web.listen is a socket, where every name is accepted"
+    ),
+    '[web]\nnames = ["gpus.site"]': "web.names has no effect: web.listen is empty",
+    '[notify]\nadmins = ["hpc@site"]': "notify.admins has no effect: notify.mail is empty",
+    '[notify]\nmail = "smtp://mail"\nadmins = ["hpc@site, me@site"]': (
+        "notify.admins: 'hpc@site, me@site' is no mail address"
+    ),
+    '[notify]\nmail = "/usr/bin/mial"': "notify.mail: /usr/bin/mial is no program on this machine",
+    '[notify]\nmail = "/usr/bin"': "notify.mail: /usr/bin is no program on this machine",
+    '[notify]\nwebhook = "http://chat.site/geheim"\nkinds = []': (
+        "notify.webhook has no effect: notify.kinds is empty"
+    ),
+    "[profiling]\nenabled = false\nnew_workloads = true": (
+        "profiling.new_workloads has no effect: profiling.enabled is false"
+    ),
+    "[bandwidth.a10]\nb_link = 1.0\nb_net = 1.0": (
+        "bandwidth.a10: Slurm has no GPU type a10; did you mean a100?"
+    ),
+    '[throughput.bert.h200]\naggregated = { "1" = 9.0 }': (
+        "throughput.bert.h200: Slurm has no GPU type h200; it has a100, v100"
+    ),
+    '[web]\nlisten = "127.0.0.1:80"': (
+        "web.listen is 127.0.0.1:80: hopsd is not root; give a port from 1024"
+    ),
+    '[api]\nlisten = "203.0.113.9:6822"': (
+        "api.listen is 203.0.113.9:6822: this machine cannot listen there"
+    ),
+    '[api]\nlisten = "0.0.0.0:6818"': (
+        "api.listen is 0.0.0.0:6818: that is slurm.conf's SlurmctldPort; give another port"
+    ),
+    '[api]\nlisten = "127.0.0.1:6822"\nmunge_socket = "/none"': (
+        "api.munge_socket: /none is no socket; munged's is meant"
+    ),
+    '[web]\nlisten = "/run/w"\nuser_header = "X User:"': (
+        "web.user_header: 'X User:' is no name of an HTTP header"
+    ),
+    "[interactive]\nreserve = 6": (
+        "interactive.reserve is 6 and the cluster has 6 GPUs: no job that was not seen to save"
+    ),
+    "[interactive]\nidle_minutes = 30": (
+        "interactive.idle_minutes has no effect: slurm.conf has"
+        " JobAcctGatherType=jobacct_gather/none"
     ),
 }
 
@@ -87,9 +136,12 @@ def test_a_mistake_is_named(tmp_path: Path, text: str) -> None:
     [
         "",
         '[slurm]\npartitions = ["night", "gpu"]\n[racks]\nr1 = "n0"\nr2 = "n1"',
-        '[metrics]\nlisten = "127.0.0.1:7"\n[web]\nlisten = "127.0.0.1:8"',
-        '[metrics]\nlisten = "127.0.0.1:7"\n[web]\nlisten = "127.0.0.2:7"',
+        '[metrics]\nlisten = "127.0.0.1:7007"\n[web]\nlisten = "127.0.0.1:7008"',
+        '[metrics]\nlisten = "127.0.0.1:7007"\n[web]\nlisten = "127.0.0.2:7007"',
         '[web]\nlisten = "/run/w"\nuser_header = "X-User"',
+        '[notify]\nmail = "/bin/sh"\nadmins = ["root", "hpc@site.example"]',
+        "[bandwidth.v100]\nb_link = 1.0\nb_net = 1.0\n[interactive]\nreserve = 5",
+        '[throughput.bert.a100]\naggregated = { "1" = 9.0 }',
     ],
 )
 def test_a_good_file_is_good(tmp_path: Path, text: str) -> None:
@@ -107,6 +159,30 @@ def test_a_file_that_was_compared_with_no_slurm_is_not_simply_good(
     assert done.exit_code == 0
     assert "cannot ask Slurm: scontrol show config: No such file" in done.output
     assert "good as far as can be said without Slurm" in done.output
+
+
+@pytest.mark.parametrize("section", ["web", "api", "metrics"])
+def test_a_server_without_its_library_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str
+) -> None:
+    text = f'[{section}]\nlisten = "127.0.0.1:7007"'
+    assert check(tmp_path, text).exit_code == 0
+    monkeypatch.setattr(config_check, "find_spec", lambda _: None)
+    done = check(tmp_path, text)
+    assert (done.exit_code, f"{section}.listen needs " in done.output) == (2, True), done.output
+
+
+def test_pyslurm_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the file insists on it; hopsd would not start."""
+
+    def missing(*_: object) -> None:
+        raise SlurmError("pyslurm is not installed")
+
+    monkeypatch.setattr(config_check, "choose_port", missing)
+    done = check(tmp_path, '[slurm]\nport = "pyslurm"')
+    assert (done.exit_code, "slurm.port is pyslurm: pyslurm is not" in done.output) == (2, True)
 
 
 def test_a_password_that_few_may_read_is_accepted(tmp_path: Path) -> None:

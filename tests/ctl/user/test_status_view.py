@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 from rich.console import Console
 
-from hopsd.ctl import render
+from hopsd.ctl import cli, render
 from hopsd.ctl.user import status
 from hopsd.ctl.user.status import FIRST, MANY, _moment, explain_moment, page, view
 from hopsd.errors import InputError
@@ -394,3 +394,15 @@ def test_a_time_of_day_is_the_last_one() -> None:
     assert now.timestamp() - _moment(late, now) == pytest.approx(86400.0)
     given = datetime(2026, 2, 3, 4, 5)  # noqa: DTZ001 - as click reads it: local
     assert _moment(given, now) == given.astimezone().timestamp()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["status", "--state", "waiting"], "choose from pending, running, "),
+        (["explain", "1", "--at", "25:00"], "give a time as in 14:30"),
+    ],
+)
+def test_what_no_job_can_match_is_refused(words: list[str], hint: str) -> None:
+    done = CliRunner().invoke(cli, words)
+    assert (done.exit_code, hint in done.output) == (2, True), done.output

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from hopsd.ctl.user.screen import Top
+from hopsd.ctl.user.screen import KEYS, Top
 from hopsd.errors import RefusedError, UnreachableError
 from hopsd.serve.socket import LocalServer, Request
 
@@ -115,10 +115,21 @@ def test_priority_and_code_are_on_a_small_screen() -> None:
     running = job(12, predicted=predicted, priority=0.542, samples=9)
     queued = job(13, predicted=predicted, code="no_configuration", priority=0.542)
     lines = Screen(document(0) | {"running": [running], "waiting": [queued]}).after()
-    for heading in (r" ends in .* priority\b", r" starts in .* priority  code\b"):
+    for heading in (r" ends in .* priority\b", r" starts in .* code +priority\b"):
         assert any(re.search(heading, line) for line in lines), lines
     assert sum("0.542" in line for line in lines) == 2
     assert any("no_configuration" in line for line in lines)
+
+
+def test_the_code_is_seen_beside_long_names() -> None:
+    queued = job(13, name="a-training-of-24-letters", code="no_configuration")
+    lines = Screen(document(0) | {"waiting": [queued]}).after()
+    assert any("no_con" in line for line in lines), lines
+
+
+def test_the_keys_fit_into_lines() -> None:
+    wide = max(len(key) for key, _ in KEYS)
+    assert all(wide + 2 + len(text) <= 80 for _, text in KEYS)
 
 
 def test_types_beyond_a_few_are_counted() -> None:
