@@ -523,8 +523,10 @@ local function named_nodes(text)
       local numbers = 0
       for _, part in ipairs(split(inside, ";")) do
         local low, high = part:match("^(%d+)%-(%d+)$")
-        if not low and not part:find("^%d+$") then return nil end
-        numbers = numbers + (low and math.max(0, tonumber(high) - tonumber(low) + 1) or 1)
+        low, high = low or part:match("^%d+$"), high or part:match("^%d+$")
+        -- An empty range would make one of any length beside it count as none; Lua 5.1 counts to 2^53.
+        if not low or #low > 15 or tonumber(high) < tonumber(low) then return nil end
+        numbers = numbers + tonumber(high) - tonumber(low) + 1
       end
       names = names * numbers
     end
@@ -717,6 +719,7 @@ local WARNINGS = { "USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU" }
 -- How much of a script's handlers is looked at.
 local MAX_HANDLERS = 32
 local HANDLER_CHARACTERS = 4096
+local MAX_FUNCTIONS = 16
 
 -- The beginning of a script, where all that is looked for stands.
 local function beginning_of(script)
@@ -797,21 +800,43 @@ local function traps_of(script)
   return joined(names) or "none"
 end
 
--- What `name` does where the script defines it as a function; nil: it does not.
-local function body_of(text, name)
-  local first = text:find("[%s;]" .. name .. "[ \t]*%([ \t]*%)") or text:find("[%s;]function[ \t]+" .. name .. "[^%w_]")
-  if not first then return nil end
-  local last, same = text:find("\n[ \t]*}", first), text:find("[; \t]}[ \t]*\n", first)
-  return text:sub(first, math.min(last or #text, same or #text, first + HANDLER_CHARACTERS))
+-- Where the functions of a shell's text begin, by name. One pass: a search for each name that a handler has would
+-- take time in proportion to their product.
+local function functions_of(text)
+  local begins = {}
+  for _, pattern in ipairs({ "()[%s;]([%a_][%w_]*)[ \t]*%([ \t]*%)", "()[%s;]function[ \t]+([%a_][%w_]*)" }) do
+    for first, name in text:gmatch(pattern) do begins[name] = begins[name] or first end
+  end
+  return begins
+end
+
+-- What a function does that begins there.
+local function body_at(text, first)
+  local body = text:sub(first, first + HANDLER_CHARACTERS)
+  local last, same = body:find("\n[ \t]*}"), body:find("[; \t]}[ \t]*\n")
+  return body:sub(1, math.min(last or #body, same or #body))
+end
+
+-- What a handler runs, with the functions that it names, of MAX_FUNCTIONS at most; and whether these are all.
+local function acts_of(text, begins, runs)
+  local acts, seen, count = { " " .. runs .. " " }, {}, 0
+  for name in runs:gmatch("[%a_][%w_]*") do
+    if begins[name] and not seen[name] then
+      if count == MAX_FUNCTIONS then return table.concat(acts, " "), false end
+      seen[name], count = true, count + 1
+      acts[#acts + 1] = body_at(text, begins[name])
+    end
+  end
+  return table.concat(acts, " ") .. " ", true
 end
 
 -- Whether a shell that runs this on a signal may come to its end by it, so that Slurm takes the job for
 -- done: it exits, or lets the training end, or interrupts the one `wait` that the script stands in.
-local function may_end(text, runs)
+local function may_end(text, begins, runs)
   if runs:find("^%s*$") then return false end -- the signal is ignored
-  local acts = " " .. runs .. " "
-  for name in runs:gmatch("[%a_][%w_]*") do acts = acts .. (body_of(text, name) or "") .. " " end
-  if not runs:find("[^%w_]") and not runs:find("^true$") and not body_of(text, runs) then return true end -- not seen here
+  local acts, complete = acts_of(text, begins, runs)
+  if not complete then return true end
+  if not runs:find("[^%w_]") and not runs:find("^true$") and not begins[runs] then return true end -- not seen here
   for _, word in ipairs({ "exit", "kill", "wait", "exec", "scancel", "sbatch" }) do
     if acts:find("[^%w_]" .. word .. "[^%w_]") then return true end
   end
@@ -827,10 +852,10 @@ local function ends_of(script, traps)
     or text:find("exit[ \t(]+85[^%d]") then
     return nil
   end
-  local handlers, names = handlers_of(text), {}
+  local handlers, begins, names = handlers_of(text), functions_of(text), {}
   if #handlers == 0 then return not text:find("exec[ \t]+hops%-lane") and traps or nil end -- no shell: not seen
   for _, handler in ipairs(handlers) do
-    if handler[1] ~= "-" and may_end(text, handler[1]) then
+    if handler[1] ~= "-" and may_end(text, begins, handler[1]) then
       for _, name in ipairs(handler[2]) do names[#names + 1] = name end
     end
   end
@@ -895,13 +920,11 @@ end
 
 -- Whether a shell submits a job as it is stopped: Slurm ends it by TERM, on which it runs its EXIT trap.
 local function resubmits(text)
+  local begins = functions_of(text)
   for _, handler in ipairs(handlers_of(text)) do
     local runs, last = handler[1], handler[3]
     local stops = last:find("TERM", 1, true) or last:find("EXIT", 1, true) or last:find("[ \t]15%f[^%d]") or last:find("[ \t]0%f[^%d]")
-    if stops then
-      for name in runs:gmatch("[%a_][%w_]*") do runs = runs .. (body_of(text, name) or "") end
-      if (" " .. runs .. " "):find("[^%w_]sbatch[^%w_]") then return true end
-    end
+    if stops and acts_of(text, begins, runs):find("[^%w_]sbatch[^%w_]") then return true end
   end
   return false
 end
@@ -1115,9 +1138,10 @@ end
 
 -- A loop over the GPUs' numbers: for gpu in 0 1 2 3, {0..3} or $(seq 0 3).
 local function looped_gpus(text)
+  local chooses = {}
+  for name in text:gmatch("CUDA_VISIBLE_DEVICES=[\"']?%${?([%a_][%w_]*)") do chooses[name] = true end
   local function loop(name, count)
-    local over_gpus = name:lower():find("gpu") or name:lower():find("device")
-      or text:find("CUDA_VISIBLE_DEVICES=[\"']?%${?" .. name)
+    local over_gpus = chooses[name] or name:lower():find("gpu") or name:lower():find("device")
     return over_gpus and plausible(count) and {
       count = count, name = "for " .. name .. " in", instead = "write $(seq 0 $((SLURM_GPUS_ON_NODE - 1))) in place of the list",
     }
@@ -1178,7 +1202,7 @@ local PORTS = {
   { "MASTER_PORT", "[\n;%s]MASTER_PORT=[\"']?(%d+)" },
   { "--master_port", "%-%-master[_-]port[= ]+[\"']?(%d+)" },
   { "--main_process_port", "%-%-main_process_port[= ]+[\"']?(%d+)" },
-  { "--rdzv_endpoint", "%-%-rdzv[_-]endpoint[= ]+[\"']?[^%s:]*:(%d+)" },
+  { "--rdzv_endpoint", "%-%-rdzv[_-]endpoint[= ]+[\"']?[^%s:=]*:(%d+)" }, -- no '=': it would look on past the next one
 }
 local function fixed_port(script)
   local text = "\n" .. commands_of(script)

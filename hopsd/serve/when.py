@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, Protocol
 
 from hopsd.core.submission.comment import parse
@@ -41,7 +40,7 @@ def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> D
     comment = parse(str(arguments.get("comment", "")))
     limit = arguments.get("time_limit_seconds")
     number = isinstance(limit, int | float) and not isinstance(limit, bool)
-    if limit is not None and not (number and isfinite(limit) and 0.0 < limit <= LIMIT_MOST):
+    if limit is not None and not (number and 0.0 < limit <= LIMIT_MOST):
         raise InputError("time_limit_seconds: give seconds above 0, up to a year")
     set_info = source.document
     if set_info is None:

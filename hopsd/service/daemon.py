@@ -330,12 +330,13 @@ class Daemon:
         if not isinstance(requested, list):
             raise InputError("jobs: give a list of job ids, [] for all held jobs")
         document = self._controller.document
-        waiting = [JobId(row["id"]) for row in document["waiting"]]
-        of_array = {row["id"]: row["array"] for row in document["waiting"]}
-        named = [JobId(str(job)) for job in requested]
+        array_of = {JobId(row["id"]): row["array"] for row in document["waiting"]}
+        # Each once: anybody may ask, and name thousands.
+        named = dict.fromkeys(JobId(str(job)) for job in requested)
         # An array is all that waits of it.
-        jobs = tuple(job for job in waiting if job in named or of_array[job] in named)
-        unknown = [job for job in named if job not in {*waiting, *of_array.values()}]
+        jobs = tuple(job for job, array in array_of.items() if job in named or array in named)
+        known = {*array_of, *array_of.values()}
+        unknown = [job for job in named if job not in known]
         self._refuse_ordinary(request, (*jobs, *unknown))
         if document["mode"] == "standby":
             raise HopsError(

@@ -105,6 +105,7 @@ def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
         ("n[1-1024],m", "names 1025 nodes: name 1 to 1024"),
         ("r[1-100]n[1-100]", "names 10000 nodes"),
         ("n[1-99999999999999999999]", "nodes: name 1 to 1024"),
+        ("n[1-999999999]x[5-1],m", "is no list of nodes"),
         ("n[1-2", "is no list of nodes"),
         ("n[-1]", "is no list of nodes"),
         ("n]1[", "is no list of nodes"),

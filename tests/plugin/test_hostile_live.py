@@ -29,11 +29,15 @@ SCRIPTS = {
     "traps": "trap USR1 " * 300_000,
     "options": "#SBATCH --gres=gpu:1\n" * 100_000,
     "comments": "#SBATCH --comment=hops:reqs=1\n" * 1_000,
+    "endpoints": "--rdzv_endpoint=x" * 200_000,
+    "loops": "for a in 1;" * 300_000,
+    "handlers": ("trap '" + "a " * 2000 + "' USR1\n") * 32 + "a() " * 500_000,
     "no text": "\x01\x1b[2J\xff\ufffd" * 200_000,
 }
 OPTIONS = {
     "nodes as a range": ("--nodelist=n[0-99999]",),
     "nodes in ranges": ("--nodelist=" + ",".join(["n[1-9999]"] * 9000),),
+    "nodes by an empty range": ("--nodelist=n[1-999999999]x[5-1],n0",),
     "a node's long name": ("--nodelist=" + "n" * LONG,),
     "open brackets": ("--nodelist=" + "n[" * (LONG // 2),),
     "excluded": ("--exclude=" + "n0," * (LONG // 3),),

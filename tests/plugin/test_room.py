@@ -130,6 +130,14 @@ def test_a_named_node_that_slurm_does_not_have_is_told(
     assert became == ("refused" if unknown and more else "held")
 
 
+@pytest.mark.parametrize("nodes", ["n[1-999999999]x[5-1],n0", "n[5-1]", f"n[{'0' * 200}1-3]"])
+def test_a_range_that_is_empty_or_of_endless_numbers_is_no_list(tmp_path: Path, nodes: str) -> None:
+    """An empty range made a long one beside it count as no node; slurmctld waited for its names."""
+    became, told = submitted(tmp_path, "1", nodes=nodes)
+    assert became == "refused"
+    assert "is no list of nodes" in told
+
+
 def test_without_slurm_conf_beside_it_nothing_is_known(tmp_path: Path) -> None:
     became, told = submitted(tmp_path, "64", conf="# no node\n")
     assert became == "held"

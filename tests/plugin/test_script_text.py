@@ -31,19 +31,21 @@ def submitted(
     variable: str = "",
     plugin: Path = PLUGIN,
     check: bool = True,
+    cpu_seconds: int = 60,
 ) -> tuple[ScriptOptions, str]:
     """What becomes of the script's wishes, and what `hopsctl check` says, or sbatch without
     ``check``; with SBATCH_SIGNAL.
     """
     mode = "HOPS_CHECK=1" if check else ""
     line = " ".join(text.encode().hex() for text in (comment, script, "", variable, mode)) + "\n"
+    driver = [LUAS[0], str(HERE / "submit_driver.lua"), str(plugin)]
     done = subprocess.run(
-        [LUAS[0], str(HERE / "submit_driver.lua"), str(plugin)],
+        ["prlimit", f"--cpu={cpu_seconds}", *driver],
         input=line,
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     became, told, word = done.stdout.rstrip("\n").split(" ")
     assert became == "held"
@@ -490,13 +492,20 @@ LONG_SCRIPTS = {
     "tests": "[ -d " * MANY,
     "lines that test": ("[ -d " * 100 + "\n") * (MANY // 80),
     "lines that may exit": ("[ -d a ] && exit " * 30 + "\n") * (MANY // 80),
+    "endpoints": "--rdzv_endpoint=x" * MANY,
+    "loops of one line": "for a in 1;" * MANY,
+    "handlers of many words": ("trap '" + "a " * 2040 + "' USR1\n") * 32 + "a() " * MANY,
+    "functions": "trap '"
+    + " ".join(f"f{n}" for n in range(700))
+    + "' TERM USR1\n"
+    + "".join(f"f{n}() {{\n" for n in range(MANY // 4)),
 }
 
 
 @pytest.mark.parametrize("name", LONG_SCRIPTS)
 def test_no_script_keeps_slurmctld_busy(name: str) -> None:
-    """It holds its locks meanwhile: 20,000 empty lines took minutes."""
-    submitted(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node")
+    """It holds its locks meanwhile: 20,000 empty lines took minutes, and so did a handler's words."""
+    submitted(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node", cpu_seconds=10)
 
 
 def test_the_letters_of_apptainer_take_no_longer_than_other_words() -> None:

@@ -1,0 +1,39 @@
+"""Who may ask for a release: anybody asks, and is refused without much work."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hopsd.errors import HopsError
+from hopsd.serve.socket import Request
+from hopsd.service.daemon import Daemon
+
+ORDINARY = 4_000_000_000
+"""A uid without an account."""
+
+JOBS = 10_000
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    path = tmp_path / "hopsd.toml"
+    path.write_text("")
+    monkeypatch.setattr("hopsd.service.daemon.sdnotify.SystemdNotifier", SimpleNamespace)
+    made: Any = Daemon(path)
+    rows = [{"id": str(number), "array": ""} for number in range(JOBS)]
+    made._controller = SimpleNamespace(document={"waiting": rows, "mode": "active"})
+    return made
+
+
+def test_thousands_of_names_take_no_longer_than_their_number(daemon: Any) -> None:
+    """They took 5 s of the interpreter that ticks share: each was looked up in a list."""
+    names = [str(number) for number in range(JOBS, 2 * JOBS)]
+    before = time.thread_time()
+    with pytest.raises(HopsError, match="release is for root"):
+        daemon._answer(Request("release", {"jobs": names}, ORDINARY))
+    assert time.thread_time() - before < 2.0
