@@ -101,10 +101,15 @@ class Trial:
         paths = [self._notes_folder / f"submitted.{job['JobId']}" for job in self.jobs]
         return sum(len(path.read_text().splitlines()) for path in paths if path.exists())
 
-    def steps(self) -> list[str]:
-        """Of the trainings: from which step each began, and to which it came."""
+    def began_anew(self) -> bool:
+        """Whether a training of one of its jobs started from step 0 more than once."""
         paths = [self._notes_folder / f"steps.{job['JobId']}" for job in self.jobs]
-        return [line for path in paths if path.exists() for line in path.read_text().splitlines()]
+        starts = [
+            Counter(line for line in path.read_text().splitlines() if line.startswith("from 0 "))
+            for path in paths
+            if path.exists()
+        ]
+        return any(count > 1 for counts in starts for count in counts.values())
 
     def output(self) -> Counter[str]:
         text = "".join(
@@ -231,8 +236,7 @@ def difference(plain: Trial, hops: Trial) -> list[str]:
         found.append(f"output has {list(more)[:3]}")
     if plain.dependents != hops.dependents:
         found.append(f"afterok, afternotok: {plain.dependents} are {hops.dependents}")
-    begun = Counter(line for line in hops.steps() if line.startswith("from 0 "))
-    if max(begun.values(), default=0) > 1:  # one was stopped, and began anew
+    if hops.began_anew():
         found.append("a restart lost what was trained")
     return found
 
