@@ -1259,7 +1259,7 @@ local function names_in(text)
   return names
 end
 
--- The nodes of slurm.conf as { count, memory in MB, GPUs by type }, "" for GPUs whose type it does not tell.
+-- The nodes of slurm.conf as { count, memory in MB, CPUs, GPUs by type }, "" for GPUs whose type it does not tell.
 -- `names`: of all nodes and sets of nodes, as keys, nil of too many. `complete`: there can be no others.
 local function read_cluster()
   local lines, default, cluster, total = {}, {}, { nodes = {}, names = {}, at = os.time() }, 0
@@ -1271,6 +1271,7 @@ local function read_cluster()
     local node = {
       gres = line:match("%sgres%s*=%s*(%S+)") or default.gres,
       memory = tonumber(line:match("%srealmemory%s*=%s*(%d+)")) or default.memory,
+      cpus = tonumber(line:match("%scpus%s*=%s*(%d+)")) or default.cpus,
     }
     if names == "default" then
       default = node
@@ -1330,6 +1331,23 @@ local function why_no_room(cluster, job, o, count)
   end
   local most = o.shape == "node" and "the most on one node are %d" or o.each and "nodes with %d each have %d in all" or "the cluster has %d of one type"
   return string.format("%d GPUs%s: " .. most, count, o.kind and " of the type " .. o.kind or "", o.each and o.shape ~= "node" and o.each or room, room)
+end
+
+-- Cores for each GPU that the job asks for beyond a GPU's share of its node, which hops gives at most.
+local function warn_of_cores(_, o, values)
+  if not o.cores_ratio or o.exclusive or values.cpu == "yes" then return nil end
+  local a, b = o.cores_ratio:match("(%d+)/(%d+)")
+  local wanted, share = a / b, 0
+  for _, node in ipairs(cluster_now().nodes) do
+    local gpus, is_asked = 0, not o.kind
+    for kind, count in pairs(node.gpus) do
+      gpus, is_asked = gpus + count, is_asked or kind == "" or kind == o.kind:lower()
+    end
+    if gpus > 0 and is_asked then share = math.max(share, (node.cpus or math.huge) / gpus) end
+  end
+  if share == 0 or wanted <= share then return nil end
+  return string.format("the job gets at most %g CPU cores with each GPU instead of %g: no GPU comes with more than its share of "
+    .. "its node", share, wanted)
 end
 
 -- Why Slurm would refuse a plain job with this valid --nodelist, and whether that is sure; nil: it would not.
@@ -1797,7 +1815,8 @@ local function accept(job, partitions, values, asked, word)
     job.requeue = 1
     tell("--no-requeue is ignored, since preempt=yes in the comment lets hops move the job")
   end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_room }) do
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_cores,
+    warn_of_room }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end
   end

@@ -2,7 +2,7 @@
 
 FOLDER has other people's sbatch scripts, which are not part of this repository. What names their
 site is left out, and their programs are stand-ins that note their ranks, GPUs and cores (see
-rewrite.py, prelude.sh and stand_in.sh); every second one trains with PyTorch, saves and goes on.
+rewrite.py, prelude.sh and stand_in.sh); every third one trains with PyTorch, saves and goes on.
 Both kinds of job run on one private cluster with hopsd as a site has it by default, but for short
 rounds, and as an account without rights. Compared: whether sbatch took the script, its state and
 exit code, the work of its last run with its ranks, GPUs and cores, its output, and whether
@@ -37,9 +37,9 @@ NAMES = (
     "python3.10", "python3.11", "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec",
     "horovodrun", "singularity", "apptainer", "conda", "mamba", "gmx", "gmx_mpi",
     "singularity_wrapper", "nvidia-smi", "jupyter", "jupyter-lab", "jupyter-notebook", "ray",
-    "vllm", "wandb", "nvcc", "sbatch", "pythpc", "stand_in",
+    "vllm", "wandb", "nvcc", "sbatch", "pythpc", "Rscript",
+    "stand_in",
 )  # fmt: skip
-LIMIT_SECONDS = 360.0
 
 
 @dataclass(slots=True)
@@ -74,6 +74,12 @@ class Trial:
         return int(path.read_text()) if path.exists() else 0
 
     @property
+    def judged(self) -> bool:
+        """Whether it ran programs on GPUs and ended in time."""
+        ended = not any(job["JobState"] in ("PENDING", "RUNNING") for job in self.jobs)
+        return bool(self.job and self.gpus and self.work()) and ended
+
+    @property
     def _notes_folder(self) -> Path:
         return self.folder.parents[1] / "notes"
 
@@ -95,10 +101,15 @@ class Trial:
         paths = [self._notes_folder / f"submitted.{job['JobId']}" for job in self.jobs]
         return sum(len(path.read_text().splitlines()) for path in paths if path.exists())
 
-    def steps(self) -> list[str]:
-        """Of the trainings: from which step each began, and to which it came."""
+    def began_anew(self) -> bool:
+        """Whether a training of one of its jobs started from step 0 more than once."""
         paths = [self._notes_folder / f"steps.{job['JobId']}" for job in self.jobs]
-        return [line for path in paths if path.exists() for line in path.read_text().splitlines()]
+        starts = [
+            Counter(line for line in path.read_text().splitlines() if line.startswith("from 0 "))
+            for path in paths
+            if path.exists()
+        ]
+        return any(count > 1 for counts in starts for count in counts.values())
 
     def output(self) -> Counter[str]:
         text = "".join(
@@ -168,9 +179,9 @@ class Sandbox(Site):
             env={"PATH": "/usr/bin:/bin", "USER": "nobody", **kept, **self.cluster.env},
         )  # fmt: skip
 
-    def watch(self, trials: Sequence[Trial]) -> None:
+    def watch(self, trials: Sequence[Trial], limit_seconds: float) -> None:
         """Until all have ended, or the time is over."""
-        deadline = time.monotonic() + LIMIT_SECONDS
+        deadline = time.monotonic() + limit_seconds
         while time.monotonic() < deadline:
             lines = self.cluster.run("squeue", "--all", "--noheader", "--format=%F %r").splitlines()
             queue = {line.split()[0] for line in lines if "PartitionNodeLimit" not in line}
@@ -225,8 +236,7 @@ def difference(plain: Trial, hops: Trial) -> list[str]:
         found.append(f"output has {list(more)[:3]}")
     if plain.dependents != hops.dependents:
         found.append(f"afterok, afternotok: {plain.dependents} are {hops.dependents}")
-    begun = Counter(line for line in hops.steps() if line.startswith("from 0 "))
-    if max(begun.values(), default=0) > 1:  # one was stopped, and began anew
+    if hops.began_anew():
         found.append("a restart lost what was trained")
     return found
 
@@ -240,6 +250,7 @@ def main() -> int:
     parser.add_argument(
         "--other-counts", action="store_true", help="accept half and twice the GPUs"
     )
+    parser.add_argument("--limit", type=float, default=360.0, help="seconds for each of the two")
     parser.add_argument("--result", help="write the counts to bench/results/RESULT.md")
     given = parser.parse_args()
     paths = sorted(
@@ -249,7 +260,7 @@ def main() -> int:
         site = Sandbox(stack, given.out)
         site.start(NODES, round_seconds=20, refresh_seconds=2)
         site.prepare(given.python)
-        pairs = run(site, paths, other_counts=given.other_counts)
+        pairs = run(site, paths, given.limit, other_counts=given.other_counts)
         table = report(pairs)
         if given.result:
             write_result(given.result, "Scripts on plain Slurm and with hops' comment", table)
@@ -258,21 +269,23 @@ def main() -> int:
         return 0
 
 
-def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tuple[Trial, Trial]]:
+def run(
+    site: Sandbox, paths: Sequence[Path], limit_seconds: float, *, other_counts: bool
+) -> list[tuple[Trial, Trial]]:
     plain, hops = [], []
     texts = {}
     for at, path in enumerate(paths):
         trial = Trial(path.name, site.run_folder / "plain" / str(at))
-        prelude = site.run_folder / ("trains.sh" if at % 2 else "sleeps.sh")
+        prelude = site.run_folder / ("sleeps.sh" if at % 3 else "trains.sh")
         texts[path.name] = rewrite(path.read_text(errors="replace"), str(prelude))
         site.submit(trial, texts[path.name], "")
         plain.append(trial)
     refused = sum(not trial.job for trial in plain)
     say(f"{len(plain)} scripts on plain Slurm, {refused} refused there")
-    site.watch(plain)
+    site.watch(plain, limit_seconds)
     for at, trial in enumerate(plain):
         twin = Trial(trial.name, site.run_folder / "hops" / str(at))
-        if trial.job and trial.gpus and trial.work():
+        if trial.judged:
             counts = (
                 {trial.gpus // 2, trial.gpus, 2 * trial.gpus} - {0}
                 if other_counts
@@ -282,7 +295,7 @@ def run(site: Sandbox, paths: Sequence[Path], *, other_counts: bool) -> list[tup
             site.submit(twin, texts[trial.name], f"hops:reqs={reqs}")
         hops.append(twin)
     say("the same with the comment")
-    site.watch(hops)
+    site.watch(hops, limit_seconds)
     return list(zip(plain, hops, strict=True))
 
 
@@ -290,7 +303,7 @@ def report(pairs: Sequence[tuple[Trial, Trial]]) -> str:
     """Print what came of each script; returns the counts as a table, without names."""
     judged, right, moved, restarts = 0, 0, 0, 0
     for plain, hops in pairs:
-        if not (plain.job and plain.gpus and plain.work()):
+        if not plain.judged:
             print(f"- {plain.name}: not judged: {plain.said or dict(plain.states)} on plain Slurm")
             continue
         judged += 1

@@ -11,13 +11,13 @@ GPU_TYPE = "a100"
 _SITE = (
     "partition", "account", "qos", "reservation", "constraint", "nodelist", "nodefile", "exclude",
     "clusters", "licenses", "chdir", "workdir", "output", "error", "input", "wckey", "mail-user",
-    "mcs-label", "container-image", "container-mounts",
+    "mcs-label", "container-image", "container-mounts", "container-workdir", "container-name",
 )  # fmt: skip
 _SITE_LETTERS = "pAqCwFxMLDoei"
 
 _PROGRAMS = (
     r"python[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|horovodrun|singularity|apptainer"
-    r"|conda|gmx|gmx_mpi"
+    r"|conda|gmx|gmx_mpi|Rscript"
 )
 
 
@@ -40,16 +40,21 @@ def rewrite(text: str, prelude: str) -> str:
 
 def _option_line(line: str) -> str:
     for name in _SITE:
-        line = re.sub(rf"--{name}[= ]+('[^']*'|\"[^\"]*\"|\S+)", "", line)
+        line = re.sub(rf"--{name}[= ]+('[^']*'|\"[^\"]*\"|\S)+", "", line)
     line = re.sub(rf"(?<=\s)-[{_SITE_LETTERS}][ =]*('[^']*'|\"[^\"]*\"|[^\s-]\S*)", "", line)
     line = re.sub(r"(?<=\s)-d[ =]+(?!singleton)\S+|--dependency[= ]+(?!singleton)\S+", "", line)
     line = re.sub(r"(--array[= ]|-a ?)(\d+)-\S+", lambda m: f"{m[1]}{m[2]}-{int(m[2]) + 2}", line)
     line = re.sub(r"gpu:(?!\d)[\w.-]+?(?=:|$|\s|,|\")", f"gpu:{GPU_TYPE}", line)
     line = re.sub(r"(--gpus(?:-per-\w+)?[= ]+|-G ?)(?!\d)[\w.-]+:", rf"\g<1>{GPU_TYPE}:", line)
+    line = re.sub(r"(--gres[= ]\S*gpu\S*?),(?!gpu\b)\w+:\w+", r"\1", line)
     bare = line.partition(" #")[0].strip()
     return line if bare != "#SBATCH" else ""
 
 
 def _command_line(line: str) -> str:
+    """Its submitter's variables and arguments, which the script insists on, are given."""
+    line = re.sub(r"\$\{(\w+):?\?[^}]*\}", r"${\1:-given}", line)
+    line = re.sub(r"<(YOUR_\w+)>", r"\1", line)
+    line = re.sub(r"^(\s*set\s+-\w*)u", r"\1", line)
     line = re.sub(rf"(?<![\w.])[~$\w{{}}./-]*/(?={_PROGRAMS}\b[\s\"'])", "", line)
     return re.sub(r"^(\s*(?:srun\s+|time\s+)?)\./(?=\w)", r"\1", line)

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Any program of a script: notes what it was given, prints a line, and takes its time.
-# As python, torchrun, mpirun and others; as stand_in NAME ...: as that.
+# As python, torchrun, mpirun and others; as stand_in NAME ...: as that. A script's fourth and later
+# programs take no time: some have hundreds.
 [ -n "$NOTES" ] || exit 127
 name=${0##*/}
 if [ "$name" = stand_in ]; then name=$1 && shift; fi
@@ -32,6 +33,8 @@ esac
 ranks=${ranks:-1}
 line="$name ranks=$ranks task=${SLURM_PROCID-}/${SLURM_STEP_NUM_TASKS-}/${SLURM_NTASKS-} tasks_per_node=${SLURM_NTASKS_PER_NODE-} gpus=$gpus on_node=${SLURM_GPUS_ON_NODE-} cores=${SLURM_CPUS_PER_TASK-} nodes=${SLURM_NNODES-} array=${SLURM_ARRAY_TASK_ID-} threads=${OMP_NUM_THREADS-}"
 run=${SLURM_RESTART_COUNT:-0}
+begun=$(grep -c "^begin $run " "$NOTES/job.$SLURM_JOB_ID" 2> /dev/null)
+if [ "${begun:-0}" -ge 3 ]; then TRAINER= STAND_IN_SECONDS=0; fi
 echo "begin $run $line" >> "$NOTES/job.$SLURM_JOB_ID"
 echo "$name: $ranks of $gpus GPUs, task ${SLURM_PROCID-}"
 if [ -n "${TRAINER-}" ] && [[ $name == python* ]] && [ "${SLURM_PROCID:-0}" = 0 ] && [ $ranks = 1 ]; then

@@ -108,6 +108,22 @@ def test_where_there_may_be_other_nodes_it_is_told(
 
 
 @pytest.mark.parametrize(
+    ("fields", "fewer"),
+    [
+        ("node=gpu:a100:2 cpus_per_task=16", False),
+        ("node=gpu:a100:2 cpus_per_task=18", True),
+        ("node=gpu:2 cpus_per_task=18", False),  # slurm.conf does not tell the CPUs of v01
+        ("node=gpu:a100:2 cpus_per_task=18 shared=0", False),  # --exclusive
+    ],
+)
+def test_cores_beyond_a_gpus_share_are_told(tmp_path: Path, fields: str, fewer: bool) -> None:
+    became, told = submitted(tmp_path, "2", f"{fields} num_tasks=1")
+    assert became == "held"
+    assert ("at most 8 CPU cores with each GPU instead of 9" in told) == fewer
+    assert ("CPU cores" in told) == fewer
+
+
+@pytest.mark.parametrize(
     ("nodes", "unknown"),
     [
         ("n[0-1],x", ""),

@@ -63,6 +63,7 @@ def test_contract(release: Release, root: Path) -> None:
     report.unlink(missing_ok=True)
     command = [HERE / "enter.sh", root, "/venv/bin/python", "-m", "pytest", "-q", "-m", "live"]
     command += ["tests/slurm", "tests/plugin", "tests/scripts/test_scripts_live.py"]
+    command += ["tests/scripts/test_behaviours_live.py"]
     command += ["tests/daemon/test_sessions_live.py"]
     command += ["-o", "cache_dir=/tmp/contract-cache"]
     first = subprocess.run([*command, "-n", "2", "--junitxml=/tmp/contract.xml"], check=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 class Behaviour:
     """What becomes of a script: ``end``, its state and exit code as Slurm tells them, and the lines
     of its ``output``. ``again``: it starts a second time, which plain Slurm delays by two minutes.
+    ``logs_in``: Slurm runs the owner's login shell for its variables.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Behaviour:
     end: str = "COMPLETED 0:0"
     options: str = "--nodes=1 --gres=gpu:1"
     again: bool = False
+    logs_in: bool = False
     arguments: tuple[str, ...] = ()
 
 
@@ -138,9 +140,19 @@ BEHAVIOURS = [
     # Options and arguments.
     Behaviour("arguments", 'echo "$1,$2"', ("a b,c",), arguments=("a b", "c")),
     Behaviour(
-        "no environment", "echo ${SECRET-unset}", ("unset",), options=AGAIN + " --export=NONE"
+        "no environment",
+        "echo ${SECRET-unset}",
+        ("unset",),
+        options=AGAIN + " --export=NONE",
+        logs_in=True,
     ),
-    Behaviour("a variable", "echo $RATE", ("0.1",), options=AGAIN + " --export=ALL,RATE=0.1"),
+    Behaviour(
+        "a variable",
+        "echo $RATE",
+        ("0.1",),
+        options=AGAIN + " --export=ALL,RATE=0.1",
+        logs_in=True,
+    ),
     Behaviour("its name", "echo $SLURM_JOB_NAME", ("train",), options=AGAIN + " --job-name=train"),
     Behaviour(
         "asks Slurm",

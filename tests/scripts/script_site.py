@@ -164,6 +164,12 @@ class ScriptSite:
             *("nodes=n5", f"users={ALICE if OWNER else user}"),
         )
 
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Such as (22, 5)."""
+        words = self.cluster.run("sinfo", "--version").split()
+        return tuple(int(part) for part in words[-1].split(".")[:2])
+
     def write(self, text: str) -> Path:
         self._count += 1
         path = self.folder / f"{self._count}.sh"
@@ -188,7 +194,11 @@ class ScriptSite:
         ]
         ids = {_job_of(done) for _, done in made if done.returncode == 0}
         ours = any(script.comment for script in scripts)
-        wait_until(lambda: (not ours or self._round()) and ids <= self._ended(), seconds=240.0)
+        wait_until(
+            lambda: (not ours or self._round()) and ids <= self._ended(),
+            seconds=240.0,
+            told=lambda: self.cluster.run("squeue", "--all", "-o", "%A %T %r %o"),
+        )
         return [self._result(path, done) for path, done in made]
 
     def _round(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsd.core.submission.rules import TypesNotes, allowed_nodes
+from hopsd.core.submission.rules import NodesNotes, allowed_nodes
 from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName, host_of
 from hopsd.model.reading import Hold, JobReading, NodeReading, Reading, SiteMemory, SlurmState
@@ -105,9 +105,17 @@ def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
     asked: ScriptOptions, by_type: bool, told: str
 ) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED), PLAIN]
-    note = TypesNotes(nodes).for_job(replace(JOB, options=asked))
+    note = NodesNotes(nodes).for_job(replace(JOB, options=asked))
     assert note.startswith(told)
     assert bool(note) == bool(told)
+
+
+def test_a_named_node_that_slurm_does_not_have_is_told() -> None:
+    notes = NodesNotes([PLAIN])
+    chosen = ScriptOptions(nodes=frozenset({NodeName("n1"), NodeName("n7"), NodeName("gone")}))
+    assert notes.for_job(replace(JOB, options=chosen)) == "--nodelist: Slurm has no node gone, n7"
+    assert notes.for_job(replace(JOB, options=ScriptOptions(nodes=frozenset({PLAIN.name})))) == ""
+    assert notes.for_job(JOB) == ""
 
 
 def test_slurm_is_asked_for_the_type_after_the_last_one_is_cleared() -> None:

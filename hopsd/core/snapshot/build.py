@@ -19,7 +19,7 @@ from hopsd.core.snapshot.settings import SnapshotSettings
 from hopsd.core.speed.estimator import Estimator
 from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
-from hopsd.core.submission.rules import BlockRule, RulesOnNodes, TypesNotes
+from hopsd.core.submission.rules import BlockRule, NodesNotes, RulesOnNodes
 from hopsd.model.devices import is_cpu
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, RackName, host_of
@@ -190,7 +190,7 @@ def _context(
         RunTimes(knowledge.runs),
         Shortages(knowledge.shortages, reading.now),
         RulesOnNodes([node for node in reading.nodes if node.gpus], settings.cpus_per_gpu),
-        TypesNotes(reading.nodes),
+        NodesNotes(reading.nodes),
         any(node.switches for node in nodes),
         BlockRule.from_reading(reading),
     )

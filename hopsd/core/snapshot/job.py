@@ -21,8 +21,8 @@ from hopsd.core.submission.comment import Comment
 from hopsd.core.submission.partitions import Access
 from hopsd.core.submission.rules import (
     BlockRule,
+    NodesNotes,
     RulesOnNodes,
-    TypesNotes,
     on_racks,
     racks_note,
     segments_note,
@@ -94,7 +94,7 @@ class Context:
     run_times: RunTimes
     shortages: Shortages
     rules: RulesOnNodes
-    types: TypesNotes
+    nodes_notes: NodesNotes
     racked: bool
     blocks: BlockRule
 
@@ -140,11 +140,11 @@ def snapshot_job(facts: JobFacts, context: Context) -> SnapshotJob:
     steps = _steps_note(facts)
     racks = racks_note(facts.reading, facts.record.wait_seconds, racked=context.racked)
     segments = segments_note(rules, facts.comment.reqs)
-    types = context.types.for_job(facts.reading)
+    unusable = context.nodes_notes.for_job(facts.reading)
     mingled = "" if facts.record.communication_timed is not False else MINGLED_NOTE
     trained = progress(facts.record, speeds.tables, speeds.server_factor.values())
     cores, longer = _fewer_cores(facts.reading, rules), _longer_than_declared(facts, trained)
-    notes = [left_out, cores, longer, types, racks, segments, blocks, unsaved, steps, mingled]
+    notes = [left_out, cores, longer, unusable, racks, segments, blocks, unsaved, steps, mingled]
     notes += [
         *doubts_of_job(facts.comment, facts.record),
         context.speeds.doubt(facts.record.workload),

@@ -198,23 +198,33 @@ def segments_note(rules: Rules, reqs: Sequence[int]) -> str:
     return f"{subject} whole groups of {segment} nodes with {per_node} GPUs each"
 
 
-class TypesNotes:
-    """What users of jobs without a GPU type should know of nodes for others, worked out once for
-    all jobs with the same choice of nodes.
+class NodesNotes:
+    """What users should know of nodes that their jobs do not get: those for jobs with a GPU type,
+    and names that no node has. Worked out once for all jobs with the same choice of nodes.
     """
 
     def __init__(self, nodes: Iterable[NodeReading]) -> None:
+        nodes = list(nodes)
         self._by_type = sorted(node.name for node in nodes if node.by_type)
+        self._hosts = frozenset(host_of(node.name) for node in nodes)
         self._found: dict[object, str] = {}
 
     def for_job(self, job: JobReading) -> str:
         """The note, "" if nothing."""
-        if job.options.gpu_type is not None or not self._by_type:
+        untyped = job.options.gpu_type is None
+        if job.options.nodes is None and not (untyped and self._by_type):
             return ""
-        key = job.options.nodes, job.excluded
+        key = job.options.nodes, job.excluded, untyped
         if key not in self._found:
-            self._found[key] = _types_note(job, self._by_type)
+            types = _types_note(job, self._by_type) if untyped else ""
+            notes = _unknown_note(job, self._hosts), types
+            self._found[key] = "; ".join(note for note in notes if note)
         return self._found[key]
+
+
+def _unknown_note(job: JobReading, hosts: frozenset[NodeName]) -> str:
+    names = sorted((job.options.nodes or frozenset()) - hosts)
+    return f"--nodelist: Slurm has no node {_first_names(names)}" if names else ""
 
 
 def _types_note(job: JobReading, by_type: Iterable[NodeName]) -> str:
@@ -226,11 +236,15 @@ def _types_note(job: JobReading, by_type: Iterable[NodeName]) -> str:
     ]
     if not names:
         return ""
-    suffix = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
     return (
-        f"not on {', '.join(names[:_NAMES_MAX])}{suffix}: before Slurm 23.11 GPUs of a node with"
-        " several types are for jobs that name one, as in --gres=gpu:TYPE:1"
+        f"not on {_first_names(names)}: before Slurm 23.11 GPUs of a node with several types are"
+        " for jobs that name one, as in --gres=gpu:TYPE:1"
     )
+
+
+def _first_names(names: Sequence[NodeName]) -> str:
+    suffix = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return ", ".join(names[:_NAMES_MAX]) + suffix
 
 
 def _gres(item: str) -> tuple[str, int]:
