@@ -1,24 +1,31 @@
 """How well starts and ends are predicted on traces that were not used to build the predictor.
 
     python -m bench.predict [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
-        [--only TEXT ...] [--no-run] [--workers N]
+        [--only TEXT ...] [--record | --no-run] [--workers N]
     python -m bench.predict --learn steady|elastic   # writes hopsd/predict/prior.json
 
 Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
 many intervals came true and how wide they were in the median, the median and mean absolute error,
-those of Slurm's backfill with time limits (starts under ``slurm``) or of ``samples left / present
-speed`` (ends), and shares within one and ten minutes. Then the same by load, by how far ahead, and
-of starts said at submission. What a predictor sees during a trace is kept under build/predict: only
-traces that are missing are played, with ``--no-run`` none; predictions are always made anew.
-``--only``: cases whose name has the text. Without it the tables of docs/predictions.md are written,
-too.
+those of Slurm's backfill with time limits (starts) or of ``samples left / present speed`` (ends)
+with the share that our median is of theirs, and shares within one and ten minutes. Then the same by
+load, by how far ahead, and of starts said at submission.
+
+What a predictor sees during a trace is kept under build/predict, and what it then predicted under
+build/predict/rows/DIGEST, where the digest is of the predictor's code: only what is missing is
+played or predicted, so a run that was interrupted goes on. ``--record``: play alone, the policies
+in turn; ``--no-run``: predict for the traces that are kept. ``--only``: cases whose name has the
+text. Without it the tables of docs/predictions.md are written, too.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 
 import click
@@ -36,6 +43,15 @@ PRIOR = Path("hopsd/predict") / FILE
 KEPT = Path("build/predict")
 PAGE = Path("docs/predictions.md")
 BEGIN, END = "<!-- Below: written by python -m bench.predict -->", "<!-- Above: written -->"
+PREDICTOR = (
+    "hopsd/predict/*.py",
+    "hopsd/predict/prior.json",
+    "hopsd/policies/timetable.py",
+    "bench/predict/replay.py",
+)
+LONG = "Philly", "paper-512"
+"""Traces that are long to play under policies that move jobs."""
+
 LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
@@ -93,11 +109,50 @@ def path_of(case: Case) -> Path:
     return KEPT / f"{case.label.replace('/', ' per ')}.pickle.gz"
 
 
+def in_turn(cases: Sequence[Case]) -> list[Case]:
+    """The order of recording: what is long comes last, and each policy in its turn."""
+    count: Counter[tuple[bool, str]] = Counter()
+    turns = []
+    for case in cases:
+        long = case.policy != "slurm" and any(name in case.label for name in LONG)
+        turns.append((long, count[long, case.policy]))
+        count[long, case.policy] += 1
+    return [case for _, case in sorted(zip(turns, cases, strict=True), key=itemgetter(0))]
+
+
+def play(case: Case) -> None:
+    """Play a trace that is not kept yet."""
+    began = time.process_time()
+    if not path_of(case).exists():
+        recorded(case, path_of(case))
+        print(f"{case.label}: {time.process_time() - began:.0f} s", flush=True)
+
+
+def predictor_digest() -> str:
+    """Of the code that predictions depend on."""
+    total = sha256()
+    for pattern in PREDICTOR:
+        for path in sorted(Path().glob(pattern)):
+            total.update(path.read_bytes())
+    return total.hexdigest()[:16]
+
+
 def rows_of(case: Case) -> dict[Kind, Floats]:
-    """Rows of both kinds."""
-    result = replay(case, recorded(case, path_of(case)))
-    print(f"{case.label}: {result.seconds:.0f} s", flush=True)
-    return {kind: measured(result, kind) for kind in Kind}
+    """Rows of both kinds, as kept by an earlier run of the same code on the same recording."""
+    path = path_of(case)
+    play(case)
+    rows = KEPT / "rows" / predictor_digest() / f"{path.stem}.{path.stat().st_mtime_ns}.npz"
+    if not rows.exists():
+        result = replay(case, recorded(case, path))
+        print(f"{case.label}: {result.seconds:.0f} s", flush=True)
+        rows.parent.mkdir(parents=True, exist_ok=True)
+        partial = rows.with_suffix(".part.npz")
+        np.savez_compressed(
+            partial, start=measured(result, Kind.START), end=measured(result, Kind.END)
+        )
+        partial.replace(rows)
+    with np.load(rows) as kept:
+        return {kind: kept[kind.value] for kind in Kind}
 
 
 def line(name: str, rows: Floats) -> str:
@@ -106,8 +161,12 @@ def line(name: str, rows: Floats) -> str:
         return f"| {name} | 0 | | | | | | |"
     _, expected, low, high, true, rival, _, _ = rows.T
     error, other = np.abs(expected - true), np.abs(rival - true)
-    other = other[~np.isnan(other)]
-    beside = f"{np.median(other):,.0f} / {np.mean(other):,.0f}" if len(other) else ""
+    known = ~np.isnan(other)
+    other = other[known]
+    beside = ""
+    if len(other):
+        share = np.median(error[known]) / max(1.0, float(np.median(other)))
+        beside = f"{np.median(other):,.0f} / {np.mean(other):,.0f} ({share:.0%})"
     early, late = np.mean(true < low - 1e-6), np.mean(true > high + 1e-6)
     return (
         f"| {name} | {len(rows):,} | {1.0 - early - late:.0%} ({early:.0%}, {late:.0%})"
@@ -117,8 +176,8 @@ def line(name: str, rows: Floats) -> str:
 
 
 HEAD = (
-    "| {} | predictions | right (too early, too late) | width, s | error, s: median / mean | {}'s"
-    " | < 1 min | < 10 min |\n"
+    "| {} | predictions | right (too early, too late) | width, s | error, s: median / mean"
+    " | {}'s (ours of it) | < 1 min | < 10 min |\n"
     "|---|---:|---:|---:|---:|---:|---:|---:|"
 )
 RIVALS = {Kind.START: "backfill", Kind.END: "present speed"}
@@ -146,17 +205,27 @@ def by_load(rows: Floats) -> Iterable[str]:
         yield line(f"GPUs wanted: {low} to {high:g} %", rows[inside])
 
 
-def summary(results: Results) -> str:
+def which(results: Results, whole: int) -> str:
+    """Of which replays a table is."""
+    names = sorted({case.name.removesuffix(", elastic") for case, _ in results})
+    return f"Of {len(results)} of {whole} replays, of {'; '.join(names)}."
+
+
+def summary(results: Results, whole: int) -> str:
     """The tables of docs/predictions.md."""
     starts = everything(results, Kind.START)
     lines = [
+        which(results, whole),
+        "",
         HEAD.format("starts", RIVALS[Kind.START]),
         *by_policy(results, Kind.START),
+        line("all", starts),
         line("all, at submission", starts[starts[:, 7] > 0.0]),
         *by_load(starts),
         "",
         HEAD.format("ends", RIVALS[Kind.END]),
         *by_policy(results, Kind.END),
+        line("all", everything(results, Kind.END)),
     ]
     return "\n".join(lines)
 
@@ -178,6 +247,7 @@ def tables(results: Results) -> Iterable[str]:
             yield line(case.label, rows[kind])
         rows_all = everything(results, kind)
         yield from by_policy(results, kind)
+        yield line("all", rows_all)
         if kind is Kind.START:
             yield line("all, at submission", rows_all[rows_all[:, 7] > 0.0])
         yield from by_load(rows_all)
@@ -197,6 +267,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--shockwave", type=EXISTING)
 @click.option("--speeds", type=EXISTING)
 @click.option("--only", multiple=True, help="Cases whose name has this text.")
+@click.option("--record", is_flag=True, help="Play what is missing, and predict nothing.")
 @click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
 @click.option("--numbers", type=click.IntRange(min=1), default=50, help="To learn from: below.")
@@ -207,6 +278,7 @@ def main(
     shockwave: Path | None,
     speeds: Path | None,
     only: Sequence[str],
+    record: bool,
     no_run: bool,
     family: str | None,
     numbers: int,
@@ -215,19 +287,23 @@ def main(
     if family is not None:
         learn(family, numbers, workers)
         return
+    every = list(works(Folders(philly, sia, shockwave, speeds)))
     cases = [
         case
-        for case in works(Folders(philly, sia, shockwave, speeds))
+        for case in every
         if (not only or any(text in case.label for text in only))
         and (not no_run or path_of(case).exists())
     ]
     with ProcessPoolExecutor(workers) as pool:
+        if record:
+            list(pool.map(play, in_turn(cases)))
+            return
         results = list(zip(cases, pool.map(rows_of, cases), strict=True))
-    text = "\n".join(tables(results))
+    text = "\n".join([which(results, len(every)), "", *tables(results)])
     print(text)
     if not only:
         write_result("predictions", "Predicted starts and ends", text)
-        write_summary(summary(results))
+        write_summary(summary(results, len(every)))
 
 
 if __name__ == "__main__":

@@ -106,8 +106,6 @@ class _Rivals(Predictor):
         for at, job in enumerate(of.ids):
             if of.gpus_held[at] > 0.0 and of.rate[at] > 0.0:
                 self.present_speed[job, of.now] = of.now + of.remaining_work[at] / of.rate[at]
-        if not self.traits.reserves:
-            return
         for job, start in backfilled(of).items():
             self.backfill[job, of.now] = of.now + start
 

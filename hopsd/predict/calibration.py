@@ -14,6 +14,7 @@ inference, Gibbs and Candès, NeurIPS 2021): a prediction that is overdue counts
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -42,7 +43,14 @@ that a few long waits ask for.
 """
 
 GAIN = 0.01
-"""How much an outcome of weight 1 changes that share, in outcomes beyond the end."""
+"""How much an outcome of weight 1 changes that share, in outcomes beyond the end. All count alike
+here, each with the mean weight: intervals are to hold for what is published, in which a job that
+waits or runs for long is as often as there are rounds. By their own weights, 17 % of the ends of
+eight generated works came too early instead of 10 %.
+"""
+
+JUDGED_MAX = 500
+"""Newest outcomes whose mean weight this is."""
 
 UNIT_SECONDS = 30.0
 """Errors count in seconds below this distance and relatively above it."""
@@ -216,6 +224,9 @@ class Calibration:
     _round_counts: dict[Class, int] = field(default_factory=dict)
     _batches: dict[Class, _Batch] = field(default_factory=dict)
     _latest: dict[Class, float] = field(default_factory=dict)
+    _judged: dict[Kind, deque[float]] = field(
+        default_factory=lambda: {kind: deque(maxlen=JUDGED_MAX) for kind in Kind}
+    )
     _deadlines: list[tuple[float, int, Forecast]] = field(default_factory=list)
     _forecast_count: int = 0
 
@@ -324,8 +335,11 @@ class Calibration:
         if forecast.judged:
             return
         forecast.judged = True
+        judged = self._judged[forecast.kind]
+        judged.append(forecast.weight)
+        gain = GAIN * sum(judged) / len(judged)
         low, high = (
-            min(max(old + GAIN * forecast.weight * (TAIL - wrong), TAILS[0]), TAILS[1])
+            min(max(old + gain * (TAIL - wrong), TAILS[0]), TAILS[1])
             for old, wrong in zip(self.tails[forecast.kind], (early, late), strict=True)
         )
         self.tails[forecast.kind] = low, high

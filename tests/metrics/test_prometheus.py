@@ -27,6 +27,8 @@ from hopsd.metrics import SCRAPES, Metrics
 from hopsd.model.ids import JobId
 from hopsd.model.reading import Reading
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
+from hopsd.predict.calibration import Kind
+from hopsd.predict.outlook import Errors
 from hopsd.serve.http import HttpServer
 
 pytest.importorskip("prometheus_client")
@@ -114,6 +116,28 @@ def test_a_tick_is_told(site: Site) -> None:
     assert figures["hops_plan_gap_ratio",] <= figures["hops_plan_gap_limit_ratio",]
     assert figures["hops_planning_duration_seconds_count",] == 1
     assert figures["hops_last_round_timestamp_seconds",] > 0
+
+
+def test_errors_of_predictions_are_a_histogram(site: Site) -> None:
+    """A start that was 90 s off, within its interval, and an end two hours off."""
+    site.tick()
+    errors = Errors()
+    errors.note(Kind.START, 90.0, right=True)
+    errors.note(Kind.END, -7200.0, right=False)
+    predictions = {"at": 50.0, "seconds": 2.0, "errors": errors.as_dict()}
+    document = {**site.rig.controller.document, "predictions": predictions}
+    site.metrics.after_tick(document, site.rig.controller.result, 0, site.config)
+    figures = site.figures()
+    name = "hops_prediction_error_seconds"
+    found = {
+        kind: [figures[f"{name}_bucket", kind, bound] for bound in ("60.0", "300.0", "14400.0")]
+        for kind in ("start", "end")
+    }
+    assert found == {"start": [0.0, 1.0, 1.0], "end": [0.0, 0.0, 1.0]}
+    assert figures[f"{name}_sum", "end"] == 7200.0
+    assert figures["hops_predictions_within_interval_total", "start"] == 1.0
+    assert figures["hops_predictions_within_interval_total", "end"] == 0.0
+    assert figures["hops_predictions_timestamp_seconds",] == 50.0
 
 
 def test_a_tick_that_fails_counts_no_round_and_keeps_its_time(

@@ -206,6 +206,15 @@ def test_tails_stay_within_bounds() -> None:
         assert all(TAILS[0] <= tail <= TAILS[1] for tail in of.tails[Kind.END])
 
 
+def test_every_published_interval_counts_alike() -> None:
+    """Half of them begin too late. By weight it is a tenth: they are a long job's."""
+    of = Calibration()
+    for _ in range(400):
+        of.resolve(Forecast(Kind.END, 0.0, 1.0, 0.0, 9.0, weight=1.0), 10.0)
+        of.resolve(Forecast(Kind.END, 0.0, 1.0, 5.0, 9.0, weight=0.1), 10.0)
+    assert of.tails[Kind.END][0] == TAILS[0]
+
+
 def test_shares_of_limits_are_learnt() -> None:
     rng = np.random.default_rng(0)
     shares = LimitShares()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,11 +14,32 @@ from hopsd.ctl.address import Address
 from hopsd.ctl.daemon import ask_daemon, socket_option
 from hopsd.ctl.render import show, show_json, table
 from hopsd.ctl.terminal import say
-from hopsd.errors import InputError
+from hopsd.errors import InputError, SlurmUnavailableError
 from hopsd.formats.source import read_text
 from hopsd.model.reason import clock, duration
+from hopsd.slurm.command import SlurmCommands
+from hopsd.slurm.probe.plain_start import plain_start
 
 Document = dict[str, Any]
+
+_READ = {
+    "--comment": "comment",
+    "--time": "time",
+    "-t": "time",
+    "--partition": "partition",
+    "-p": "partition",
+    "--account": "account",
+    "-A": "account",
+    "--qos": "qos",
+    "-q": "qos",
+    "--constraint": "constraint",
+    "-C": "constraint",
+    "--reservation": "reservation",
+}
+"""Options that are read from a script; all but the comment go into Slurm's own estimate."""
+
+_SLURM_SECONDS = 10.0
+"""Time-out of each of Slurm's estimates."""
 
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 
@@ -33,7 +55,8 @@ def when(
 ) -> None:
     """When SCRIPT would start if it were submitted now, and with which GPU count sooner.
 
-    Nothing is submitted. The interval holds the start in 80 % of cases.
+    Nothing is submitted. The interval holds the start in 80 % of cases. Beside it is what
+    `sbatch --test-only` tells for a plain job with as many GPUs.
 
     \b
     Examples:
@@ -50,29 +73,54 @@ def when(
     limit = limit if limit is not None else script_options.get("time")
     seconds = None if limit is None else limit_seconds(limit)
     answer = ask_daemon(path, "when", comment=comment, time_limit_seconds=seconds)
+    script_options |= {} if limit is None else {"time": limit}
+    _add_slurms_own(answer["ways"], script_options)
     if as_json:
         show_json(answer)
         return
     now = time.time()
-    rows = [(way["reqs"], *_cells(way["predicted"], now)) for way in answer["ways"]]
-    show(table("If it were submitted now", ["GPUs", "starts in", "80 % interval", "by"], rows))
+    rows = [
+        (way["reqs"], *_cells(way["predicted"], now), _remaining(way.get("plain_slurm"), now))
+        for way in answer["ways"]
+    ]
+    columns = ["GPUs", "starts in", "80 % interval", "by", "plain Slurm, in"]
+    show(table("If it were submitted now", columns, rows))
     rate = answer["arrivals_per_hour"]
     like = "as usual at this hour" if answer["arrivals_by_hour"] else "as of late"
     coming = f"{rate:.1f} jobs an hour {like}" if rate else "none: too little was seen yet"
     say(f"estimated from {clock(answer['at'])}; jobs to come: {coming}")
+    if any("plain_slurm" in way for way in answer["ways"]):
+        say("plain Slurm: by the time limits of what runs, ahead of all that wait for hops")
+
+
+def _add_slurms_own(ways: Sequence[Document], script_options: Mapping[str, str]) -> None:
+    """Add when plain Slurm would start a job with each single GPU count, where it tells."""
+    limits = [f"--{key}={value}" for key, value in script_options.items() if key != "comment"]
+    commands = SlurmCommands(timeout_seconds=_SLURM_SECONDS)
+    for way in ways:
+        if len(way["reqs"]) == 1:
+            try:
+                start = plain_start(commands, [f"--gpus={way['reqs'][0]}", *limits])
+            except SlurmUnavailableError:
+                return
+            if start is not None:
+                way["plain_slurm"] = start
 
 
 def _cells(prediction: Document | None, now: float) -> tuple[str, str, str]:
     if prediction is None:
         return "not known", "-", "-"
-    remaining, low, high = (
-        duration(max(0.0, prediction[key] - now)) for key in ("expected", "low", "high")
-    )
+    remaining, low, high = (_remaining(prediction[key], now) for key in ("expected", "low", "high"))
     return remaining, f"{low} to {high}", clock(prediction["high"])
 
 
+def _remaining(at: float | None, now: float) -> str:
+    return "-" if at is None else duration(max(0.0, at - now))
+
+
 def options(script: str) -> dict[str, str]:
-    """``comment`` and ``time`` of a batch script's #SBATCH lines before its first command.
+    """The values of a batch script's #SBATCH lines before its first command, by long name: the
+    comment, the time limit, and where the job may run.
 
     Raises:
         InputError: a line's quotes do not match.
@@ -90,8 +138,7 @@ def options(script: str) -> dict[str, str]:
             raise InputError(f"{text}: {error}") from None
         for word, following in zip(words, [*words[1:], ""], strict=True):
             name, separator, value = word.partition("=")
-            key = {"--comment": "comment", "--time": "time", "-t": "time"}.get(name)
-            if key is not None:
+            if (key := _READ.get(name)) is not None:
                 values[key] = value if separator else following
     return values
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from hopsd.ctl import cli, render
 from hopsd.ctl.user import status
-from hopsd.ctl.user.status import FIRST, MANY, _moment, explain_moment, page, view
+from hopsd.ctl.user.status import FIRST, MANY, _moment, _prediction, explain_moment, page, view
 from hopsd.errors import InputError
 from hopsd.serve.excerpt import Choice, excerpt, totals
 
@@ -224,6 +224,37 @@ def test_asking_hopsd_waits_for_none_of_its_own_libraries() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert ran.stdout == "[]\n"
+
+
+def predicted(kind: str) -> dict[str, Any]:
+    """In 5 minutes (2 to 9), as of time 1000; 40 % is done."""
+    times = {"at": 1000.0, "expected": 1300.0, "low": 1120.0, "high": 1540.0}
+    return {"kind": kind, **times, "source": "samples", "progress": 0.4}
+
+
+def test_status_tells_starts_and_ends(show: Show) -> None:
+    runs, waits = (
+        job(1, predicted=predicted("end"), **RUNNING),
+        job(2, predicted=predicted("start")),
+    )
+    lines = show(document([runs], [waits, job(3)]), width=250).splitlines()
+    assert any("ends in" in line for line in lines)
+    assert any("starts in" in line for line in lines)
+    rows = {
+        number: next(line for line in lines if line.split()[:1] == [number]) for number in "123"
+    }
+    assert all("5m00s (2m00s to 9m00s)" in rows[number] for number in "12")
+    assert "m00s" not in rows["3"]
+
+
+def test_explain_tells_how_old_an_estimate_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1060.0)
+    assert _prediction(job(2)) == []
+    facts = dict(_prediction(job(1, predicted=predicted("end"))))
+    assert str(facts["ends in"]).startswith("4m00s (1m00s to 8m00s), by ")
+    assert str(facts["ends in"]).endswith("; estimated 1m00s ago, 80 % interval")
+    assert facts["progress"] == "40%"
+    assert "starts in" in dict(_prediction(job(2, predicted=predicted("start"))))
 
 
 def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:

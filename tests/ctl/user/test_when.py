@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from hopsd.serve.when import when as answer
 SCRIPT = """#!/bin/bash
 # A training.
 #SBATCH --job-name=train --comment="hops:reqs=1,2;samples=1e6"  # elastic
-#SBATCH -t 1:30:00
+#SBATCH -t 1:30:00 -p a,b
 
 #SBATCH --comment=hops:reqs=4
 python train.py
@@ -42,8 +46,46 @@ class Source:
         return found
 
 
+# As sbatch 22.05 writes it to its error output, behind what a site's script may say.
+ESTIMATE = """sbatch: welcome
+sbatch: Job 7 to start at 1970-01-01T02:00:00 using 4 processors on nodes n[0-1] in partition main
+"""
+REFUSAL = "allocation failure: Requested node configuration is not available\n"
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, utc: None) -> Path:
+    """An sbatch that has an estimate for one GPU, and refuses two; it notes its words."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("estimate", ESTIMATE), ("refusal", REFUSAL)):
+        (folder / name).write_text(text)
+    program = folder / "sbatch"
+    program.write_text(
+        f"""#!/bin/sh
+echo "$@" >> {folder}/words
+case " $* " in
+*" --gpus=1 "*) cat {folder}/estimate >&2 ;;
+*) cat {folder}/refusal >&2; exit 1 ;;
+esac
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder / "words"
+
+
 def test_options_of_a_script_end_at_its_first_command() -> None:
-    assert options(SCRIPT) == {"comment": "hops:reqs=4", "time": "1:30:00"}
+    assert options(SCRIPT) == {"comment": "hops:reqs=4", "time": "1:30:00", "partition": "a,b"}
     with pytest.raises(InputError, match="No closing quotation"):
         options('#SBATCH --comment="hops')
 
@@ -87,7 +129,7 @@ def test_before_the_first_predictions_it_says_so() -> None:
         answer(Source(None), ANN, {"comment": "hops:reqs=1"})
 
 
-def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: Path) -> None:
     asked: dict[str, Any] = {}
 
     def ask(_path: Path, command: str, **arguments: Any) -> Any:
@@ -106,6 +148,38 @@ def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "0s to 10m00s" in done.output
     assert "not known" in done.output
     assert "2.0 jobs an hour" in done.output
+    assert [line.rsplit(None, 1)[-1] for line in done.output.splitlines() if "0s to" in line] == [
+        "-",  # of 1 and 2, which Slurm has no word for
+        "2h00m",
+    ]
+    assert "by the time limits of what runs" in done.output
+    assert sbatch.read_text().splitlines() == [
+        f"--test-only --gpus={count} --time=1:30:00 --partition=a,b --comment= --wrap=true"
+        for count in (1, 2)
+    ]
+
+
+def test_the_document_has_slurms_own_estimate(
+    monkeypatch: pytest.MonkeyPatch, sbatch: Path
+) -> None:
+    source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
+    monkeypatch.setattr(module, "ask_daemon", lambda _p, _c, **kw: answer(source, ANN, kw))
+    done = CliRunner().invoke(when, ["--comment=hops:reqs=1,2", "--json"], catch_exceptions=False)
+    assert [way.get("plain_slurm") for way in json.loads(done.output)["ways"]] == [
+        None,
+        7200.0,
+        None,
+    ]
+    assert sbatch.exists()
+
+
+def test_without_slurm_hops_answers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
+    monkeypatch.setattr(module, "ask_daemon", lambda _p, _c, **kw: answer(source, ANN, kw))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = CliRunner().invoke(when, ["--comment=hops:reqs=1,2"], catch_exceptions=False)
+    assert "0s to" in done.output
+    assert "time limits" not in done.output
 
 
 def test_a_script_without_a_comment_needs_one(tmp_path: Path) -> None:
