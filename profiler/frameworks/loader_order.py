@@ -68,9 +68,13 @@ def weighted_parts(order: Order, share: Share, step: int) -> list[tuple[range, f
     fewer computes a sample once more, with no weight.
     """
     size = order.size(step)
-    most = len(Share(0, share.ranks, share.micro_batch).parts(size))
+    return weighted(share, size, len(Share(0, share.ranks, share.micro_batch).parts(size)))
+
+
+def weighted(share: Share, size: int, count: int) -> list[tuple[range, float]]:
+    """`weighted_parts` of a step of ``size`` samples, in ``count`` micro-batches on each rank."""
     parts = [(part, len(part) * share.ranks / size) for part in share.parts(size)]
-    return parts + [(range(1), 0.0)] * (most - len(parts))
+    return parts + [(range(1), 0.0)] * (count - len(parts))
 
 
 class EvenSampler(RankSampler):
