@@ -64,15 +64,15 @@ def split(trainer: Any) -> Split:
     """How Trainer divides a step now."""
     options, ranks = trainer.args, trainer.args.world_size
     batch = trainer._train_batch_size
-    if getattr(trainer.accelerator, "split_batches", False):  # that of all ranks
+    if getattr(getattr(trainer, "accelerator", None), "split_batches", False):  # that of all ranks
         batch = max(1, batch // ranks)
     return Split(batch, options.gradient_accumulation_steps, ranks)
 
 
 class KeptSteps:
     """While :meth:`in_use` lasts, ``trainer`` computes the samples a step of ``note``: that of the
-    checkpoint from which it goes on, or of its first run. ``position``: of iterated data, there; one
-    of the first epoch may have more steps than an epoch. On all ranks.
+    checkpoint from which it goes on, or of its first run. ``position``: of iterated data, there;
+    one in the first epoch may be beyond its end. On all ranks.
     """
 
     def __init__(self, trainer: Any, note: Note, position: Position | None = None) -> None:
@@ -106,20 +106,23 @@ class KeptSteps:
         def skipped(loader: Any, *args: Any, **kwargs: Any) -> Any:
             return loader if isinstance(loader, StreamLoader) else skip(loader, *args, **kwargs)
 
-        with having(module, **{_SKIP: skipped}), having(
-            trainer,
-            get_train_dataloader=self._loader,
-            get_batch_samples=self._fetched,
-            _get_num_items_in_batch=self._counted,
-            training_step=self._trained,
-            compute_loss=self._computed,
+        with (
+            having(module, **{_SKIP: skipped}),
+            having(
+                trainer,
+                get_train_dataloader=self._loader,
+                get_batch_samples=self._fetched,
+                _get_num_items_in_batch=self._counted,
+                training_step=self._trained,
+                compute_loss=self._computed,
+            ),
         ):
             yield
 
     def note(self) -> Note:
         """Of a checkpoint that is written now."""
         now = split(self._trainer)
-        batch = self._batches.global_batch if self._batches else now.global_batch
+        batch = self._batches.global_batch if self._batches is not None else now.global_batch
         return replace(self._begun, global_batch=batch, learning_rate=environment.learning_rate())
 
     def position(self) -> Position | None:
@@ -138,16 +141,16 @@ class KeptSteps:
         share = Share(trainer.args.process_index, now.ranks, now.micro_batch)
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         self._batches = None
-        if self._unshared:
+        if self._unshared is not None:
             stream = StreamLoader(
                 loader, global_batch, share, seed, self._begins(loader, global_batch)
             )
             self._batches = stream if stream.agrees() else None
-            loader = stream if self._batches else self._load()
+            loader = self._load() if self._batches is None else stream
         elif (sampler := _sampler(trainer, loader)) is not None:
             drops = trainer.args.dataloader_drop_last
             self._batches = _batches(sampler, global_batch, share, seed, drops)
-            loader = _of_batches(loader, self._batches) if self._batches else loader
+            loader = _of_batches(loader, self._batches) if self._batches is not None else loader
         if self._batches is None:
             return self._load() if self._keep_evenly() else loader
         trainer.args.gradient_accumulation_steps = self._batches.accumulation
@@ -207,7 +210,8 @@ class KeptSteps:
         if isinstance(batches, StreamPass):
             self._pass, self._weights, self._done = batches, batches.begin_step(), 0
             return self._fetch_counting(batches, *args, **kwargs)
-        assert isinstance(self._batches, _Batches)
+        if isinstance(self._batches, StreamLoader):  # read in another way
+            return self._fetch(batches, *args, **kwargs)
         if batches is not self._pass:
             skips = self._pass is None and not self._trainer.args.ignore_data_skip
             done = self._trainer.state.global_step if skips else 0

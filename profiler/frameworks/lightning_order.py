@@ -44,8 +44,8 @@ class KeptOrder:
     """While it is entered, ``trainer`` reads its training data in hops' order.
 
     ``resumed``: the note of the checkpoint that it goes on from; None: it begins. ``resumed_data``:
-    where iterated data was; None: the checkpoint does not tell, or the data has numbers. ``note``: of a
-    checkpoint that is written now; None: the order is the script's.
+    where iterated data was; None: the checkpoint does not tell, or the data has numbers. ``note``:
+    of a checkpoint that is written now; None: the order is the script's.
     """
 
     def __init__(self, trainer: Any, own: Own) -> None:
@@ -143,7 +143,7 @@ class KeptOrder:
             if not loader.agrees():
                 return None
             self._stream, accumulation = loader, loader.accumulation
-            factor, is_weighed = self._stream_factor, True
+            factor, is_weighed = loader.factor, True
         else:
             order = order_of(dataloader, global_batch, environment.lightning_seed())
             if not order.steps_per_epoch:
@@ -176,16 +176,11 @@ class KeptOrder:
             share = Share(0, begun.ranks, micro_batch)
             first_total = batches_per_epoch(self._sampler.order, share)
             return _Batches(first_total, begun.accumulation, len(self._sampler), accumulation)
-        steps = self._stream.steps if self._stream else None
+        steps = self._stream.steps if self._stream is not None else None
         totals = (sys.maxsize,) * 2
         if steps is not None:
             totals = (steps * begun.accumulation, steps * accumulation)
         return _Batches(totals[0], begun.accumulation, totals[1], accumulation)
-
-    def _stream_factor(self, batch: int) -> float:
-        assert self._stream is not None
-        step, part = divmod(batch, self._stream.accumulation)
-        return self._stream.current.weights_of(step)[part] * self._stream.accumulation
 
     def _report(self) -> None:
         """That the order is the script's, once."""

@@ -86,8 +86,8 @@ class _Even(Share):
 
 
 class StreamLoader:
-    """``dataloader``'s micro-batches of one rank: `accumulation` of them each step, ``global_batch``
-    samples on all ranks. The first pass begins at ``position``.
+    """``dataloader``'s micro-batches of one rank: `accumulation` of them each step, which has
+    ``global_batch`` samples on all ranks. The first pass begins at ``position``.
     """
 
     def __init__(
@@ -151,6 +151,11 @@ class StreamLoader:
         even = _Even(share.rank, share.ranks, share.micro_batch, self.accumulation)
         return StreamPass(self, self._stream.read(self._position, even), self._position)
 
+    def factor(self, batch: int) -> float:
+        """Of the loss of a pass's micro-batch ``batch``, where a step's losses are averaged."""
+        step, part = divmod(batch, self.accumulation)
+        return self.current.weights_of(step)[part] * self.accumulation
+
     def weights(self, size: int) -> list[float]:
         """Of a rank's micro-batches of a step of ``size`` samples; none where that is left out."""
         if self._drops and size < self.global_batch:
@@ -183,7 +188,7 @@ class StreamPass:
             self._fetched = iter(())
             return []
         self._fetched = batches.fetched
-        state = pickle.loads(pickle.dumps(batches.state))  # the data may go on changing it
+        state = pickle.loads(pickle.dumps(batches.state))  # noqa: S301 - ours: data may change it
         self._begun.append((self.position.after_step(state), weights))
         return weights
 
