@@ -81,8 +81,7 @@ class _Even(Share):
     count: int = 1
 
     def parts(self, size: int) -> list[range]:
-        share = Share(self.rank, self.ranks, self.micro_batch)
-        return [part for part, _ in weighted(share, size, self.count)]
+        return [part for part, _ in weighted(self, size, self.count)]
 
 
 class StreamLoader:
