@@ -58,7 +58,7 @@ class KeptOrder:
         """What the script has for training: a loader, or several."""
         self._sampler: _EpochSampler | None = None
         self._stream: StreamLoader | None = None
-        self._is_restored = self._is_reported = False
+        self._is_restored = self._is_reported = self._has_begun = False
 
     def __enter__(self) -> KeptOrder:
         connector = getattr(self._trainer, "_data_connector", None)
@@ -142,6 +142,7 @@ class KeptOrder:
             loader = StreamLoader(dataloader, global_batch, share, seed, self._stream_position())
             if not loader.agrees():
                 return None
+            loader.sampler = self
             self._stream, accumulation = loader, loader.accumulation
             factor, is_weighed = loader.factor, True
         else:
@@ -291,11 +292,28 @@ class KeptOrder:
         if self.resumed is None:
             return Position(epoch)
         if self.resumed_data is None:
-            position = Position(epoch, self._done(self.resumed))
-        else:
-            position = Position.from_dict(self.resumed_data)
-        at_end = self._trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
-        return position.after_epoch() if at_end else position
+            return Position(epoch, self._done(self.resumed))
+        return Position.from_dict(self.resumed_data)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lightning begins an epoch of iterated data: the pass of that number. It reads anew for
+        it, but not in a run's first one, which may follow one that was at its end in the
+        checkpoint. Then it would also go on counting the batches of data of unknown length.
+        """
+        stream, fit = self._stream, self._trainer.fit_loop
+        if stream is None:
+            return
+        if stream.begin_pass(epoch) and not self._has_begun:
+            loop = fit.epoch_loop
+            if stream.steps is None:
+                loop.batch_progress.reset_on_run()
+                loop.scheduler_progress.reset_on_run()
+                loop.automatic_optimization.optim_progress.reset_on_run()
+                loop.val_loop.batch_progress.total.reset()
+                # Which Lightning counts up before the first batch.
+                loop.batch_progress.current.completed -= loop.restarted_on_train_batch_end
+            iter(fit._data_fetcher)
+        self._has_begun = True
 
     def _count(self, batches: int) -> None:
         """Have Lightning count so many of the epoch as done."""

@@ -95,7 +95,7 @@ class StreamLoader:
         self.dataset, self.batch_size = dataloader.dataset, dataloader.batch_size
         self.global_batch, self._drops = global_batch, dataloader.drop_last
         self.accumulation = len(Share(0, share.ranks, share.micro_batch).parts(global_batch))
-        self.sampler = self
+        self.sampler: Any = None
         """Where Lightning looks for `set_epoch`."""
         self._share = share
         names = [name for name in PASSED_ON if name != "generator"]
@@ -137,6 +137,12 @@ class StreamLoader:
         if self._epoch not in (None, epoch):
             self.begin_at(self._position.after_epoch())
         self._epoch = epoch
+
+    def begin_pass(self, number: int) -> bool:
+        """Have the next pass be that one, from 0; whether it would have been another."""
+        if number == self._position.epoch:
+            return False
+        return self.begin_at(Position(number, 0, self._position.step))
 
     def begin_at(self, position: Position) -> bool:
         """Have the next pass begin there; whether it would have begun elsewhere."""
