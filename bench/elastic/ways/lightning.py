@@ -47,7 +47,10 @@ def fit(run: Run, body: nn.Module, loader: DataLoader[Any]) -> None:
         strategy="ddp" if run.ranks > 1 else "auto",
         max_epochs=EPOCHS,
         logger=False,
-        callbacks=[ModelCheckpoint(out, every_n_train_steps=6, save_last=True)],
+        callbacks=[
+            ModelCheckpoint(out, every_n_train_steps=6, save_last=True),
+            ModelCheckpoint(out / "epochs", save_last=True),
+        ],
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=out,
