@@ -29,7 +29,7 @@ from bench.result_file import write_result
 
 MOST_STOPS = 6
 
-_HEAD = "way         sequences  stops  resumed  equal      loss    weight"
+_HEAD = "way               sequences  stops  resumed  equal      loss    weight"
 
 LOSS, WEIGHT = 1e-6, 1e-5
 """Within which the losses and the final weights agree."""
@@ -134,7 +134,7 @@ class Way:
     def row(self) -> str:
         differences = self.differences
         return (
-            f"{self.name:<11}{self.played:>10}{sum(d.stops for d in differences):>7}"
+            f"{self.name:<17}{self.played:>10}{sum(d.stops for d in differences):>7}"
             f"{sum(difference.resumed for difference in differences):>9}{self.equal:>7}"
             f"{max((difference.loss for difference in differences), default=0.0):>10.1e}"
             f"{max((difference.weight for difference in differences), default=0.0):>10.1e}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import random
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from hops_profiler.data.order import Order, Share, sample_seed
+from hops_profiler.data.random_numbers import seeded
 from hops_profiler.data.source import Batches, Position, Source
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset
 
 _PLACES_AHEAD = 8192
 """About how many samples' numbers are computed at a time: a call takes as long for one."""
@@ -101,25 +100,5 @@ class _Seeded(Dataset[Any]):
 
     def __getitem__(self, key: tuple[int, int]) -> Any:
         epoch, sample = key
-        seed = sample_seed(self._seed, epoch, sample)
-        if get_worker_info() is not None:  # no other random numbers are drawn in this process
-            _seed_all(seed)
+        with seeded(sample_seed(self._seed, epoch, sample)):
             return self._dataset[sample]
-        numpy = sys.modules.get("numpy")
-        states = random.getstate(), numpy.random.get_state() if numpy else None
-        try:
-            with torch.random.fork_rng(devices=[]):
-                _seed_all(seed)
-                return self._dataset[sample]
-        finally:
-            random.setstate(states[0])
-            if numpy:
-                numpy.random.set_state(states[1])
-
-
-def _seed_all(seed: int) -> None:
-    random.seed(seed)
-    torch.default_generator.manual_seed(seed)
-    numpy = sys.modules.get("numpy")
-    if numpy:
-        numpy.random.seed(seed)

@@ -1,21 +1,25 @@
 """Samples that come one after another: an iterable dataset, as of a web dataset or packed text.
 
 Every rank goes through the whole stream, and collates only its own part of each step. So what takes
-long, such as decoding, belongs in ``collate_fn``.
+long, such as decoding, belongs in ``collate_fn``. Each step is read with random numbers of its own:
+a shuffle that draws from those of the process is the same on all ranks, and when it is read again.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
+import hashlib
 import importlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from hops_profiler.data.order import Share, sample_seed
+from hops_profiler.data.random_numbers import seeded
 from hops_profiler.data.source import Batches, Position, Source
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 
 class Stream(Source):
@@ -24,7 +28,7 @@ class Stream(Source):
     def __init__(self, dataset: Any, global_batch: int, seed: int, options: dict[str, Any]) -> None:
         options = dict(options)
         collate = options.pop("collate_fn", None) or default_collate
-        self._part = _Part(dataset, global_batch, collate)
+        self._part = _Part(dataset, global_batch, seed, collate)
         self._seed, self._generator = seed, torch.Generator()
         self._workers = options.get("num_workers", 0)
         kind: Any = DataLoader
@@ -41,20 +45,24 @@ class Stream(Source):
         loader = self._make()
         if self._workers > 1 and position.stream is not None:
             loader.load_state_dict(position.stream)
-        for size, sizes, batches, state in loader:
+        for size, sizes, batches, state, fingerprint in loader:
             if self._workers > 1:
                 state = loader.state_dict()  # noqa: PLW2901
-            yield Batches(size, sizes, iter(batches), state)
+            yield Batches(size, sizes, iter(batches), state, fingerprint)
 
 
 class _Part(IterableDataset[Any]):
     """One rank's part of each step of a stream, read where the loader reads: in its workers."""
 
-    def __init__(self, dataset: Any, global_batch: int, collate: Any) -> None:
+    def __init__(self, dataset: Any, global_batch: int, seed: int, collate: Any) -> None:
         self._dataset, self._global_batch, self._collate = dataset, global_batch, collate
+        self._seed = seed
         self._has_state = hasattr(dataset, "load_state_dict") and not _reads_ahead(dataset)
-        self._iterator: Iterator[Any] = iter(())
+        self._iterator: Iterator[Any] | None = None
         self._begun = 0
+        self._beginning: Any = None
+        self._is_within = False
+        """Whether a pass was begun and not read to its end."""
         self.begin(Position(), Share(0, 1, None), own_state=True)
 
     def begin(self, position: Position, share: Share, *, own_state: bool) -> None:
@@ -62,27 +70,44 @@ class _Part(IterableDataset[Any]):
         self._position, self._share, self._own_state = position, share, own_state
         self._done, self._skip, self._ended = 0, 0, False
 
-    def __iter__(self) -> Iterator[tuple[int, list[int], list[Any], Any]]:
+    def __iter__(self) -> Iterator[tuple[int, list[int], list[Any], Any, str]]:
+        if not self._begun and self._own_state and self._has_state:
+            self._beginning = copy.deepcopy(self._dataset.state_dict())
         self._enter_epoch()
         if self._own_state and self._position.offset:
-            skip = self._position.offset * self._global_batch
-            self.load_state_dict(self._position.stream or {"done": skip, "data": None})
+            done = self._position.offset * self._global_batch
+            self.load_state_dict(self._position.stream or {"done": done, "data": None})
+        elif self._is_within and self._beginning is not None:
+            self._dataset.load_state_dict(copy.deepcopy(self._beginning))
         if self._ended:
             return
-        self._begun += 1
-        self._iterator = iter(self._dataset)
-        for _ in itertools.islice(self._iterator, self._skip):
-            pass
+        self._begun, self._is_within = self._begun + 1, True
+        self._iterator = None
+        for step in range(self._skip // self._global_batch):
+            self._read(step)
+        is_first = True
         while not self._ended:
-            samples = list(itertools.islice(self._iterator, self._global_batch))
+            samples = self._read(self._done // self._global_batch)
             self._done += len(samples)
             # At its end a dataset's state may be that of its beginning.
             self._ended = len(samples) < self._global_batch
+            self._is_within = not self._ended
             if samples:
                 parts = self._share.parts(len(samples))
                 batches = [self._collate([samples[place] for place in part]) for part in parts]
                 state = self.state_dict() if self._own_state else None
-                yield len(samples), [len(part) for part in parts], batches, state
+                fingerprint = _fingerprint(samples) if is_first else ""
+                yield len(samples), [len(part) for part in parts], batches, state, fingerprint
+                is_first = False
+
+    def _read(self, step: int) -> list[Any]:
+        """The samples of a step of the epoch, or of this worker's part of the epoch."""
+        worker = get_worker_info()
+        number = step * worker.num_workers + worker.id if worker else step
+        with seeded(sample_seed(self._seed, self._position.epoch, number)):
+            if self._iterator is None:
+                self._iterator = iter(self._dataset)
+            return list(itertools.islice(self._iterator, self._global_batch))
 
     def _enter_epoch(self) -> None:
         """Some shuffles count how often they were begun, as webdataset's `detshuffle`."""
@@ -90,8 +115,9 @@ class _Part(IterableDataset[Any]):
             self._dataset.set_epoch(self._position.epoch)
         elif not self._has_state:
             while self._begun < self._position.epoch:
+                with seeded(sample_seed(self._seed, self._begun, 0)):
+                    next(iter(self._dataset), None)
                 self._begun += 1
-                next(iter(self._dataset), None)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream is, which is the same on all ranks. torchdata's loader asks for it, too,
@@ -121,6 +147,35 @@ def _reads_ahead(dataset: Any) -> bool:
             return True
         part = getattr(part, "ex_iterable", None)
     return False
+
+
+def _fingerprint(samples: list[Any]) -> str:
+    """Of the values in the first and the last of a step's samples; objects of other classes than
+    those that data is made of count by their class alone.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+
+    def add(value: Any) -> None:
+        digest.update(type(value).__name__.encode())
+        if isinstance(value, Mapping):
+            for name in value:
+                add(name)
+                add(value[name])
+        elif isinstance(value, (list, tuple)):
+            digest.update(str(len(value)).encode())
+            for part in value:
+                add(part)
+        elif isinstance(value, (str, int, float, complex, type(None))):
+            digest.update(repr(value).encode(errors="surrogateescape"))
+        elif isinstance(value, (bytes, bytearray)):
+            digest.update(value)
+        elif hasattr(value, "tolist"):  # a tensor, or NumPy's
+            digest.update(repr(value.tolist()).encode())
+        elif hasattr(value, "tobytes"):  # a picture of Pillow's
+            digest.update(value.tobytes())
+
+    add([len(samples), samples[0], samples[-1]])
+    return digest.hexdigest()
 
 
 def _same(value: Any) -> Any:

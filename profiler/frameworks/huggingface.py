@@ -15,12 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from hops_profiler import environment
 from hops_profiler.checkpoint.folder import complete, save
 from hops_profiler.checkpoint.leaving import leave
 from hops_profiler.checkpoint.size import size_of
 from hops_profiler.checkpoint.wishes import broadcast, first, several
+from hops_profiler.data.source import Position
 from hops_profiler.frameworks import request
 from hops_profiler.frameworks.batch import Note
 from hops_profiler.frameworks.huggingface_order import KeptSteps, split
@@ -30,6 +32,9 @@ from hops_profiler.timing import loads
 
 _LAST = "trainer_state.json"
 """The last file of a checkpoint that Trainer writes."""
+
+_POSITION = "hops-data.pt"
+"""Where iterated data was."""
 
 _LOADS = frozenset(
     {
@@ -124,13 +129,35 @@ _begun: set[Path] = set()
 
 def _noted(trainer: Any, save: Any, own: Own, steps: KeptSteps, *args: Any, **kwargs: Any) -> None:
     """A save on the training's own schedule: one that follows ours counts when it goes on."""
+    trial = args[1] if len(args) > 1 else kwargs.get("trial")
+    folder = Path(trainer._get_output_dir(trial)).resolve()
+    checkpoint = folder / f"checkpoint-{trainer.state.global_step}"
+    if first():  # before Trainer's last file: what is whole has it
+        with contextlib.suppress(OSError):
+            checkpoint.mkdir(parents=True, exist_ok=True)
+        _write_place(steps, checkpoint)
     save(*args, **kwargs)
     if first():
-        trial = args[1] if len(args) > 1 else kwargs.get("trial")
-        folder = Path(trainer._get_output_dir(trial)).resolve()
-        checkpoint = folder / f"checkpoint-{trainer.state.global_step}"
-        steps.note().write(checkpoint)
         own.note_scheduled(checkpoint)
+
+
+def _write_place(steps: KeptSteps, checkpoint: Path) -> None:
+    steps.note().write(checkpoint)
+    position = steps.position()
+    if position is not None:
+        with contextlib.suppress(OSError):
+            torch.save(position.as_dict(), checkpoint / _POSITION)
+
+
+def _read_position(checkpoint: Path | None) -> Position:
+    """Of iterated data; that of Trainer's count of steps where the checkpoint has none."""
+    steps = _steps(checkpoint)
+    try:
+        if checkpoint is None:
+            return Position()
+        return Position.from_dict(torch.load(checkpoint / _POSITION, weights_only=False))
+    except Exception:  # of a file that is broken, anything
+        return Position(0, steps, steps)
 
 
 def _kept_steps(trainer: Any, own: Own, checkpoint: Path | None) -> KeptSteps:
@@ -142,7 +169,8 @@ def _kept_steps(trainer: Any, own: Own, checkpoint: Path | None) -> KeptSteps:
     if first():
         begun = Note.of(own.first_note(asdict(now)))
         note = Note.read(checkpoint) or begun or now
-    return KeptSteps(trainer, broadcast(note))
+    note, position = broadcast((note, _read_position(checkpoint) if first() else None))
+    return KeptSteps(trainer, note, position)
 
 
 def _can_leave(trainer: Any) -> bool:
@@ -202,7 +230,7 @@ class _Step:
         with having(trainer, _get_output_dir=lambda trial: str(made.parent)):  # noqa: ARG005
             self._save_checkpoint(trainer.model, trial=None)
         if first():
-            self._steps.note().write(made)
+            _write_place(self._steps, made)
         if trainer.state.best_model_checkpoint != best:
             trainer.state.best_model_checkpoint = best
             if trainer.args.should_save:

@@ -15,6 +15,7 @@ import functools
 import importlib
 import inspect
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -24,12 +25,19 @@ import torch
 from hops_profiler import environment
 from hops_profiler.data.kept import keeps_steps
 from hops_profiler.data.order import Order, Share
+from hops_profiler.data.source import Position
 from hops_profiler.frameworks.batch import Note, Split, kept, kept_batch
 from hops_profiler.frameworks.loader_order import (
     PASSED_ON,
     batches_per_epoch,
     having,
     weighted_parts,
+)
+from hops_profiler.frameworks.stream_order import (
+    StreamLoader,
+    StreamPass,
+    is_plain_stream,
+    steps_of,
 )
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import BatchSampler, IterableDataset
@@ -48,21 +56,29 @@ _NO_LABEL = -100
 """Of an item that Trainer does not count."""
 
 
+_SKIP = "skip_first_batches"
+"""What Trainer calls to go on within a pass over its loader."""
+
+
 def split(trainer: Any) -> Split:
     """How Trainer divides a step now."""
-    options = trainer.args
-    return Split(trainer._train_batch_size, options.gradient_accumulation_steps, options.world_size)
+    options, ranks = trainer.args, trainer.args.world_size
+    batch = trainer._train_batch_size
+    if getattr(getattr(trainer, "accelerator", None), "split_batches", False):  # that of all ranks
+        batch = max(1, batch // ranks)
+    return Split(batch, options.gradient_accumulation_steps, ranks)
 
 
 class KeptSteps:
     """While :meth:`in_use` lasts, ``trainer`` computes the samples a step of ``note``: that of the
-    checkpoint from which it goes on, or of its first run. On all ranks.
+    checkpoint from which it goes on, or of its first run. ``position``: of iterated data, there;
+    one in the first epoch may be beyond its end. On all ranks.
     """
 
-    def __init__(self, trainer: Any, note: Note) -> None:
-        self._trainer, self._note = trainer, note
+    def __init__(self, trainer: Any, note: Note, position: Position | None = None) -> None:
+        self._trainer, self._note, self._position = trainer, note, position or Position()
         self._accumulation = trainer.args.gradient_accumulation_steps
-        self._batches: _Batches | None = None
+        self._batches: _Batches | StreamLoader | None = None
         self._begun = note
         self._counts: bool | None = None
         """Whether losses are divided by what Trainer counts; None: that was not seen yet."""
@@ -77,51 +93,104 @@ class KeptSteps:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        trainer = self._trainer
-        if not all(hasattr(trainer, name) for name in _USED):  # another release
+        trainer, module = self._trainer, sys.modules.get("transformers.trainer")
+        skip = getattr(module, _SKIP, None)
+        if skip is None or not all(hasattr(trainer, name) for name in _USED):  # another release
             self._keep_evenly()
             yield
             return
         self._load, self._fetch = trainer.get_train_dataloader, trainer.get_batch_samples
         self._count, self._train = trainer._get_num_items_in_batch, trainer.training_step
         self._compute = trainer.compute_loss
-        with having(
-            trainer,
-            get_train_dataloader=self._loader,
-            get_batch_samples=self._fetched,
-            _get_num_items_in_batch=self._counted,
-            training_step=self._trained,
-            compute_loss=self._computed,
+
+        def skipped(loader: Any, *args: Any, **kwargs: Any) -> Any:
+            return loader if isinstance(loader, StreamLoader) else skip(loader, *args, **kwargs)
+
+        with (
+            having(module, **{_SKIP: skipped}),
+            having(
+                trainer,
+                get_train_dataloader=self._loader,
+                get_batch_samples=self._fetched,
+                _get_num_items_in_batch=self._counted,
+                training_step=self._trained,
+                compute_loss=self._computed,
+            ),
         ):
             yield
 
     def note(self) -> Note:
         """Of a checkpoint that is written now."""
         now = split(self._trainer)
-        batch = self._batches.order.global_batch if self._batches else now.global_batch
+        batch = self._batches.global_batch if self._batches is not None else now.global_batch
         return replace(self._begun, global_batch=batch, learning_rate=environment.learning_rate())
+
+    def position(self) -> Position | None:
+        """Of iterated data, likewise; None: Trainer has none."""
+        return self._pass.position if isinstance(self._pass, StreamPass) else None
 
     def _loader(self) -> Any:
         """Called anew where Trainer looks for a batch size that memory holds."""
         trainer = self._trainer
         trainer.args.gradient_accumulation_steps = self._accumulation
         self._forget()
-        loader, now = self._load(), split(trainer)
-        if kept_batch(now, self._note) != self._note.global_batch:
+        loader, now = self._load_unshared(), split(trainer)
+        global_batch = kept_batch(now, self._note)
+        if global_batch != self._note.global_batch:
             self._begun = Note.now(now)
-        sampler = _sampler(trainer, loader)
+        share = Share(trainer.args.process_index, now.ranks, now.micro_batch)
+        seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         self._batches = None
-        if sampler is not None:
-            share = Share(trainer.args.process_index, now.ranks, now.micro_batch)
-            seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
-            self._batches = _batches(
-                sampler, kept_batch(now, self._note), share, seed, trainer.args.dataloader_drop_last
+        if self._unshared is not None:
+            stream = StreamLoader(
+                loader, global_batch, share, seed, self._begins(loader, global_batch)
             )
+            self._batches = stream if stream.agrees() else None
+            loader = self._load() if self._batches is None else stream
+        elif (sampler := _sampler(trainer, loader)) is not None:
+            drops = trainer.args.dataloader_drop_last
+            self._batches = _batches(sampler, global_batch, share, seed, drops)
+            loader = _of_batches(loader, self._batches) if self._batches is not None else loader
         if self._batches is None:
             return self._load() if self._keep_evenly() else loader
         trainer.args.gradient_accumulation_steps = self._batches.accumulation
         keeps_steps("Trainer")
-        return _of_batches(loader, self._batches)
+        return loader
+
+    def _load_unshared(self) -> Any:
+        """The script's loader; of iterated data as it is before Accelerate has the ranks share it,
+        which `_unshared` then is.
+        """
+        trainer, prepare = self._trainer, self._trainer.accelerator.prepare
+        self._unshared: Any = None
+
+        def prepared(*args: Any, **kwargs: Any) -> Any:
+            if len(args) == 1 and _is_stream(trainer, args[0]):
+                self._unshared = args[0]
+                return args[0]
+            return prepare(*args, **kwargs)
+
+        with having(trainer.accelerator, prepare=prepared):
+            loader = self._load()
+        if loader is not self._unshared:
+            self._unshared = None
+        return loader
+
+    def _begins(self, loader: Any, global_batch: int) -> Position:
+        """Where Trainer begins with iterated data: it takes its steps for those of epochs of the
+        length that the data tells, or of one.
+        """
+        position, options = self._position, self._trainer.args
+        steps = steps_of(loader.dataset, global_batch, loader.drop_last)
+        epochs, offset = divmod(position.offset, steps) if steps else (0, position.offset)
+        if epochs:
+            position = Position(position.epoch + epochs, offset, position.step)
+        if not position.offset:
+            return position
+        if options.ignore_data_skip:
+            return Position(position.epoch, 0, position.step)
+        goes_on = position.step % (steps or options.max_steps)
+        return position if goes_on else position.after_epoch()
 
     def _keep_evenly(self) -> bool:
         """In batches of Accelerate's; whether they differ from the present ones."""
@@ -138,6 +207,11 @@ class KeptSteps:
         """The micro-batches of the next step."""
         if self._batches is None:
             return self._fetch(batches, *args, **kwargs)
+        if isinstance(batches, StreamPass):
+            self._pass, self._weights, self._done = batches, batches.begin_step(), 0
+            return self._fetch_counting(batches, *args, **kwargs)
+        if isinstance(self._batches, StreamLoader):  # read in another way
+            return self._fetch(batches, *args, **kwargs)
         if batches is not self._pass:
             skips = self._pass is None and not self._trainer.args.ignore_data_skip
             done = self._trainer.state.global_step if skips else 0
@@ -145,6 +219,9 @@ class KeptSteps:
             self._pass = batches
         self._weights = self._batches.weights(self._next_step)
         self._next_step, self._done = self._next_step + 1, 0
+        return self._fetch_counting(batches, *args, **kwargs)
+
+    def _fetch_counting(self, batches: Any, *args: Any, **kwargs: Any) -> Any:
         self._counting = True
         try:
             return self._fetch(batches, *args, **kwargs)
@@ -254,6 +331,18 @@ def _without_labels(batch: Any) -> Any:
     return {**batch, **{name: torch.full_like(batch[name], _NO_LABEL) for name in names}}
 
 
+def _is_stream(trainer: Any, loader: Any) -> bool:
+    """Whether ``loader``, of iterated data, can be read in hops' way."""
+    accelerator = trainer.accelerator
+    return (
+        is_plain_stream(loader)
+        and loader.batch_size == trainer._train_batch_size
+        and getattr(accelerator.distributed_type, "value", "") in _DISTRIBUTED
+        and getattr(accelerator, "parallelism_config", None) is None
+        and not accelerator.use_stateful_dataloader
+    )
+
+
 def _sampler(trainer: Any, loader: Any) -> Any:
     """The epochs' order of a loader that Accelerate has prepared; None: that is not known."""
     accelerator = trainer.accelerator
@@ -296,6 +385,7 @@ class _Batches:
 
     def __init__(self, sampler: Any, order: Order, share: Share) -> None:
         self.sampler, self.order, self._share = sampler, order, share
+        self.global_batch = order.global_batch
         self.batch_size, self.drop_last = share.micro_batch, False  # where libraries look for them
         self.num_processes = share.ranks
         self.accumulation = len(self.weights(0))

@@ -32,6 +32,9 @@ _STATE = "lightning.ckpt"
 _NOTE = "hops"
 """The key of a checkpoint's `Note`."""
 
+_DATA = "hops_data"
+"""The key of where iterated data was."""
+
 _LOADS = frozenset({"resume_start", "_restore_modules_and_callbacks", "restore_training_state"})
 """Where Lightning reads a checkpoint."""
 
@@ -160,11 +163,14 @@ def _callback(base: type) -> Any:
 
         def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
             self._order.resumed = Note.of(checkpoint.get(_NOTE))
+            self._order.resumed_data = checkpoint.get(_DATA)
 
         def on_save_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
             """Also where Lightning saves on its own schedule."""
             if self._order.note is not None:
                 checkpoint[_NOTE] = asdict(self._order.note)
+            if (position := self._order.position()) is not None:
+                checkpoint[_DATA] = position.as_dict()
 
         def on_train_start(self, trainer: Any, *_: Any) -> None:
             self._step = trainer.global_step

@@ -3,7 +3,8 @@
 Lightning resumes within an epoch by a count of batches, reads the epoch's data from its beginning,
 and shuffles otherwise on one rank than on several. Here its training loader gets hops' order
 (`hops_profiler.data.order`), from the step on at which the checkpoint is, and its count of batches
-becomes one of this run's. Looked at: lightning 2.6 (``data_connector.py``, ``fit_loop.py``,
+becomes one of this run's. Iterated data is read as `hops_profiler.frameworks.stream_order` has it.
+Looked at: lightning 2.6 (``data_connector.py``, ``fit_loop.py``,
 ``training_epoch_loop.py``, ``progress.py``).
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -31,7 +32,8 @@ from hops_profiler.frameworks.loader_order import (
     weighted_parts,
 )
 from hops_profiler.frameworks.own import Own
-from torch.utils.data import DataLoader
+from hops_profiler.frameworks.stream_order import StreamLoader, is_plain_stream
+from torch.utils.data import DataLoader, IterableDataset
 
 _CHANGES_BATCH = "GradientAccumulationScheduler"
 
@@ -41,19 +43,22 @@ _DEEPSPEED = "DeepSpeed"
 class KeptOrder:
     """While it is entered, ``trainer`` reads its training data in hops' order.
 
-    ``resumed``: the note of the checkpoint that it goes on from; None: it begins. ``note``: of a
-    checkpoint that is written now; None: the order is the script's.
+    ``resumed``: the note of the checkpoint that it goes on from; None: it begins. ``resumed_data``:
+    where iterated data was; None: the checkpoint does not tell, or the data has numbers. ``note``:
+    of a checkpoint that is written now; None: the order is the script's.
     """
 
     def __init__(self, trainer: Any, own: Own) -> None:
         self._trainer, self._own = trainer, own
         self._stack = contextlib.ExitStack()
         self.resumed: Note | None = None
+        self.resumed_data: Any = None
         self.note: Note | None = None
         self._requested: Any = None
         """What the script has for training: a loader, or several."""
         self._sampler: _EpochSampler | None = None
-        self._is_restored = self._is_reported = False
+        self._stream: StreamLoader | None = None
+        self._is_restored = self._is_reported = self._has_begun = False
 
     def __enter__(self) -> KeptOrder:
         connector = getattr(self._trainer, "_data_connector", None)
@@ -87,8 +92,7 @@ class KeptOrder:
             has had the data set up before.
             """
             self._is_restored = True
-            if self._sampler is not None:
-                self._place(self._sampler)
+            if self._place():
                 iter(loop._data_fetcher)
             run()
 
@@ -106,7 +110,7 @@ class KeptOrder:
         trainer = self._trainer
         return (
             dataloader is self._requested
-            and is_plain(dataloader)
+            and (is_plain(dataloader) or self._fits_as_stream(dataloader))
             and trainer.lightning_module.automatic_optimization
             and not any(type(one).__name__ == _CHANGES_BATCH for one in trainer.callbacks)
             and not trainer.overfit_batches
@@ -114,38 +118,70 @@ class KeptOrder:
             and not trainer.reload_dataloaders_every_n_epochs
         )
 
-    def _ordered(self, dataloader: Any) -> DataLoader[Any] | None:
-        """``dataloader`` in hops' order; None: an epoch has no step, or its samples no weights."""
+    def _fits_as_stream(self, dataloader: Any) -> bool:
+        trainer = self._trainer
+        return (
+            is_plain_stream(dataloader)
+            and _DEEPSPEED not in type(trainer.strategy).__name__
+            # Otherwise it validates by batches of all epochs, whose number is not known.
+            and trainer.check_val_every_n_epoch is not None
+        )
+
+    def _ordered(self, dataloader: Any) -> Any:
+        """``dataloader`` in hops' order; None: an epoch has no step, or its samples no weights, or
+        ranks read different ones.
+        """
         trainer = self._trainer
         now = Split(dataloader.batch_size, trainer.accumulate_grad_batches, trainer.world_size)
         begun = Note.of(self._own.first_note(asdict(Note.now(now)))) or Note.now(now)
         global_batch = kept_batch(now, self.resumed or begun)
-        order = order_of(dataloader, global_batch, environment.lightning_seed())
         share = Share(trainer.global_rank, now.ranks, now.micro_batch)
-        if not order.steps_per_epoch:
-            return None
-        factors = _Factors(order, share)
-        if not factors.are_one and _DEEPSPEED in type(trainer.strategy).__name__:
-            return None  # which weighs losses by itself
-        self.note = Note(global_batch, environment.learning_rate(), factors.accumulation)
-        trainer.accumulate_grad_batches = factors.accumulation
-        self._sampler = _EpochSampler(order, share, factors.accumulation)
+        loader: Any
+        if isinstance(dataloader.dataset, IterableDataset):
+            seed = environment.lightning_seed()
+            loader = StreamLoader(dataloader, global_batch, share, seed, self._stream_position())
+            if not loader.agrees():
+                return None
+            loader.sampler = self
+            self._stream, accumulation = loader, loader.accumulation
+            factor, is_weighed = loader.factor, True
+        else:
+            order = order_of(dataloader, global_batch, environment.lightning_seed())
+            if not order.steps_per_epoch:
+                return None
+            factors = _Factors(order, share)
+            factor, is_weighed = factors.of, not factors.are_one
+            if is_weighed and _DEEPSPEED in type(trainer.strategy).__name__:
+                return None  # which weighs losses by itself
+            accumulation = factors.accumulation
+            self._sampler = _EpochSampler(order, share, accumulation)
+            options = {name: getattr(dataloader, name) for name in PASSED_ON}
+            loader = DataLoader(dataloader.dataset, batch_sampler=self._sampler, **options)
+        self.note = Note(global_batch, environment.learning_rate(), accumulation)
+        trainer.accumulate_grad_batches = accumulation
         if self._is_restored:
-            self._place(self._sampler)
+            self._place()
         if begun.global_batch != global_batch:
             begun = Note.now(now)
-        batches = _Batches(order, begun, factors.accumulation, len(self._sampler))
-        if not batches.are_the_same:
-            self._schedule(batches)
-        if not factors.are_one:
-            self._weigh(factors)
+        if begun.accumulation != accumulation:
+            self._schedule(self._batches_beside(begun, accumulation))
+        if is_weighed:
+            self._weigh(factor)
         keeps_steps("Lightning")
-        options = {name: getattr(dataloader, name) for name in PASSED_ON}
-        return DataLoader(
-            dataloader.dataset,
-            batch_sampler=self._sampler,
-            **options,
-        )
+        return loader
+
+    def _batches_beside(self, begun: Note, accumulation: int) -> _Batches:
+        """Those of the training's first run, of which ``begun`` is, beside those of this run."""
+        if self._sampler is not None:
+            micro_batch = max(1, begun.global_batch // (begun.accumulation * begun.ranks))
+            share = Share(0, begun.ranks, micro_batch)
+            first_total = batches_per_epoch(self._sampler.order, share)
+            return _Batches(first_total, begun.accumulation, len(self._sampler), accumulation)
+        steps = self._stream.steps if self._stream is not None else None
+        totals = (sys.maxsize,) * 2
+        if steps is not None:
+            totals = (steps * begun.accumulation, steps * accumulation)
+        return _Batches(totals[0], begun.accumulation, totals[1], accumulation)
 
     def _report(self) -> None:
         """That the order is the script's, once."""
@@ -203,36 +239,89 @@ class KeptOrder:
             having(loop, _should_check_val_fx=checked, update_lr_schedulers=updated)
         )
 
-    def _weigh(self, factors: _Factors) -> None:
+    def _weigh(self, factor: Callable[[int], float]) -> None:
         module, loop = self._trainer.lightning_module, self._trainer.fit_loop.epoch_loop
         backward = module.backward
 
         def weighted(loss: Any, *args: Any, **kwargs: Any) -> None:
-            backward(loss * factors.of(loop.batch_idx), *args, **kwargs)
+            backward(loss * factor(loop.batch_idx), *args, **kwargs)
 
         self._stack.enter_context(having(module, backward=weighted))
 
-    def _place(self, sampler: _EpochSampler) -> None:
-        """Have ``sampler`` begin where Lightning's checkpoint is."""
-        if self.resumed is None:
-            sampler.position = Position(self._trainer.current_epoch)
-        else:
-            sampler.position = self._position(sampler, self.resumed)
-
-    def _position(self, sampler: _EpochSampler, note: Note) -> Position:
-        """Where the checkpoint is; Lightning's counts of batches are changed to this run's."""
-        order, share, accumulation = sampler.order, sampler.share, sampler.accumulation
+    def position(self) -> Position | None:
+        """Of iterated data, for a checkpoint that is written now."""
+        if self._stream is None:
+            return None
         progress = self._trainer.fit_loop.epoch_loop.batch_progress
-        done = progress.current.ready // note.accumulation  # of a broken step nothing is saved
+        return self._stream.current.after(progress.current.ready // self._stream.accumulation)
+
+    def _place(self) -> bool:
+        """Have the data begin where Lightning's checkpoint is; whether it began elsewhere before.
+        Lightning's counts of batches are changed to this run's.
+        """
+        if self._stream is not None:
+            position = self._stream_position()
+            if self.resumed is not None:
+                self._count(self._done(self.resumed) * self._stream.accumulation)
+            return self._stream.begin_at(position)
+        if self._sampler is None:
+            return False
+        self._sampler.position = self._position(self._sampler)
+        return True
+
+    def _done(self, note: Note) -> int:
+        """Steps of the epoch that the checkpoint is in; of a broken step nothing is saved."""
+        progress = self._trainer.fit_loop.epoch_loop.batch_progress
+        return int(progress.current.ready // note.accumulation)
+
+    def _position(self, sampler: _EpochSampler) -> Position:
+        """Where the checkpoint is, in data with numbers."""
+        epoch = self._trainer.current_epoch
+        if self.resumed is None:
+            return Position(epoch)
+        order, done = sampler.order, self._done(self.resumed)
+        progress = self._trainer.fit_loop.epoch_loop.batch_progress
         at_end = progress.is_last_batch or done >= order.steps_per_epoch
-        batches = batches_per_epoch(order, share) if at_end else done * accumulation
+        self._count(len(sampler) if at_end else done * sampler.accumulation)
+        # Lightning counts the epoch once it has begun to read.
+        return Position(epoch + 1) if at_end else Position(epoch, done)
+
+    def _stream_position(self) -> Position:
+        """Where it is in iterated data. Before it is loaded: as far as its note tells."""
+        epoch = self._trainer.current_epoch
+        if self.resumed is None:
+            return Position(epoch)
+        if self.resumed_data is None:
+            return Position(epoch, self._done(self.resumed))
+        return Position.from_dict(self.resumed_data)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lightning begins an epoch of iterated data: the pass of that number. It reads anew for
+        it, but not in a run's first one, which may follow one that was at its end in the
+        checkpoint. Then it would also go on counting the batches of data of unknown length.
+        """
+        stream, fit = self._stream, self._trainer.fit_loop
+        if stream is None:
+            return
+        if stream.begin_pass(epoch) and not self._has_begun:
+            loop = fit.epoch_loop
+            if stream.steps is None:
+                loop.batch_progress.reset_on_run()
+                loop.scheduler_progress.reset_on_run()
+                loop.automatic_optimization.optim_progress.reset_on_run()
+                loop.val_loop.batch_progress.total.reset()
+                # Which Lightning counts up before the first batch.
+                loop.batch_progress.current.completed -= loop.restarted_on_train_batch_end
+            iter(fit._data_fetcher)
+        self._has_begun = True
+
+    def _count(self, batches: int) -> None:
+        """Have Lightning count so many of the epoch as done."""
+        progress = self._trainer.fit_loop.epoch_loop.batch_progress
         shift = batches - progress.current.ready
         for count in (progress.current, progress.total):
             for name in ("ready", "started", "processed", "completed"):
                 setattr(count, name, getattr(count, name) + shift)
-        epoch = self._trainer.current_epoch
-        # Lightning counts the epoch once it has begun to read.
-        return Position(epoch + 1) if at_end else Position(epoch, done)
 
 
 class _Factors:
@@ -266,19 +355,15 @@ class _Factors:
 
 
 class _Batches:
-    """The batches of an epoch in the training's first run, of which ``note`` is, beside those of
-    this run, ``accumulation`` a step and ``total`` in all.
+    """The batches of an epoch in the training's first run, ``first_total`` of them in all, beside
+    those of this run, ``total``: of each step ``first_accumulation`` and ``accumulation``.
     """
 
-    def __init__(self, order: Order, note: Note, accumulation: int, total: int) -> None:
-        micro_batch = max(1, note.global_batch // (note.accumulation * note.ranks))
-        self.first_total = batches_per_epoch(order, Share(0, note.ranks, micro_batch))
-        self.first_accumulation, self.accumulation = note.accumulation, accumulation
-        self._total = total
-
-    @property
-    def are_the_same(self) -> bool:
-        return self.first_accumulation == self.accumulation
+    def __init__(
+        self, first_total: int, first_accumulation: int, total: int, accumulation: int
+    ) -> None:
+        self.first_total, self.first_accumulation = first_total, first_accumulation
+        self._total, self.accumulation = total, accumulation
 
     def done(self, batches: int) -> int:
         """How many batches of the first run the whole steps of this run's first ``batches`` are."""

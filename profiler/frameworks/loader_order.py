@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, cast
 
-from hops_profiler.data.order import Order, Share
+from hops_profiler.data.order import Order, Share, shared
 from hops_profiler.data.samples import RankSampler
 from hops_profiler.data.source import Position
 from torch.utils.data import (
@@ -68,9 +68,15 @@ def weighted_parts(order: Order, share: Share, step: int) -> list[tuple[range, f
     fewer computes a sample once more, with no weight.
     """
     size = order.size(step)
-    most = len(Share(0, share.ranks, share.micro_batch).parts(size))
-    parts = [(part, len(part) * share.ranks / size) for part in share.parts(size)]
-    return parts + [(range(1), 0.0)] * (most - len(parts))
+    return weighted(share, size, len(Share(0, share.ranks, share.micro_batch).parts(size)))
+
+
+def weighted(share: Share, size: int, count: int) -> list[tuple[range, float]]:
+    """`weighted_parts` of a step of ``size`` samples, in ``count`` micro-batches on each rank."""
+    part = shared(size, share.ranks)[share.rank]
+    places = shared(len(part), min(len(part), count)) if part else []
+    parts = [(part[one.start : one.stop], len(one) * share.ranks / size) for one in places]
+    return parts + [(range(1), 0.0)] * (count - len(parts))
 
 
 class EvenSampler(RankSampler):

@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-WAYS = ("plain", "trainer", "lightning", "accelerate", "webdataset", "text")
+WAYS = (
+    "plain", "trainer", "lightning", "accelerate", "webdataset", "text", "trainer_stream",
+    "lightning_stream",
+)  # fmt: skip
 
 
 def way(name: str) -> ModuleType:

@@ -9,7 +9,7 @@ import lightning
 import torch
 from lightning.fabric.plugins.environments import TorchElasticEnvironment
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from bench.elastic.ways.common import EPOCHS, UNEVEN, Numbered, Run, network, optimizer
@@ -18,13 +18,14 @@ MODULES = ("torch._dynamo", "lightning.pytorch")
 
 
 class Module(lightning.LightningModule):  # type: ignore[misc]
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, body: nn.Module) -> None:
         super().__init__()
-        self.body, self._run = network(), run
+        self.body, self._run = body, run
 
     def training_step(self, batch: Any) -> Tensor:
         ids, inputs, targets = batch
-        return self._run.loss(self.body(inputs), targets, ids.tolist())
+        scores = self.body(inputs).flatten(0, -2)
+        return self._run.loss(scores, targets.flatten(), ids.tolist())
 
     def on_before_optimizer_step(self, _: object) -> None:
         self._run.note(self.current_epoch, self.global_step)
@@ -34,6 +35,10 @@ class Module(lightning.LightningModule):  # type: ignore[misc]
 
 
 def train(run: Run) -> None:
+    fit(run, network(), DataLoader(Numbered(UNEVEN), batch_size=run.batch, shuffle=True))
+
+
+def fit(run: Run, body: nn.Module, loader: DataLoader[Any]) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     out = run.folder / "out"
     trainer = lightning.Trainer(
@@ -42,13 +47,15 @@ def train(run: Run) -> None:
         strategy="ddp" if run.ranks > 1 else "auto",
         max_epochs=EPOCHS,
         logger=False,
-        callbacks=[ModelCheckpoint(out, every_n_train_steps=6, save_last=True)],
+        callbacks=[
+            ModelCheckpoint(out, every_n_train_steps=6, save_last=True),
+            ModelCheckpoint(out / "epochs", save_last=True),
+        ],
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=out,
         plugins=[TorchElasticEnvironment()],
     )
-    module = Module(run)
-    loader = DataLoader(Numbered(UNEVEN), batch_size=run.batch, shuffle=True)
+    module = Module(run, body)
     trainer.fit(module, loader, ckpt_path="last")
     run.save_weights(module)

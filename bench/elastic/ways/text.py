@@ -51,8 +51,8 @@ class Packed(IterableDataset[Any]):
         self._rest = list(state["rest"])
 
 
-def prepare(folder: Path) -> None:
-    letters = torch.randint(0, LETTERS, (SAMPLES * BLOCK,), generator=_seeded()).tolist()
+def prepare(folder: Path, samples: int = SAMPLES) -> None:
+    letters = torch.randint(0, LETTERS, (samples * BLOCK,), generator=_seeded()).tolist()
     text = bytes(96 + letter if letter else 10 for letter in letters)
     (folder / "text").write_bytes(text + b"\n")
 
@@ -61,8 +61,11 @@ def _seeded() -> torch.Generator:
     return torch.Generator().manual_seed(3)
 
 
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Embedding(LETTERS, 8), nn.Tanh(), nn.Linear(8, LETTERS))
+
+
 def train(run: Run) -> None:
     run.join()
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Embedding(LETTERS, 8), nn.Tanh(), nn.Linear(8, LETTERS))
-    plain.loop(run, Packed(run.folder / "text"), model)
+    plain.loop(run, Packed(run.folder / "text"), network())

@@ -22,6 +22,10 @@ from bench.elastic.ways.common import (
 MODULES = ("torch._dynamo", "transformers.trainer")
 
 
+STEPS = -(-UNEVEN // GLOBAL_BATCH)
+"""Of an epoch."""
+
+
 class Rows(Dataset[Any]):
     def __init__(self) -> None:
         self._samples = Numbered(UNEVEN)
@@ -50,16 +54,20 @@ class Notes(transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         step = state.global_step - 1
-        self._run.note(step // -(-UNEVEN // GLOBAL_BATCH), step)
+        self._run.note(step // STEPS, step)
 
 
 def train(run: Run) -> None:
+    fit(run, Rows(), num_train_epochs=EPOCHS)
+
+
+def fit(run: Run, dataset: Any, collate: Any = None, **options: Any) -> None:
+    """``options``: of TrainingArguments."""
     transformers.set_seed(1)
     model = Model(run)
     arguments = transformers.TrainingArguments(
         output_dir=str(run.folder / "out"),
         per_device_train_batch_size=run.batch,
-        num_train_epochs=EPOCHS,
         save_strategy="steps",
         save_steps=7,
         save_total_limit=2,
@@ -68,11 +76,13 @@ def train(run: Run) -> None:
         use_cpu=True,
         logging_strategy="no",
         learning_rate=1e-2,
+        **options,
     )
     trainer = transformers.Trainer(
         model=model,
         args=arguments,
-        train_dataset=Rows(),
+        train_dataset=dataset,
+        data_collator=collate,
         callbacks=[Notes(run)],
         optimizers=(optimizer(model), None),
     )

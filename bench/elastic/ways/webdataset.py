@@ -48,11 +48,11 @@ def decode(samples: list[tuple[str, bytes]]) -> tuple[Any, Any, Any]:
     return ids, rows, labels(ids)
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, samples: int = SAMPLES) -> None:
     """Write the tar files, before the first run."""
     for shard in range(SHARDS):
         with tarfile.open(folder / f"{shard}.tar", "w") as tar:
-            for sample in range(shard, SAMPLES, SHARDS):
+            for sample in range(shard, samples, SHARDS):
                 content = features_of(torch.tensor([sample])).numpy().tobytes()
                 member = tarfile.TarInfo(f"{sample}.bin")
                 member.size = len(content)

@@ -96,6 +96,17 @@ class Counting(IterableDataset[int]):
         yield from [(n + 3 * self.begun) % self.length for n in range(self.length)]
 
 
+class Shuffled(Counted):
+    """By the random numbers of the process, from which the training draws as well."""
+
+    def __iter__(self) -> Any:
+        torch.rand(3)
+        numbers = list(range(self.length))
+        random.shuffle(numbers)
+        while numbers:
+            yield numbers.pop(np.random.randint(len(numbers)))
+
+
 @dataclass
 class Training:
     """What all runs of a training have done: samples of each step, losses, and weights."""
@@ -165,7 +176,7 @@ def check(data: Any, options: dict[str, Any], runs: list[tuple[int, int, int]]) 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    data=st.sampled_from([Numbers, Counted, Counting, Resumable, Buffered]),
+    data=st.sampled_from([Numbers, Counted, Counting, Resumable, Buffered, Shuffled]),
     samples=st.integers(1, 40),
     global_batch=st.integers(1, 14),
     micro_batch=st.none() | st.integers(1, 5),
@@ -337,8 +348,10 @@ def test_nor_on_workers() -> None:
     assert noise(num_workers=2) == noise()
 
 
-@pytest.mark.parametrize("sample_seeds", [False, True])
-def test_loading_draws_nothing_from_the_trainings_random_numbers(sample_seeds: bool) -> None:
+@pytest.mark.parametrize(
+    "data", [Numbers(12), Noise(), Shuffled(12)], ids=lambda d: type(d).__name__
+)
+def test_loading_draws_nothing_from_the_trainings_random_numbers(data: Any) -> None:
     """Dropout of a run that began later would differ."""
     torch.manual_seed(1)
     random.seed(1)
@@ -347,8 +360,7 @@ def test_loading_draws_nothing_from_the_trainings_random_numbers(sample_seeds: b
     torch.manual_seed(1)
     random.seed(1)
     np.random.seed(1)
-    data = Noise() if sample_seeds else Numbers(12)
-    list(ElasticLoader(data, global_batch=4, sample_seeds=sample_seeds).steps())
+    list(ElasticLoader(data, global_batch=4, sample_seeds=isinstance(data, Noise)).steps())
     assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == wanted
 
 
@@ -367,6 +379,17 @@ def test_resuming_reads_nothing_again() -> None:
     assert data.reads == 100
 
 
+def test_a_stream_with_a_state_that_a_loop_breaks_off_begins_anew() -> None:
+    loader = ElasticLoader(Resumable(6), global_batch=4, micro_batch=2)
+    for step in loader.steps():
+        next(iter(step))
+        break
+    assert [[batch.tolist() for batch, _ in step] for step in loader.steps()] == [
+        [[0, 1], [2, 3]],
+        [[4, 5]],
+    ]
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("workers", [1])
 def test_data_that_workers_read(workers: int) -> None:
@@ -374,7 +397,7 @@ def test_data_that_workers_read(workers: int) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("data", [Counted, Counting, Resumable])
+@pytest.mark.parametrize("data", [Counted, Counting, Resumable, Shuffled])
 def test_a_stream_that_a_worker_reads_ahead(data: Any) -> None:
     options = {"global_batch": 4, "num_workers": 1, "micro_batch": 2, "epochs": 2}
     check(lambda: data(18), options, [(2, 2, 1), (1, 3, -1), (2, 1, 1), (4, 2, -1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,21 @@ def own_loss(self: Any, model: Any, inputs: Any, return_outputs: bool = False, *
     return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
 
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    """Of rows. ``sized``: it knows how many it has."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+
+class Sized(Stream):
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -> Model:
     import transformers  # noqa: PLC0415 - it may be missing
     from hops_profiler.frameworks.batch import Note  # noqa: PLC0415
@@ -70,8 +86,10 @@ def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -
     model = kind()
     methods = {"compute_loss": own_loss} if kind is Weighted else {}
     methods |= options.pop("methods", {})
+    data, position = options.pop("data", None), options.pop("position", None)
+    options.setdefault("num_train_epochs", 2)
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder), per_device_train_batch_size=micro_batch, num_train_epochs=2,
+        output_dir=str(folder), per_device_train_batch_size=micro_batch,
         save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, logging_strategy="no",
         max_grad_norm=0.5, **options,
     )  # fmt: skip
@@ -82,11 +100,11 @@ def trained(folder: Path, kind: type[Model], micro_batch: int, **options: Any) -
     trainer = type("Own", (transformers.Trainer,), methods)(
         model=model,
         args=arguments,
-        train_dataset=rows,
+        train_dataset=data(rows) if data else rows,
         data_collator=collated,
         optimizers=(torch.optim.SGD(model.parameters(), lr=0.5), None),
     )
-    with KeptSteps(trainer, Note(GLOBAL_BATCH, None)).in_use():
+    with KeptSteps(trainer, Note(GLOBAL_BATCH, None), position).in_use():
         trainer.train()
     changed = {"training_step", "get_train_dataloader", "compute_loss"}
     assert vars(trainer).keys().isdisjoint(changed)
@@ -118,6 +136,41 @@ def test_steps_do_not_depend_on_the_micro_batch(
             assert torch.allclose(ours, theirs, atol=1e-6)
     samples = whole.seen[: len(whole.seen) // 2]
     assert len(samples) == len(set(samples)) == (24 if "dataloader_drop_last" in options else 31)
+
+
+@pytest.mark.parametrize("kind", [Model, Counting, Weighted])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data": Sized},
+        {"data": Stream, "num_train_epochs": 9, "max_steps": 6},
+        {"data": Stream, "max_steps": 6, "accelerator_config": {"split_batches": True}},
+    ],
+    ids=str,
+)
+def test_nor_do_those_of_iterated_data(
+    tmp_path: Path, kind: type[Model], options: dict[str, Any]
+) -> None:
+    whole = trained(tmp_path, kind, GLOBAL_BATCH, **options)
+    for micro_batch in (5, 7):
+        parts = trained(tmp_path, kind, micro_batch, **options)
+        assert parts.seen == whole.seen
+        for ours, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-6)
+    assert whole.seen == [*range(SAMPLES)] * 2
+
+
+@pytest.mark.parametrize(("batch", "ranks"), [(12, 2), (12, 3), (2, 4)])
+def test_split_batches_are_those_of_all_ranks(batch: int, ranks: int) -> None:
+    """Accelerate keeps them as the ranks change: nothing is to be kept in addition."""
+    from hops_profiler.frameworks.huggingface_order import split  # noqa: PLC0415
+
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(world_size=ranks, gradient_accumulation_steps=2),
+        accelerator=SimpleNamespace(split_batches=True),
+        _train_batch_size=batch,
+    )
+    assert split(trainer).global_batch == max(batch, ranks) * 2
 
 
 def test_a_loader_that_the_script_makes_itself_stays(tmp_path: Path) -> None:

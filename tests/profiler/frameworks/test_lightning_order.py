@@ -54,7 +54,9 @@ def trained(folder: Path, batch: int, **options: Any) -> Any:
             return {"optimizer": optimizer, "lr_scheduler": kept}
 
     rows = torch.arange(SAMPLES).float()[:, None]
-    module, loader = Module(), DataLoader(rows, batch_size=batch, shuffle=True)
+    stream = options.pop("stream", None)
+    data = stream(rows) if stream else rows
+    module, loader = Module(), DataLoader(data, batch_size=batch, shuffle=not stream)
     several = options.pop("several", False)
     trainer = lightning.Trainer(
         accelerator="cpu", devices=1, max_epochs=2, logger=False, enable_checkpointing=False,
@@ -63,9 +65,9 @@ def trained(folder: Path, batch: int, **options: Any) -> Any:
     )  # fmt: skip
     note = {"global_batch": 12, "learning_rate": None, "accumulation": 1, "ranks": 4}
     own: Any = SimpleNamespace(first_note=lambda _now: note)
-    data: Any = {"one": loader, "two": DataLoader(rows, batch_size=2)} if several else loader
+    loaders: Any = {"one": loader, "two": DataLoader(rows, batch_size=2)} if several else loader
     with KeptOrder(trainer, own) as order:
-        trainer.fit(module, data, DataLoader(rows[:1], batch_size=1))
+        trainer.fit(module, loaders, DataLoader(rows[:1], batch_size=1))
     module.is_kept = order.note is not None
     module.steps = trainer.global_step
     return module
@@ -87,6 +89,56 @@ def test_steps_do_not_depend_on_the_micro_batch(tmp_path: Path, interval: float)
         assert (parts.planned, parts.checks) == (whole.planned, whole.checks)
         assert parts.seen == whole.seen
         assert torch.allclose(parts.body.weight, whole.body.weight, atol=1e-6)
+
+
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+
+class Sized(Stream):
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("stream", "options", "checks"),
+    [
+        (Sized, {"val_check_interval": 2}, [2, 5]),
+        (Sized, {"val_check_interval": 0.7}, [2, 5]),
+        (Stream, {"val_check_interval": 2, "max_steps": 6}, [2, 5]),
+        (Stream, {"max_steps": 6}, [3, 6]),
+    ],
+)
+def test_nor_do_those_of_iterated_data(
+    tmp_path: Path, stream: Any, options: dict[str, Any], checks: list[int]
+) -> None:
+    whole = trained(tmp_path, 12, stream=stream, **options)
+    assert whole.is_kept
+    assert whole.seen == [*range(SAMPLES)] * 2
+    assert [step for step, _ in whole.checks] == checks
+    for batch in (3, 5):
+        parts = trained(tmp_path, batch, stream=stream, **options)
+        assert (parts.planned, parts.checks) == (whole.planned, whole.checks)
+        assert parts.seen == whole.seen
+        assert torch.allclose(parts.body.weight, whole.body.weight, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_data_that_shares_itself_out_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Shared(Stream):
+        def __iter__(self) -> Any:
+            rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+            return iter(self.rows[rank:])
+
+    assert not trained(tmp_path, 12, stream=Shared).is_kept
+    assert capsys.readouterr().err.count("in the script's order") == 1
 
 
 @pytest.mark.filterwarnings("ignore")

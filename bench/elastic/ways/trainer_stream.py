@@ -1,0 +1,25 @@
+"""Trainer over a stream of tar files, whose length it does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.elastic.ways import trainer, webdataset
+from bench.elastic.ways.common import EPOCHS, UNEVEN, Run
+
+MODULES = trainer.MODULES
+
+
+def prepare(folder: Path) -> None:
+    webdataset.prepare(folder, UNEVEN)
+
+
+def train(run: Run) -> None:
+    shards = webdataset.Shards(run.folder)
+    trainer.fit(run, shards, _decode, max_steps=EPOCHS * trainer.STEPS)
+
+
+def _decode(samples: list[tuple[str, bytes]]) -> dict[str, Any]:
+    ids, rows, wanted = webdataset.decode(samples)
+    return {"x": rows, "labels": wanted, "ids": ids}

@@ -1,0 +1,40 @@
+"""Random numbers that reading data may draw, apart from the training's."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+
+import torch
+from torch.utils.data import get_worker_info
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """While this lasts Python's, NumPy's and PyTorch's (on the CPU) begin at ``seed``, from 0 and
+    below 2^32; afterwards they go on as if nothing had been drawn.
+    """
+    if get_worker_info() is not None:  # no other random numbers are drawn in this process
+        _seed_all(seed)
+        yield
+        return
+    numpy = sys.modules.get("numpy")
+    states = random.getstate(), numpy.random.get_state() if numpy else None
+    try:
+        with torch.random.fork_rng(devices=[]):
+            _seed_all(seed)
+            yield
+    finally:
+        random.setstate(states[0])
+        if numpy:
+            numpy.random.set_state(states[1])
+
+
+def _seed_all(seed: int) -> None:
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy:
+        numpy.random.seed(seed)

@@ -1,0 +1,160 @@
+"""A framework's iterated data, with ranks that are emulated. Real frameworks: `tests/bench`."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hops_profiler.data.order import Share  # noqa: E402 - torch may be missing
+from hops_profiler.data.source import Position  # noqa: E402
+from hops_profiler.frameworks import stream_order  # noqa: E402
+from hops_profiler.frameworks.stream_order import StreamLoader, is_plain_stream  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
+
+
+class Numbers(IterableDataset[int]):
+    def __init__(self, length: int, first: int = 0) -> None:
+        self.length, self.first = length, first
+
+    def __iter__(self) -> Any:
+        return iter(range(self.first, self.first + self.length))
+
+
+class Sized(Numbers):
+    def __len__(self) -> int:
+        return self.length
+
+
+class Sharing(Numbers):
+    """Gives each rank a part."""
+
+    def __iter__(self) -> Any:
+        return iter(range(int(os.environ["RANK"]), self.length, 2))
+
+
+BEGINNING = Position()
+
+
+def stream(data: Any, share: Share, position: Position = BEGINNING, **options: Any) -> StreamLoader:
+    return StreamLoader(DataLoader(data, batch_size=3, **options), 12, share, 0, position)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    samples=st.integers(1, 50),
+    ranks=st.integers(1, 5),
+    micro_batch=st.integers(1, 12),
+    drop_last=st.booleans(),
+    offset=st.integers(0, 5),
+)
+def test_each_step_has_its_samples_each_of_which_counts_as_much(
+    samples: int, ranks: int, micro_batch: int, drop_last: bool, offset: int
+) -> None:
+    steps = samples // 12 if drop_last else -(-samples // 12)
+    weights = [dict.fromkeys(range(step * 12, min(samples, step * 12 + 12)), 0.0)
+               for step in range(steps)]  # fmt: skip
+    for rank in range(ranks):
+        share = Share(rank, ranks, micro_batch)
+        loader = stream(Sized(samples), share, Position(0, min(offset, steps)), drop_last=drop_last)
+        assert len(loader) == steps * loader.accumulation
+        step = min(offset, steps)
+        one = iter(loader)
+        while parts := one.begin_step():
+            assert len(parts) == loader.accumulation  # or ranks would wait for each other
+            for number, weight in enumerate(parts):
+                batch = next(one).tolist()
+                assert len(batch) <= micro_batch
+                assert loader.factor(step * len(parts) + number) == weight * len(parts)
+                for sample in batch:
+                    weights[step][sample] += weight / len(batch) / ranks
+            step += 1
+            assert one.after(step) == one.position
+            assert one.position.offset == step
+        assert step == steps
+    for found in weights[min(offset, steps) :]:
+        assert list(found.values()) == pytest.approx([1 / len(found)] * len(found))
+
+
+def test_a_pass_comes_again_until_the_framework_is_in_another_epoch() -> None:
+    class Epochs(Numbers):
+        def set_epoch(self, epoch: int) -> None:
+            self.first = 100 * epoch
+
+    loader = stream(Epochs(4), Share(0, 1, 12), Position(2))
+    loader.set_epoch(7)  # Lightning and Trainer may count from elsewhere
+    for _ in range(2):
+        assert [batch.tolist() for batch in loader] == [[200, 201, 202, 203]]
+    loader.set_epoch(8)
+    assert [batch.tolist() for batch in loader] == [[300, 301, 302, 303]]
+    with pytest.raises(TypeError):
+        len(loader)
+
+
+def test_a_position_is_not_changed_by_what_the_data_does_later() -> None:
+    class Stateful(Numbers):
+        def __init__(self, length: int) -> None:
+            super().__init__(length)
+            self.state: list[int] = []
+
+        def __iter__(self) -> Any:
+            for number in range(self.length):
+                self.state.append(number)
+                yield number
+
+        def state_dict(self) -> list[int]:
+            return self.state
+
+        def load_state_dict(self, state: list[int]) -> None:
+            self.state = state
+
+    passed = iter(stream(Stateful(30), Share(0, 1, 12)))
+    passed.begin_step()
+    position = passed.position
+    passed.begin_step()
+    assert position.stream["data"] == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "fits"),
+    [
+        (Numbers(5), {"batch_size": 2}, True),
+        (Numbers(5), {"batch_size": None}, False),
+        (Sharing(5), {"batch_size": 2}, False),
+        (TensorDataset(torch.zeros(3)), {"batch_size": 2}, False),
+        (Sized(5), {"batch_size": 2, "num_workers": 2}, False),  # each worker has a last step
+    ],
+)
+def test_what_cannot_be_read_so_is_left(data: Any, options: dict[str, Any], fits: bool) -> None:
+    assert is_plain_stream(DataLoader(data, **options)) == fits
+
+
+def test_data_that_datasets_has_split_is_left() -> None:
+    data: Any = Numbers(5)
+    data._distributed = SimpleNamespace(rank=0, world_size=2)
+    assert not is_plain_stream(DataLoader(data, batch_size=2))
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_ranks_that_read_different_samples_do_not_agree(
+    monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Each would leave out what it takes for the other's part."""
+    other = iter(stream(Numbers(30, first), Share(1, 2, 3)))
+    other.read_ahead()
+
+    def gather(values: list[str], value: str) -> None:
+        values[:] = [value, other.fingerprint]
+
+    monkeypatch.setattr(stream_order, "several", lambda: True)
+    monkeypatch.setattr(stream_order.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(stream_order.dist, "all_gather_object", gather)
+    loader = stream(Numbers(30), Share(0, 2, 3))
+    assert loader.agrees() == (first == 0)
+    assert next(iter(loader)).tolist() == [0, 1, 2]  # what was read ahead comes
