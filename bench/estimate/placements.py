@@ -146,7 +146,7 @@ def predictions(
     network_rows = rows.select(rows.placement == net)
     network = fit_bandwidth(network_rows, shape(network_rows, exponents))
     unseen = rows.select((rows.placement != LINK) & (rows.placement != net))
-    t_c = np.select(
+    t_c = np.where(
         unseen.servers == 1,
         link * (unseen.gpus - 1) / unseen.gpus,
         network * shape(unseen, exponents),

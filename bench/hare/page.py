@@ -14,7 +14,7 @@ from bench.hare.rounds import SEEDS as ROUNDS_SEEDS
 from bench.hare.rounds import rounds
 from bench.hare.runs import SCHEMES, Outcome, outcome
 from bench.hare.small import count_above_guarantee, distances
-from bench.hare.switching_tables import (
+from bench.hare.switched import (
     CHANGES,
     COMPARED_SEEDS,
     COMPARISON,

@@ -33,7 +33,7 @@ class Shares:
     """The input of Gavel's programs.
 
     Shapes: rates (jobs, types), samples/s on the type at the job's size, 0: it cannot run; gpus,
-    remaining (samples), elapsed (seconds since submission), past (seconds that what is done would
+    remaining (samples), elapsed_seconds (since submission), past (seconds that what is done would
     have taken on 1/n of the cluster, n as it was then): (jobs,); capacity (types,), in GPUs.
     """
 

@@ -83,7 +83,7 @@ def test_exponents_are_found_on_the_other_applications(tmp_path: Path) -> None:
     (fitted,) = [c for c in CANDIDATES if len(c.begin) == 1]
     result = cross_validated(read(tmp_path), fitted, "11")
     assert len(result.exponents) == 2
-    assert result.all.max() < 0.02
+    assert result.all_errors.max() < 0.02
 
 
 def test_factors_are_those_of_the_product() -> None:

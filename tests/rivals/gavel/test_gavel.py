@@ -42,7 +42,7 @@ def shares(draw: st.DrawFn) -> Shares:
         gpus=rng.choice([1.0, 2.0, 4.0, 8.0], jobs),
         capacity=rng.choice([4.0, 8.0, 16.0], types),
         remaining=total * rng.uniform(0.01, 1.0, jobs),
-        elapsed=rng.uniform(0.0, 1e4, jobs),
+        elapsed_seconds=rng.uniform(0.0, 1e4, jobs),
         past=rng.uniform(0.0, 1e4, jobs),
     )
 
@@ -140,8 +140,8 @@ ONE_IS_NEARLY_DONE = Shares(
     capacity=np.array([4.0, 8.0]),
     remaining=np.array([3543.08091611, 3853.00675383, 22473.12576494, 48658.40150327,
                         2802.67178108, 23795.27096718, 411.87237988]),
-    elapsed=np.array([388.66098135, 1749.69495146, 9371.97665679, 8715.03012669, 7615.2298896,
-                      7490.32451913, 7644.54263831]),
+    elapsed_seconds=np.array([388.66098135, 1749.69495146, 9371.97665679, 8715.03012669,
+                              7615.2298896, 7490.32451913, 7644.54263831]),
     past=np.array([1779.51963062, 319.64138749, 7574.23183389, 3345.83317346,
                    42812.25656006, 9937.67732692, 3381.12976901]),
 )  # fmt: skip
@@ -156,7 +156,7 @@ def test_finish_time_fairness_is_the_lowest(case: Shares) -> None:
     within_limits(case, x)
 
     def can_be(rho: float) -> bool:
-        slack = case.alone_seconds * rho - case.elapsed
+        slack = case.alone_seconds * rho - case.elapsed_seconds
         return bool((slack > 0).all()) and feasible(case, case.remaining / slack)
 
     lowest = worst_rho(case, x)
@@ -177,7 +177,7 @@ def test_of_the_shortest_makespans_nothing_more_can_be_done(case: Shares) -> Non
 @given(shares())
 def test_of_the_fairest_finishes_nothing_more_can_be_done(case: Shares) -> None:
     x = finish_time_fairness(case)
-    slack = worst_rho(case, x) * case.alone_seconds - case.elapsed
+    slack = worst_rho(case, x) * case.alone_seconds - case.elapsed_seconds
     # The bound is known to 1e-7, and what others can do may depend on it much.
     assert relative(case, x) == pytest.approx(most(case, case.remaining / slack), rel=5e-3)
 
@@ -229,7 +229,7 @@ def test_who_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
         gpus=np.ones(2),
         capacity=np.ones(2),
         remaining=np.ones(2),
-        elapsed=np.zeros(2),
+        elapsed_seconds=np.zeros(2),
         past=np.zeros(2),
     )
     x = max_min(case)
