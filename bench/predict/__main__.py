@@ -52,6 +52,9 @@ PREDICTOR = (
 LONG = "Philly", "paper-512"
 """Traces that are long to play under policies that move jobs."""
 
+RATIO_SECONDS = 60.0
+"""Of errors below this no ratio is shown."""
+
 LOADS = (100, 150, 250)
 AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
@@ -165,8 +168,9 @@ def line(name: str, rows: Floats) -> str:
     other = other[known]
     beside = ""
     if len(other):
-        share = np.median(error[known]) / max(1.0, float(np.median(other)))
-        beside = f"{np.median(other):,.0f} / {np.mean(other):,.0f} ({share:.0%})"
+        beside = f"{np.median(other):,.0f} / {np.mean(other):,.0f}"
+        if np.median(other) >= RATIO_SECONDS:
+            beside += f" ({np.median(error[known]) / np.median(other):.0%})"
     early, late = np.mean(true < low - 1e-6), np.mean(true > high + 1e-6)
     return (
         f"| {name} | {len(rows):,} | {1.0 - early - late:.0%} ({early:.0%}, {late:.0%})"
@@ -195,7 +199,7 @@ def by_policy(results: Results, kind: Kind) -> Iterable[str]:
     """A line for each policy."""
     for policy in sorted({case.policy for case, _ in results}):
         some = [(case, rows) for case, rows in results if case.policy == policy]
-        yield line(f"`{policy}`, {len(some)} replays", everything(some, kind))
+        yield line(f"`{policy}`, replays: {len(some)}", everything(some, kind))
 
 
 def by_load(rows: Floats) -> Iterable[str]:

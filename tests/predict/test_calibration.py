@@ -108,12 +108,27 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     late = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
     of.record(CLASS, late)
     of.begin(600.0)
-    assert of.tails[Kind.END] == (TAIL, TAIL)
+    assert of.tails[Kind.END][1] == TAIL
     of.begin(800.0)
     first, last = of.tails[Kind.END]
     assert first > TAIL > last
     of.resolve(late, 900.0)  # it was judged already
+    of.begin(1e6)
     assert of.tails[Kind.END] == (first, last)
+
+
+def test_each_end_is_judged_when_it_has_passed() -> None:
+    """Of two like ones, both known at 700, the one that came at 550 would else count first."""
+    of = Calibration()
+    of.begin(0.0)
+    right = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
+    of.record(CLASS, right)
+    of.resolve(right, 550.0)
+    found = []
+    for now in (490.0, 690.0, 710.0):
+        of.begin(now)
+        found.append([tail > TAIL for tail in of.tails[Kind.END]])
+    assert found == [[False, False], [True, False], [True, True]]
 
 
 def test_a_cancelled_job_teaches_nothing() -> None:
@@ -200,18 +215,30 @@ def test_a_damaged_state_is_left_out(damaged: dict[str, object]) -> None:
 
 def test_tails_stay_within_bounds() -> None:
     of = Calibration()
-    for right in (True, False):
-        for _ in range(2000):
-            of.resolve(Forecast(Kind.END, 0.0, 1.0, 0.0 if right else 5.0, 9.0, weight=1.0), 10.0)
-        assert all(TAILS[0] <= tail <= TAILS[1] for tail in of.tails[Kind.END])
+    for low, bound in ((0.0, TAILS[1]), (5.0, TAILS[0])):
+        for i in range(300):
+            each = Forecast(Kind.END, 1e6 * i, 1.0, low, 9.0)
+            of.record(CLASS, each)
+            of.resolve(each, each.time + 10.0)
+            of.begin(each.time + 9e5)
+        assert of.tails[Kind.END][0] == bound
 
 
 def test_every_published_interval_counts_alike() -> None:
-    """Half of them begin too late. By weight it is a tenth: they are a long job's."""
+    """Half of them begin too late; by weight it is less than a tenth, as those of one job."""
     of = Calibration()
-    for _ in range(400):
-        of.resolve(Forecast(Kind.END, 0.0, 1.0, 0.0, 9.0, weight=1.0), 10.0)
-        of.resolve(Forecast(Kind.END, 0.0, 1.0, 5.0, 9.0, weight=0.1), 10.0)
+    for i in range(400):
+        at = 1e5 * i
+        right = Forecast(Kind.END, at, 9.0, 1.0, 9.5)
+        early = Forecast(Kind.END, at, 9.0, 8.0, 9.5)
+        of.record(("end", "4", "3", "samples"), right)
+        of.record(
+            ("end", "4", "3", "samples"), early, [Forecast(Kind.END, at - 9e3, 9.0, 8.0, 9.5)]
+        )
+        assert early.weight < 0.11 * right.weight
+        for each in (right, early):
+            of.resolve(each, at + 600.0)
+        of.begin(at + 9e4)
     assert of.tails[Kind.END][0] == TAILS[0]
 
 
