@@ -40,6 +40,8 @@ NAMES = (
     "vllm", "wandb", "nvcc", "sbatch", "pythpc", "Rscript",
     "stand_in",
 )  # fmt: skip
+# Variables; a step that waits; of a job that Slurm ends, its shell or the sleep may go first.
+_BY_CHANCE = r"[A-Za-z_]+=|srun: .*[Ss]tep creat|Terminated$"
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ class Trial:
         return Counter(
             re.sub(r"\d+", "#", line).strip()
             for line in text.splitlines()
-            if line.strip() and not re.match(r"[A-Za-z_]+=|srun: .*[Ss]tep creat", line)
+            if line.strip() and not re.match(_BY_CHANCE, line)
         )
 
 

@@ -80,7 +80,7 @@ BEHAVIOURS = [
     Behaviour(
         "requeues a task of an array",
         "j=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID\n"
-        + ONCE.replace("$SLURM_JOB_ID", "$j").replace("sleep", "echo a; sleep")
+        + ONCE.replace("$SLURM_JOB_ID", "$j").replace("scontrol", "echo a; scontrol")
         + "\necho b",
         ("a", "b"),
         options=AGAIN + " --array=3",

@@ -40,5 +40,5 @@ def wrong(cases: list[Behaviour], runs: list[Run]) -> dict[str, object]:
 def said(run: Run) -> tuple[str, ...]:
     """The script's own lines."""
     lines = run.output.splitlines()
-    others = ("FIGURES ", "hops: ", "srun: ", "slurmstepd", "/", "Terminated")
+    others = ("FIGURES ", "hops: ", "srun: ", "slurmstepd", "[20", "/", "Terminated")
     return tuple(line for line in lines if not line.startswith(others))
