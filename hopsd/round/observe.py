@@ -121,6 +121,9 @@ def observe(
     for job_id in released:
         comments.pop(job_id, None)
         errors.pop(job_id, None)
+    for job_id, comment in comments.items():
+        if (record := records.get(job_id)) is not None:
+            comments[job_id] = comment.up_to(record.gpus_most)
     return Observation(reading, comments, errors, records, released)
 
 
