@@ -107,7 +107,9 @@ def _others(records: HealthRecords, first: Sequence[SpeedRecord]) -> int:
             for record in records.records
             if record.workload == workload and record.at < until
             for name, gpus in record.nodes.items()
-            if gpus == GPUS and len(record.nodes) == 1 and types[name] == types[records.nodes[0].name]
+            if gpus == GPUS
+            and len(record.nodes) == 1
+            and types[name] == types[records.nodes[0].name]
         }
         - {records.nodes[0].name}
     )

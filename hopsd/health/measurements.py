@@ -295,8 +295,7 @@ def _jobs_beside(
 def _presence(
     past: Sequence[SpeedRecord], runs: Sequence[int], stays: Sequence[Stay]
 ) -> dict[NodeName, set[tuple[float, float]]]:
-    """From when to when jobs were on each node, each job once; without ``stays`` those that report.
-    """
+    """From when to when jobs were on each node, each job once; without ``stays`` those that report."""
     present: dict[NodeName, set[tuple[float, float]]] = defaultdict(set)
     for stay in stays:
         for node in stay.nodes:

@@ -28,8 +28,7 @@ def hopsd(cluster: PrivateCluster, folder: Path, database: str, settings: str) -
     """
     config, socket = folder / "hopsd.toml", folder / "hopsd.sock"
     config.write_text(
-        f'[daemon]\nsocket = "{socket}"\n{settings}\n'
-        f'[database]\ndsn = "{database}"\n'
+        f'[daemon]\nsocket = "{socket}"\n{settings}\n[database]\ndsn = "{database}"\n'
     )
 
     def ask(*command: str) -> Any:
@@ -54,9 +53,7 @@ def hopsd(cluster: PrivateCluster, folder: Path, database: str, settings: str) -
             daemon.terminate()
 
 
-def submit(
-    cluster: PrivateCluster, folder: Path, comment: str, command: str, *options: str
-) -> str:
+def submit(cluster: PrivateCluster, folder: Path, comment: str, command: str, *options: str) -> str:
     """Submit a job that runs in ``folder``; returns its number."""
     done = subprocess.run(
         [

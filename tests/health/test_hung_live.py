@@ -47,6 +47,7 @@ def test_hung_trainings_are_told_within_a_minute_and_requeued(
             "[health]\nrequeue_hung_minutes = 4\n",
         ) as ask,
     ):
+
         def events(job: str) -> dict[str, str]:
             """Of the kinds that health has, in order of time, with their texts."""
             rows = sorted(ask("explain", job)["history"]["events"], key=lambda e: e["time"])
@@ -59,7 +60,9 @@ def test_hung_trainings_are_told_within_a_minute_and_requeued(
 
         jobs = {}
         for kind in KINDS:
-            jobs[kind] = submit(cluster, tmp_path, "hops:reqs=2", f"exec sh train.sh {kind}", APPEND)
+            jobs[kind] = submit(
+                cluster, tmp_path, "hops:reqs=2", f"exec sh train.sh {kind}", APPEND
+            )
         notebook, began = submit(cluster, tmp_path, "hops:reqs=1", "exec sleep 1000"), time.time()
         wait_until(lambda: len(ask("health")["hung"]) == 2, 240.0)
         hung = {row["job"]: row for row in ask("health")["hung"]}

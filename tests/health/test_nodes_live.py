@@ -23,6 +23,7 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD = 1_000_000
 """Microseconds."""
 
+
 @contextmanager
 def cpu_group() -> Iterator[Path]:
     """A control group of its own; skips where none can be made."""

@@ -57,7 +57,7 @@ def test_a_single_gpus_report_names_it(full: PostgresStore) -> None:
     full.save_jobs(jobs)
     single = replace(RECORD, gpus=1)
     full.add_throughput(
-        replace(single, job=JobId(job), gpu=gpu, at=300.0 + at)
+        replace(single, job=JobId(job), gpu=gpu, at=300.0 + at + 0.1 * gpu)
         for job, gpu in (("1", 0), ("2", 3))
         for at in range(40)
     )

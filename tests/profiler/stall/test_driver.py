@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +37,7 @@ class Nvml:
 
 
 @pytest.fixture(autouse=True)
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def gpus(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A PyTorch that computes on GPUs: four of them."""
     cuda = SimpleNamespace(
         is_initialized=lambda: True,
@@ -47,7 +46,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     monkeypatch.setattr(driver, "_state", {})
-    yield cuda
+    return cuda
 
 
 def use(monkeypatch: pytest.MonkeyPatch, library: Any) -> None:
