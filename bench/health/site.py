@@ -24,7 +24,7 @@ NEW = 1_000_000
 """The workload, by number, of runs that begin together."""
 
 KEPT = 32
-"""Of each workload in a shape on a server hopsd keeps so many reports (`hopsd.store.throughput`)."""
+"""So many reports of each workload, shape and server hopsd keeps (`hopsd/store/throughput.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from hopsd.health.robust import Floats, Ints, group
 
-MIN_DEVIATIONS = 3.0
+MIN_DEVIATIONS = 4.0
 """A change must be clearer than this many standard errors."""
 
 MIN_CHANGE = 0.01

@@ -1,7 +1,7 @@
 """Which GPU of a node it is that is slow, from the runs of jobs that had a single one.
 
-Each GPU is judged as a node with one GPU is (`slow.py`), but for sudden changes: what comes beside a
-run may slow it down. For the same reason a GPU is named only if it is slower than others of its
+Each GPU is judged as a node with one GPU is (`slow.py`), but for sudden changes: what comes beside
+a run may slow it down. For the same reason a GPU is named only if it is slower than others of its
 node, too: what they have in common is the node's.
 """
 
@@ -14,7 +14,13 @@ from itertools import groupby
 
 import numpy as np
 
-from hopsd.health.measurements import beside_others, read_columns, records_in_order
+from hopsd.health.measurements import (
+    beside_others,
+    join_blocks,
+    node_types,
+    read_columns,
+    records_in_order,
+)
 from hopsd.health.model import Estimate
 from hopsd.health.records import HealthNode, HealthRecords, SlowNode, SpeedRecord
 from hopsd.health.slow import ALARM, MARGIN, fit_course, slow_node
@@ -60,9 +66,10 @@ def _judge(
         for name in record.nodes
     )
     alone = HealthRecords(records.now, nodes, each)
-    course = fit_course(read_columns(alone), alone)
-    if course is None:
+    units = join_blocks(read_columns(alone).steady(), records.now)
+    if not len(units):
         return
+    course = fit_course(units, node_types(nodes))
     for number, (node, gpu) in enumerate(gpus):
         verdict = course.judge(number)
         if verdict is None:

@@ -102,10 +102,10 @@ class _Index(Generic[K]):
 class Columns:
     """One row for each record and target, in order of time; columns of length n.
 
-    ``value``: logarithm of seconds without ``warm_up``, what runs of that age are slower by, of ranks
-    less ``common``, the mean over the ``width`` nodes of that type. ``run``: what deviates together; ``job_run``: the run itself. ``beside``: which runs
-    were beside it, 0: none; ``full``: these jobs hold all GPUs of the node, so that nobody else can
-    have come.
+    ``value``: logarithm of seconds without ``warm_up``, what runs of that age are slower by, of
+    ranks less ``common``, the mean over the ``width`` nodes of that type. ``run``: what deviates
+    together; ``job_run``: the run itself. ``beside``: which runs were beside it, 0: none; ``full``:
+    these jobs hold all GPUs of the node, so that nobody else can have come.
     """
 
     at: Floats
@@ -295,7 +295,7 @@ def _jobs_beside(
 def _presence(
     past: Sequence[SpeedRecord], runs: Sequence[int], stays: Sequence[Stay]
 ) -> dict[NodeName, set[tuple[float, float]]]:
-    """From when to when jobs were on each node, each job once; without ``stays`` those that report."""
+    """From when to when jobs were on each node; without ``stays`` those that report."""
     present: dict[NodeName, set[tuple[float, float]]] = defaultdict(set)
     for stay in stays:
         for node in stay.nodes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
-from hopsd.health.measurements import KINDS, Columns, Units, join_blocks, node_types, read_columns
+from hopsd.health.measurements import KINDS, Units, join_blocks, node_types, read_columns
 from hopsd.health.model import (
     MAX_SPREAD,
     USUAL_RUN_DEVIATION,
@@ -44,8 +44,8 @@ STILL = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
 
 UNLIKE, STRANGE = 0.7, 0.002
-"""One run is not enough where this part of all runs of its kind, STRANGE, was slow by UNLIKE of what
-it is, for no fault of their nodes."""
+"""One run is not enough where this part of all runs of its kind, STRANGE, was slow by UNLIKE of
+what it is, for no fault of their nodes."""
 
 MIN_KNOWN = 0.01
 """Jobs on several nodes measure one that is slower by more than this, once that is certain."""
@@ -58,9 +58,10 @@ HOUR, DAY = 3600.0, 86_400.0
 def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
     """The nodes that are slow at ``records.now``, the slowest first."""
     columns, types = read_columns(records), node_types(records.nodes)
-    course = fit_course(columns, records)
-    if course is None:
+    units = join_blocks(columns.steady(), records.now)
+    if not len(units):
         return ()
+    course = fit_course(units, types)
     series = RunSeries(columns, types, records.now - REACH_SECONDS)
     changes = find_changes(series, records.now)
     slow_nodes = []
@@ -91,7 +92,7 @@ class Course:
     first_epoch: Ints
 
     def estimate(self, node: int, last: int = -1) -> Estimate | None:
-        """The node's slowness in the ``last`` of its epochs; None where nothing is compared with it."""
+        """The node's slowness in the ``last`` of its epochs; None: nothing is compared with it."""
         first, count = int(self.first_epoch[node]), last % len(self.begins[node]) + 1
         return self.fit.judge(range(first, first + count))
 
@@ -106,16 +107,9 @@ class Course:
         return estimate, self.begins[node][last]
 
 
-def fit_course(columns: Columns, records: HealthRecords) -> Course | None:
-    """The course of all nodes' speeds; None where nothing was measured."""
-    units = join_blocks(columns.steady(), records.now)
-    if not len(units):
-        return None
-    return _fit(units, node_types(records.nodes), len(records.nodes))
-
-
-def _fit(units: Units, types: Ints, nodes: int) -> Course:
+def fit_course(units: Units, types: Ints) -> Course:
     """Fit levels, common courses and epochs in turn: each is clearer once the others are known."""
+    nodes = len(types)
     level = initial_cells(units)
     run_variance = np.full(KINDS, (2.0 * USUAL_RUN_DEVIATION) ** 2)
     course = np.zeros(len(units))

@@ -22,7 +22,8 @@ MAX_EVENTS = 20
 
 class Learner:
     """Learns from reports; keeps state between scans. ``refused`` counts refused reports;
-    ``ranks``, ``steps``, ``gpus_used`` and ``gpus_taken``: those of :class:`Collected` at the last scan.
+    ``ranks``, ``steps``, ``gpus_used``, ``gpus_taken``: those of :class:`Collected` at the last
+    scan.
     """
 
     def __init__(self, store: History, folder: Path) -> None:

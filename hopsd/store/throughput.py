@@ -235,8 +235,8 @@ def _replace(key: str, columns: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportedSpeed:
-    """``per_gpu``: samples per second; ``nodes``: the job's GPUs on each node; ``gpu``: the index of
-    its only one, None where it had several or that is not known.
+    """``per_gpu``: samples per second; ``nodes``: the job's GPUs on each node; ``gpu``: the index
+    of its only one, None where it had several or that is not known.
     """
 
     at: float

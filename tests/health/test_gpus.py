@@ -24,8 +24,8 @@ def site(
     beside: Callable[[int, int], float] = lambda node, number: 0.0,
     seed: int = 1,
 ) -> HealthRecords:
-    """On each GPU one run after the other, a report in five minutes with noise of 2 %, 0.5 % between
-    runs; ``beside``: what neighbours cost on a node, by the run's number.
+    """On each GPU one run after the other, a report in five minutes with noise of 2 %, 0.5 %
+    between runs; ``beside``: what neighbours cost on a node, by the run's number.
     """
     r = np.random.default_rng(seed)
     records = []

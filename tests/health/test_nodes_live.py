@@ -64,8 +64,8 @@ class Training:
 
 class Throttle:
     """Keeps a training at ``1 - loss`` of the speed of ``others`` by how much of a processor it may
-    use. What that has to be is measured again and again: on a machine that gets busy all wait longer
-    for a processor, use less of it in a second, and a fixed limit would cost nothing.
+    use. What that has to be is measured again and again: on a machine that gets busy all wait
+    longer for a processor, use less of it in a second, and a fixed limit would cost nothing.
     """
 
     def __init__(
