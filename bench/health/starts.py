@@ -187,8 +187,8 @@ def _row(loss: float, noise: float, together: int, others: str, cases: Sequence[
     shares = [np.mean([case.seconds <= look for case in cases]) for look in LOOKS]
     first, *rest = (f"{share:.0%}" for share in shares)
     return (
-        f"| {loss:.0%} | {noise:.1%} | {what} on {others} other servers | {len(cases)} | {first} | {best:.0%} |"
-        f" {' | '.join(rest)} |"
+        f"| {loss:.0%} | {noise:.1%} | {what} on {others} other servers | {len(cases)} | {first} |"
+        f" {best:.0%} | {' | '.join(rest)} |"
     )
 
 
