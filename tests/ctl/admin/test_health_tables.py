@@ -8,6 +8,7 @@ import pytest
 
 from hopsd.ctl.admin.health import _hung, _idle, _show
 
+
 def test_a_slow_gpu_is_named_beside_its_node(capsys: pytest.CaptureFixture[str]) -> None:
     slow = {"node": "n3", "factor": 0.9, "low": 0.89, "high": 0.91, "since": None, "gpu": 2}
     _show({"slow": [slow], "lemons": []})
