@@ -24,10 +24,12 @@ class MemoryKnowledge:
     def add_throughput(self, records: Sequence[ThroughputRecord]) -> None:
         self._throughput.update((record, record) for record in records)
 
-    def _newest_throughput(self) -> tuple[ThroughputRecord, ...]:
-        shapes: dict[tuple[str | int, ...], list[ThroughputRecord]] = {}
+    def _newest_throughput(self, *, gpu: bool = False) -> tuple[ThroughputRecord, ...]:
+        """``gpu``: of each GPU, where it is known."""
+        shapes: dict[tuple[str | int | None, ...], list[ThroughputRecord]] = {}
         for record in sorted(self._throughput, key=lambda r: (-r.at, r.per_gpu)):
-            shapes.setdefault(_shape(record), []).append(record)
+            shape = (*_shape(record), record.gpu if gpu else None)
+            shapes.setdefault(shape, []).append(record)
         kept = [record for shape in shapes.values() for record in shape[:NEWEST]]
         return tuple(sorted(kept, key=lambda r: (r.at, _shape(r), r.per_gpu)))
 
@@ -50,7 +52,7 @@ class MemoryKnowledge:
     def _prune_reports(self, before: float) -> dict[str, int]:
         """Drop reports from ``before``, and those that newer ones have made count no more."""
         known = len(self._throughput), len(self._phases)
-        self._throughput = {r: r for r in self._newest_throughput() if r.at >= before}
+        self._throughput = {r: r for r in self._newest_throughput(gpu=True) if r.at >= before}
         pairs = {(record.workload, record.gpu_type) for record in self._phases.values()}
         newest = [record for pair in pairs for record in self.phases(*pair)]
         self._phases = last_of_process(r for r in newest if r.at >= before)

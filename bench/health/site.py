@@ -8,16 +8,23 @@ and the slowness of the slowest server.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hopsd.health.records import HealthNode, HealthRecords, RankTime, SpeedRecord
+from hopsd.health.records import HealthNode, HealthRecords, RankTime, SpeedRecord, Stay
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 DAY = 86_400.0
 GPUS = 4
+NEW = 1_000_000
+"""The workload, by number, of runs that begin together."""
+
+KEPT = 32
+"""So many reports of each workload, shape and server hopsd keeps (`hopsd/store/throughput.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,9 @@ class SiteSettings:
 
     ``every``: seconds between reports; ``run_hours``: mean length of a run; ``new_each``: days
     until half of the workloads are replaced by new ones; ``spread``, ``shared``: parts of runs that
-    take several servers, or a part of one; ``busy``: what a busy neighbour costs.
+    take several servers, or a part of one; ``busy``: what a busy neighbour costs. ``together``:
+    servers, by index, that begin runs of one new workload at once when all are free after
+    ``together_at``.
     """
 
     nodes: int = 40
@@ -56,12 +65,41 @@ class SiteSettings:
     shared: float = 0.3
     ranks: bool = False
     new_each: float = 30.0
+    together: tuple[int, ...] = ()
+    together_at: float = 0.0
     slow: tuple[Slowdown, ...] = field(default=())
 
 
 def simulate(settings: SiteSettings, seed: int) -> HealthRecords:
     """All records of the site, in order of time."""
     return _Site(settings, np.random.default_rng(seed)).records()
+
+
+def as_stored(records: HealthRecords, now: float) -> HealthRecords:
+    """What hopsd has of ``records`` at ``now``: the newest of each workload, shape and server."""
+    counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
+    stored = []
+    for record in reversed(records.records):
+        if record.at <= now:
+            key = record.workload, tuple(sorted(record.nodes.items()))
+            counts[key] += 1
+            if counts[key] <= KEPT:
+                stored.append(record)
+    return replace(
+        records, now=now, records=tuple(reversed(stored)), stays=_stays(records.records, now)
+    )
+
+
+def _stays(records: Iterable[SpeedRecord], now: float) -> tuple[Stay, ...]:
+    """When jobs were where, by their own records."""
+    spans: dict[JobId, Stay] = {}
+    for record in records:
+        if record.at <= now:
+            stay = spans.setdefault(
+                record.job, Stay(record.job, tuple(record.nodes), record.at - 60.0, record.at)
+            )
+            spans[record.job] = replace(stay, end=record.at)
+    return tuple(spans.values())
 
 
 class _Site:
@@ -81,10 +119,19 @@ class _Site:
         free = np.zeros(s.nodes)
         found: list[tuple[float, SpeedRecord]] = []
         job = 0
+        together = list(s.together)
         while (start := float(free.min())) < self.end:
             node = int(free.argmin())
             length = 600.0 + random.exponential(s.run_hours * 3600.0)
             chance = random.random()
+            if node in together and start >= s.together_at:
+                start = float(free[together].max())
+                for each in together:
+                    found += self._run(job, [each], GPUS, start, 600.0 + length, (), NEW)
+                    job += 1
+                free[together] = start + 600.0 + length + random.exponential(600.0, len(together))
+                together = []
+                continue
             several = [
                 n
                 for n in range(node % s.types, s.nodes, s.types)
@@ -124,13 +171,15 @@ class _Site:
         start: float,
         length: float,
         beside: tuple[tuple[float, float], ...],
+        workload: int | None = None,
     ) -> list[tuple[float, SpeedRecord]]:
         s, random = self.settings, self.random
         at = np.arange(start + s.every, min(start + length, self.end), s.every)
         if not len(at):
             return []
         generation = int((start / DAY / s.new_each) * s.workloads / 2.0)
-        workload = generation + int(random.integers(s.workloads))
+        if workload is None:
+            workload = generation + int(random.integers(s.workloads))
         own = np.random.default_rng((workload, nodes[0] % s.types))
         usual = own.uniform(0.05, 1.0) * (1.0 + 0.1 * np.log2(gpus * len(nodes)))
         value = np.log(usual) + random.normal(0.0, s.run) + random.normal(0.0, s.noise, len(at))

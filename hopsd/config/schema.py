@@ -470,6 +470,13 @@ class HealthConfig:
         " ten minutes before.",
         minimum=0.0,
     )
+    shrink_unused_minutes: float = option(
+        0.0,
+        "Requeue an elastic job for fewer GPUs where its trainings use only some for so many"
+        " minutes, and the driver sees no process on the others; 0: never. Its user is told ten"
+        " minutes before.",
+        minimum=0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def _node(item: Item) -> HealthNode:
 def _record(item: Item, gpus: dict[NodeName, int]) -> SpeedRecord:
     if (quick := _plain_record(item.value, gpus)) is not None:
         return quick
-    fields = item.fields("at workload job nodes seconds_per_iteration", "ranks")
+    fields = item.fields("at workload job nodes seconds_per_iteration", "ranks gpu")
     nodes = _nodes(fields["nodes"], gpus)
     return SpeedRecord(
         at=_time(fields["at"]),
@@ -73,7 +73,14 @@ def _record(item: Item, gpus: dict[NodeName, int]) -> SpeedRecord:
             minimum=MIN_SECONDS, maximum=MAX_SECONDS
         ),
         ranks=fields.get("ranks", lambda ranks: _ranks(ranks, nodes), ()),
+        gpu=fields.get("gpu", lambda gpu: _gpu(gpu, nodes), None),
     )
+
+
+def _gpu(item: Item, nodes: dict[NodeName, int]) -> int:
+    if sum(nodes.values()) != 1:
+        item.refuse("left out unless the job has a single GPU")
+    return item.whole(minimum=0)
 
 
 def _plain_record(value: Any, gpus: dict[NodeName, int]) -> SpeedRecord | None:
@@ -154,6 +161,7 @@ def health_json(health: Health) -> dict[str, Any]:
                 "low": round(slow.low, 5),
                 "high": round(slow.high, 5),
                 "since": slow.since,
+                **({} if slow.gpu is None else {"gpu": slow.gpu}),
             }
             for slow in health.slow
         ],

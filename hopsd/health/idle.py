@@ -49,6 +49,25 @@ class IdleJob:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PartlyUsed:
+    """A job whose trainings use ``used`` of the ``held`` GPUs. ``agreed_seconds``: for so long the
+    driver has seen no process on the others, either; 0: it does not say so.
+    """
+
+    used: int
+    held: int
+    agreed_seconds: float
+
+    @property
+    def text(self) -> str:
+        text = f"its trainings use {self.used} of the {self.held} GPUs that it holds"
+        if not self.agreed_seconds:
+            return text
+        minutes = f"{self.agreed_seconds / 60:.0f} min"
+        return f"{text}, and the driver has seen no process on the others for {minutes}"
+
+
 @dataclass(slots=True)
 class IdleWatch:
     """One run of a job."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
+from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord, Stay
 from hopsd.health.robust import (
     CLIP,
     Floats,
@@ -39,6 +39,9 @@ RUN_GAP_SECONDS = 1800.0
 UNKNOWN_INTERVAL = 600.0
 """Seconds between reports of a run that has one."""
 
+AFTER_SECONDS = 90.0
+"""So long after a job has left, records of others still are about a time when it was there."""
+
 RANKS_SECONDS = 3600.0
 """Ranks are compared with each other within such times: what all do may change meanwhile."""
 
@@ -46,7 +49,11 @@ AGES = np.array([0.5, 30, 60, 90, 120, 180, 240, 300, 420, 600, 900, 1200, 1800,
 """Bins of a run's age, in seconds, in which warm-up and heat are estimated."""
 
 WARM_UP = 0.05
-"""Records of ages at which runs are typically slower or faster by more are not used."""
+"""Records of ages at which runs are typically slower or faster by more do not compare with those of
+other ages: the rest of a warm-up, or what changed for all runs that began at once."""
+
+YOUNG_SECONDS = 180.0
+"""The first minutes of a run are not compared with others."""
 
 LEVELS = ((86_400.0, 300.0), (14 * 86_400.0, 1800.0), (np.inf, 7200.0))
 """Width of blocks by how long ago they are, both in seconds."""
@@ -95,16 +102,17 @@ class _Index(Generic[K]):
 class Columns:
     """One row for each record and target, in order of time; columns of length n.
 
-    ``value``: logarithm of seconds, of ranks less ``common``, the mean over the ``width`` nodes of
-    that type. ``run``: what deviates together; ``job_run``: the run itself. ``beside``: which runs
-    were beside it, 0: none; ``full``: these jobs hold all GPUs of the node, so that nobody else can
-    have come.
+    ``value``: logarithm of seconds without ``warm_up``, what runs of that age are slower by, of
+    ranks less ``common``, the mean over the ``width`` nodes of that type. ``run``: what deviates
+    together; ``job_run``: the run itself. ``beside``: which runs were beside it, 0: none; ``full``:
+    these jobs hold all GPUs of the node, so that nobody else can have come.
     """
 
     at: Floats
     age: Floats
     value: Floats
     common: Floats
+    warm_up: Floats
     run: Ints
     cell: Ints
     workload: Ints
@@ -117,12 +125,17 @@ class Columns:
     targets: tuple[tuple[int, ...], ...]
     cells: int
 
-    def keep(self, rows: np.ndarray) -> None:
-        for name in (*_REALS, *_INTEGERS):
-            setattr(self, name, getattr(self, name)[rows])
+    def steady(self) -> Columns:
+        """Without ages at which runs are so much slower or faster that what that is matters, and
+        without the youngest, where few runs may tell how much that is.
+        """
+        rows = (np.abs(self.warm_up) <= WARM_UP) & (
+            (self.age > YOUNG_SECONDS) | (self.kind == RANKS)
+        )
+        return replace(self, **{name: getattr(self, name)[rows] for name in (*_REALS, *_INTEGERS)})
 
 
-_REALS = ("at", "age", "value", "common")
+_REALS = ("at", "age", "value", "common", "warm_up")
 _INTEGERS = ("run", "cell", "workload", "kind", "target", "job_run", "beside", "width", "full")
 
 
@@ -133,11 +146,22 @@ def read_columns(records: HealthRecords) -> Columns:
     return columns
 
 
+def records_in_order(records: HealthRecords) -> list[SpeedRecord]:
+    """What was reported until now, in order of time."""
+    return sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
+
+
+def beside_others(records: HealthRecords) -> list[bool]:
+    """Whether another job was beside each record, of :func:`records_in_order`."""
+    past = records_in_order(records)
+    return [count > 0 for count in _jobs_beside(past, _runs(past)[0], records.stays)]
+
+
 def _columns(records: HealthRecords) -> Columns:
     index = {node.name: i for i, node in enumerate(records.nodes)}
-    past = sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
+    past = records_in_order(records)
     runs, begins = _runs(past)
-    neighbour_counts = _jobs_beside(past, runs)
+    neighbour_counts = _jobs_beside(past, runs, records.stays)
     number_cell: _Index[Hashable] = _Index()
     number_target: _Index[tuple[int, ...]] = _Index()
     number_workload: _Index[str] = _Index()
@@ -164,13 +188,13 @@ def _columns(records: HealthRecords) -> Columns:
                 for node, value in values.items():
                     target = number_target((node,))
                     key = (run, cell, workload, RANKS, target, whole_run, neighbours)
-                    rows.append((*head, value - mean, mean, *key, len(values), full))
+                    rows.append((*head, value - mean, mean, 0.0, *key, len(values), full))
         elif len({node.gpu_type for node in nodes}) == 1:
             cell = number_cell((workload, _shape(record), nodes[0].gpu_type, shared))
             value = float(np.log(record.seconds_per_iteration))
             kind = SHARED if shared else ALONE
             key = (run, cell, workload, kind, target, whole_run, neighbours)
-            rows.append((*head, value, 0.0, *key, 1, full))
+            rows.append((*head, value, 0.0, 0.0, *key, 1, full))
     table = np.array(rows, np.float64).reshape(-1, len(_REALS) + len(_INTEGERS))
     reals, integers = np.hsplit(table, [len(_REALS)])
     return Columns(
@@ -241,21 +265,17 @@ def _runs(past: Sequence[SpeedRecord]) -> tuple[list[int], list[float]]:
     return numbers, begins
 
 
-def _jobs_beside(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[int]:
+def _jobs_beside(
+    past: Sequence[SpeedRecord], runs: Sequence[int], stays: Sequence[Stay]
+) -> list[int]:
     """Which other runs were on the nodes of each record when it was measured, as a number.
 
     0: none. It changes whenever one comes or goes: how fast a run is beside other neighbours is
     another question.
     """
-    spans = _spans(past, runs)
-    on_node: dict[NodeName, set[int]] = defaultdict(set)
-    for record, run in zip(past, runs, strict=True):
-        for node in record.nodes:
-            on_node[node].add(run)
     begins, ends = {}, {}
-    for node, present in on_node.items():
-        begins[node] = np.sort([spans[run][0] for run in present])
-        ends[node] = np.sort([spans[run][1] for run in present])
+    for node, spans in _presence(past, runs, stays).items():
+        begins[node], ends[node] = np.sort(np.array(sorted(spans)).T)
     moments = np.array([record.at for record in past])
     shared, changes = np.zeros(len(past), bool), np.zeros(len(past), np.int64)
     rows: dict[NodeName, list[int]] = defaultdict(list)
@@ -270,6 +290,24 @@ def _jobs_beside(past: Sequence[SpeedRecord], runs: Sequence[int]) -> list[int]:
         changes[node_rows] += begin_counts + end_counts
     numbers: list[int] = np.where(shared, changes, 0).tolist()
     return numbers
+
+
+def _presence(
+    past: Sequence[SpeedRecord], runs: Sequence[int], stays: Sequence[Stay]
+) -> dict[NodeName, set[tuple[float, float]]]:
+    """From when to when jobs were on each node; without ``stays`` those that report."""
+    present: dict[NodeName, set[tuple[float, float]]] = defaultdict(set)
+    for stay in stays:
+        for node in stay.nodes:
+            present[node].add((stay.start, stay.end + AFTER_SECONDS))
+    spans = {} if stays else _spans(past, runs)
+    for record, run in zip(past, runs, strict=True):
+        for node in record.nodes:
+            if not stays:
+                present[node].add(spans[run])
+            elif node not in present:
+                present[node].add((-np.inf, np.inf))
+    return present
 
 
 def _spans(past: Sequence[SpeedRecord], runs: Sequence[int]) -> dict[int, tuple[float, float]]:
@@ -306,9 +344,8 @@ def _remove_warm_up(columns: Columns) -> None:
     profiles = np.tile(common, (int(columns.workload.max(initial=-1)) + 1, 1))
     for number in np.unique(workload):
         profiles[number] = table.profile(usable[workload == number], common)
-    correction = np.where(compared, profiles[columns.workload, bins], 0.0)
-    columns.value = columns.value - correction
-    columns.keep(np.abs(correction) <= WARM_UP)
+    columns.warm_up = np.where(compared, profiles[columns.workload, bins], 0.0)
+    columns.value = columns.value - columns.warm_up
 
 
 @dataclass(frozen=True, slots=True)

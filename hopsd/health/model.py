@@ -61,13 +61,15 @@ class Estimate:
     """A node's slowness (natural logarithm) in its last epoch, and the standard deviation of that.
 
     ``deviations``: of each of its runs from its workload's usual speed, ascending.
-    ``controlled``: one of them is known from before the epoch, too.
+    ``controlled``: one of them is known from before the epoch, too. ``kind``: how the first was
+    measured.
     """
 
     slowness: float
     error: float
     deviations: Floats
     controlled: bool
+    kind: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class Fit:
             error=float(np.sqrt(variance)),
             deviations=by_run(self.summaries.value[rows] - level, self.summaries.run[rows]),
             controlled=bool((self.summaries.effect[rows] >= 0).any()),
+            kind=int(self.summaries.kind[rows][0]) if rows.any() else ALONE,
         )
 
     def changes(self, epochs: Sequence[int]) -> Floats:
@@ -171,9 +174,9 @@ class Fit:
         covariance = np.linalg.inv((inner + inner.T) / 2.0 - np.diag(assumed)).astype(np.float64)
         return covariance @ (inner @ self.slowness[indices]), covariance
 
-    def strange_runs(self, slowness: float) -> float:
-        """Part of the runs that were slower by ``slowness`` than other runs on their node."""
-        alone = self.summaries.share == 1.0
+    def strange_runs(self, slowness: float, kind: int) -> float:
+        """Part of the runs of a kind that were slower by ``slowness`` than others on their node."""
+        alone = (self.summaries.share == 1.0) & (self.summaries.kind == kind)
         strange = self.strangeness[alone] > slowness
         return float(strange.mean()) if len(strange) else 0.0
 

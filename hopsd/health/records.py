@@ -39,6 +39,7 @@ class RankTime:
 class SpeedRecord:
     """What a job reported at ``at``, epoch seconds: the seconds of an iteration since its last
     report. ``nodes``: its GPUs on each node; ``ranks``: empty where it does not report them.
+    ``gpu``: the index of the job's only GPU, None where it has several or that is not known.
     """
 
     at: float
@@ -47,6 +48,7 @@ class SpeedRecord:
     nodes: Mapping[NodeName, int]
     seconds_per_iteration: float
     ranks: tuple[RankTime, ...] = ()
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,26 @@ class JobEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Stay:
+    """A job was on ``nodes`` from ``start`` to ``end``, infinite: it still is."""
+
+    job: JobId
+    nodes: tuple[NodeName, ...]
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class HealthRecords:
-    """Everything that happened on ``nodes``; what is later than ``now`` is never read."""
+    """Everything that happened on ``nodes``; what is later than ``now`` is never read. ``stays``:
+    of all jobs on them; empty: as their records show, all of which are there.
+    """
 
     now: float
     nodes: tuple[HealthNode, ...]
     records: tuple[SpeedRecord, ...] = ()
     ends: tuple[JobEnd, ...] = ()
+    stays: tuple[Stay, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,7 @@ class SlowNode:
     """``factor``: present speed over the type's; ``low`` to ``high``: its 95 % interval.
 
     ``since``: epoch seconds of the first record after it became so; None: from the beginning.
+    ``gpu``: it is this one of the node's GPUs alone.
     """
 
     node: NodeName
@@ -80,6 +96,7 @@ class SlowNode:
     low: float
     high: float
     since: float | None
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

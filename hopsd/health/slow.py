@@ -44,8 +44,8 @@ STILL = 3.0
 """Standard errors at which a node was slow in an earlier epoch, too."""
 
 UNLIKE, STRANGE = 0.7, 0.002
-"""One run is not enough where this part of all runs, STRANGE, was slow by UNLIKE of what it is, for
-no fault of their nodes."""
+"""One run is not enough where this part of all runs of its kind, STRANGE, was slow by UNLIKE of
+what it is, for no fault of their nodes."""
 
 MIN_KNOWN = 0.01
 """Jobs on several nodes measure one that is slower by more than this, once that is certain."""
@@ -58,24 +58,25 @@ HOUR, DAY = 3600.0, 86_400.0
 def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
     """The nodes that are slow at ``records.now``, the slowest first."""
     columns, types = read_columns(records), node_types(records.nodes)
-    units = join_blocks(columns, records.now)
+    units = join_blocks(columns.steady(), records.now)
     if not len(units):
         return ()
-    course = _fit_course(units, types, len(records.nodes))
+    course = fit_course(units, types)
     series = RunSeries(columns, types, records.now - REACH_SECONDS)
     changes = find_changes(series, records.now)
     slow_nodes = []
     for node, details in enumerate(records.nodes):
-        verdict = _judge(course, node)
+        verdict = course.judge(node)
         if verdict is not None:
             estimate, begin = verdict
-            slow_nodes.append(_slow(details.name, estimate.slowness, estimate.error, begin))
+            slow_nodes.append(slow_node(details.name, estimate.slowness, estimate.error, begin))
         elif (change := changes.get(node)) is not None:
-            slow_nodes.append(_slow(details.name, change.slowness, change.error, change.since))
+            slow_nodes.append(slow_node(details.name, change.slowness, change.error, change.since))
     return tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
 
 
-def _slow(node: NodeName, slowness: float, error: float, since: float | None) -> SlowNode:
+def slow_node(node: NodeName, slowness: float, error: float, since: float | None) -> SlowNode:
+    """The verdict on a node; ``slowness``, ``error``: as of an :class:`Estimate`."""
     low, middle, high = (
         float(np.exp(-slowness + k * INTERVAL * error)) for k in (-1.96, 0.0, 1.96)
     )
@@ -83,20 +84,32 @@ def _slow(node: NodeName, slowness: float, error: float, since: float | None) ->
 
 
 @dataclass(slots=True)
-class _Course:
+class Course:
     """The fit, and of each node the epochs with when they began (None: the first)."""
 
     fit: Fit
     begins: list[list[float | None]]
     first_epoch: Ints
 
-    def epochs(self, node: int, last: int) -> list[int]:
-        """A node's epochs up to its ``last``."""
-        return [int(self.first_epoch[node]) + i for i in range(last + 1)]
+    def estimate(self, node: int, last: int = -1) -> Estimate | None:
+        """The node's slowness in the ``last`` of its epochs; None: nothing is compared with it."""
+        first, count = int(self.first_epoch[node]), last % len(self.begins[node]) + 1
+        return self.fit.judge(range(first, first + count))
+
+    def judge(self, node: int) -> tuple[Estimate, float | None] | None:
+        """The node's slowness and since when, if it is slow for sure."""
+        last = len(self.begins[node]) - 1
+        estimate = self.estimate(node)
+        if estimate is None or not _sure(estimate, self.fit):
+            return None
+        while last and _was_slow(self.estimate(node, last - 1)):
+            last -= 1
+        return estimate, self.begins[node][last]
 
 
-def _fit_course(units: Units, types: Ints, nodes: int) -> _Course:
+def fit_course(units: Units, types: Ints) -> Course:
     """Fit levels, common courses and epochs in turn: each is clearer once the others are known."""
+    nodes = len(types)
     level = initial_cells(units)
     run_variance = np.full(KINDS, (2.0 * USUAL_RUN_DEVIATION) ** 2)
     course = np.zeros(len(units))
@@ -132,7 +145,7 @@ def _fit_course(units: Units, types: Ints, nodes: int) -> _Course:
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
         begins = clear
         first_epoch, result = _fitted(units, rows, values, begins)
-    return _Course(result, begins, first_epoch)
+    return Course(result, begins, first_epoch)
 
 
 def _fitted(
@@ -208,17 +221,6 @@ def _changes(
     return begins
 
 
-def _judge(course: _Course, node: int) -> tuple[Estimate, float | None] | None:
-    """The node's slowness and since when, if it is slow for sure."""
-    last = len(course.begins[node]) - 1
-    estimate = course.fit.judge(course.epochs(node, last))
-    if estimate is None or not _sure(estimate, course.fit):
-        return None
-    while last and _was_slow(course.fit.judge(course.epochs(node, last - 1))):
-        last -= 1
-    return estimate, course.begins[node][last]
-
-
 def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
     if estimate.slowness - MARGIN < ALARM * estimate.error or not len(deviations):
@@ -228,7 +230,7 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
     if estimate.slowness < UNUSUAL * spread:
         return False
     if alone:
-        return result.strange_runs(UNLIKE * estimate.slowness) < STRANGE
+        return result.strange_runs(UNLIKE * estimate.slowness, estimate.kind) < STRANGE
     return bool(deviations[(len(deviations) - 1) // 2] > estimate.slowness / 2.0)
 
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.ndimage import median_filter
 
-from hopsd.health.measurements import ALONE, RANKS, SHARED, Columns
+from hopsd.health.measurements import ALONE, RANKS, SHARED, WARM_UP, YOUNG_SECONDS, Columns
 from hopsd.health.robust import (
     CLIP,
     FIRM_CLIP,
@@ -37,9 +37,6 @@ MIN_RECENT, MIN_PAST = 4, 8
 
 MIN_NODES = 3
 """Of a type, on which runs go on: with fewer nobody knows what all have in common."""
-
-YOUNG_SECONDS = 180.0
-"""The first minutes of a run are not compared."""
 
 ALARM = 5.0
 """Standard errors at which a change is one. In windows of five minutes to eighty a server has some
@@ -98,6 +95,7 @@ class RunSeries:
             ((columns.full > 0) | (columns.kind == ALONE))
             & (columns.at > since)
             & (columns.age > YOUNG_SECONDS)
+            & (columns.warm_up <= WARM_UP)
             & (widths[columns.target] == 1)
             & ((columns.kind != RANKS) | (columns.beside == 0))
         )

@@ -22,7 +22,8 @@ MAX_EVENTS = 20
 
 class Learner:
     """Learns from reports; keeps state between scans. ``refused`` counts refused reports;
-    ``ranks``, ``steps`` and ``gpus_used``: those of :class:`Collected` at the last scan.
+    ``ranks``, ``steps``, ``gpus_used``, ``gpus_taken``: those of :class:`Collected` at the last
+    scan.
     """
 
     def __init__(self, store: History, folder: Path) -> None:
@@ -33,6 +34,7 @@ class Learner:
         self.ranks: tuple[Rank, ...] = ()
         self.steps: Mapping[JobId, int] = {}
         self.gpus_used: Mapping[JobId, int] = {}
+        self.gpus_taken: Mapping[JobId, int] = {}
 
     def use_folder(self, folder: Path) -> None:
         """Switch to the folder of a new configuration."""
@@ -53,7 +55,7 @@ class Learner:
         """
         reading, collected = self._reports.collect(reading)
         self.ranks, self.steps = collected.ranks, collected.steps
-        self.gpus_used = collected.gpus_used
+        self.gpus_used, self.gpus_taken = collected.gpus_used, collected.gpus_taken
         _, speeds = find_failing_items(collected.records, self._store.add_throughput)
         _, phases = find_failing_items(collected.phases, self._fits.note)
         unfit = self._fits.renew(half_life_seconds, reading.now)

@@ -19,6 +19,7 @@ from hopsd.core.report.training_state import (
     Run,
     answers_signal,
     communication_timed,
+    gpus_taken,
     gpus_used,
     keeps_steps,
     out_of_memory,
@@ -73,9 +74,10 @@ class Collected:
     communication times. ``shortages``: GPU types whose memory was too small. ``unread``: why the
     folder could not be read, if so. ``ranks``: of running trainings of which a rank says that it
     stands still, the last words of all ranks. ``steps``: that the present runs have done.
-    ``gpus_used``: by the trainings of a running job that have gone on for minutes. ``keeps_steps``:
-    whether a job's steps have the same samples on any number of GPUs. ``answers_signal``: whether
-    all of its ranks handle the signal of its script.
+    ``gpus_used``: by the trainings of a running job that have gone on for minutes. ``gpus_taken``:
+    on how many of its GPUs the driver sees any process. ``keeps_steps``: whether a job's steps have
+    the same samples on any number of GPUs. ``answers_signal``: whether all of its ranks handle the
+    signal of its script.
     """
 
     records: tuple[ThroughputRecord, ...] = ()
@@ -92,6 +94,7 @@ class Collected:
     ranks: tuple[Rank, ...] = ()
     steps: Mapping[JobId, int] = field(default_factory=dict)
     gpus_used: Mapping[JobId, int] = field(default_factory=dict)
+    gpus_taken: Mapping[JobId, int] = field(default_factory=dict)
     keeps_steps: Mapping[JobId, bool] = field(default_factory=dict)
     answers_signal: Mapping[JobId, bool] = field(default_factory=dict)
 
@@ -128,6 +131,7 @@ class ReportReader:
         self._counters: dict[Run, dict[Process, Counters]] = {}
         self._identities: dict[JobId, tuple[float, int]] = {}
         self._allocations: dict[Run, Allocation] = {}
+        self._single_gpus: dict[Run, int] = {}
         self._resume: dict[int, str] = {}
         self._finished_files: list[str] = []
         self._settled = (self._reports_read, self._counters)
@@ -186,9 +190,13 @@ class ReportReader:
             self._identities[job.id] = first
             if job.allocation:
                 self._allocations[job.id, job.restarts] = job.allocation
+            indices = [index for node in job.gpu_indices.values() for index in node]
+            if job.allocation.gpus == len(indices) == 1:
+                self._single_gpus[job.id, job.restarts] = indices[0]
         self._identities = {job: i for job, i in self._identities.items() if job in jobs}
         self._programs = {job: names for job, names in self._programs.items() if job in jobs}
         self._allocations = {run: a for run, a in self._allocations.items() if run[0] in jobs}
+        self._single_gpus = {run: i for run, i in self._single_gpus.items() if run[0] in jobs}
         self._counters = {
             run: counters for run, counters in self._counters.items() if run[0] in jobs
         }
@@ -197,6 +205,7 @@ class ReportReader:
         """Slurm gave the number to another job."""
         self._programs.pop(job, None)
         self._allocations = {run: a for run, a in self._allocations.items() if run[0] != job}
+        self._single_gpus = {run: i for run, i in self._single_gpus.items() if run[0] != job}
         self._counters = {run: c for run, c in self._counters.items() if run[0] != job}
         self._reports_read = {
             name: entry for name, entry in self._reports_read.items() if entry[1].job != job
@@ -327,6 +336,7 @@ class ReportReader:
             ranks=tuple(self._ranks(job, reports)),
             steps={job.id: sum(r.iterations for r in reports.values() if r.run == job.restarts)},
             gpus_used=gpus_used(reports.values(), job),
+            gpus_taken=gpus_taken(reports.values(), job),
             keeps_steps=keeps_steps(reports.values()),
             answers_signal=answers_signal(reports.values(), job),
         )
@@ -422,6 +432,8 @@ class ReportReader:
                         user=jobs[run[0]].user,
                         batch=run_speeds.batch,
                         leaves=len({leaf.get(name, "") for name in allocation.nodes}),
+                        job=run[0],
+                        gpu=self._single_gpus.get(run),
                     )
 
 
@@ -443,6 +455,7 @@ def _merge(results: Iterable[Collected], refused: Iterable[Refused], unread: str
         tuple(rank for part in parts for rank in part.ranks),
         {job: steps for part in parts for job, steps in part.steps.items()},
         {job: gpus for part in parts for job, gpus in part.gpus_used.items()},
+        {job: gpus for part in parts for job, gpus in part.gpus_taken.items()},
         {job: kept for part in parts for job, kept in part.keeps_steps.items()},
         {job: answers for part in parts for job, answers in part.answers_signal.items()},
     )

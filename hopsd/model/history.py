@@ -27,7 +27,8 @@ class JobRecord:
     long they communicate, None: unknown, or one rank. ``keeps_steps``: whether its steps have the
     same samples on any number of GPUs, None: unknown. ``answers_signal``: whether its ranks handle
     the signal of the script's ``--signal``, None: it reported nothing. ``failed_again``: whether it
-    failed soon after it was started again, having run longer before.
+    failed soon after it was started again, having run longer before. ``gpus_most``: plans give it
+    no more, since it held others for nothing; None: as it asks.
     """
 
     id: JobId
@@ -61,6 +62,7 @@ class JobRecord:
     keeps_steps: bool | None = None
     answers_signal: bool | None = None
     failed_again: bool = False
+    gpus_most: int | None = None
 
     @property
     def latency_ratio(self) -> float | None:

@@ -11,6 +11,8 @@ from hopsd.model.job import ThroughputTable
 NOBODY = UserName("")
 """The user of a report whose job's owner is unknown."""
 
+UNKNOWN_JOB = JobId("")
+
 
 @dataclass(frozen=True, slots=True)
 class ThroughputRecord:
@@ -19,7 +21,9 @@ class ThroughputRecord:
     ``node``: where it was measured; ``gpus`` and ``nodes`` describe the whole allocation. One
     record per report; every record of a server also counts for its GPU type. ``user``: the owner of
     the job, "" in records from before this was stored. ``batch``: samples of an iteration per GPU,
-    0 if unknown. ``leaves``: on how many leaf switches, blocks or racks its nodes were.
+    0 if unknown. ``leaves``: on how many leaf switches, blocks or racks its nodes were. ``job``: ""
+    if unknown. ``gpu``: the index of the job's only GPU, None where it had several or Slurm did not
+    say.
     """
 
     workload: WorkloadName
@@ -32,6 +36,8 @@ class ThroughputRecord:
     user: UserName = NOBODY
     batch: float = 0.0
     leaves: int = 1
+    job: JobId = UNKNOWN_JOB
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,17 @@ def observe(
     for job_id in released:
         comments.pop(job_id, None)
         errors.pop(job_id, None)
-    return Observation(reading, comments, errors, records, released)
+    return Observation(reading, _limited(comments, records), errors, records, released)
+
+
+def _limited(
+    comments: Mapping[JobId, Comment], records: Mapping[JobId, JobRecord]
+) -> dict[JobId, Comment]:
+    """``comments`` without the requirements of jobs that held so many GPUs for nothing."""
+    return {
+        job: comment.up_to(records[job].gpus_most) if job in records else comment
+        for job, comment in comments.items()
+    }
 
 
 def _app(job: JobRecord, range_values: int) -> AppKey:

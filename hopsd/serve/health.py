@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -14,9 +15,10 @@ from hopsd.health.records import (
     HealthRecords,
     JobEnd,
     SpeedRecord,
+    Stay,
 )
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
-from hopsd.store.past_runs import EndedRun
+from hopsd.store.past_runs import EndedRun, StoredStay
 from hopsd.store.postgres import PostgresStore
 from hopsd.store.throughput import ReportedSpeed
 
@@ -42,8 +44,8 @@ class HealthService:
         with self._judging:
             now = time.monotonic()
             if self._judged is None or now - self._judged[0] >= KEPT_SECONDS:
-                speeds, ends = self._store.health(time.time() - HISTORY_SECONDS)
-                self._judged = now, judge(health_records(time.time(), nodes, speeds, ends))
+                stored = self._store.health(time.time() - HISTORY_SECONDS)
+                self._judged = now, judge(health_records(time.time(), nodes, *stored))
             return self._judged[1]
 
 
@@ -52,6 +54,7 @@ def health_records(
     nodes: Iterable[Mapping[str, Any]],
     speeds: Iterable[ReportedSpeed],
     ends: Iterable[EndedRun],
+    stays: Iterable[StoredStay] = (),
 ) -> HealthRecords:
     """Stored rows as records; what was on a node that is no longer there is left out.
 
@@ -75,6 +78,7 @@ def health_records(
                 JobId(row.job),
                 _nodes(row.nodes),
                 1.0 / row.per_gpu,
+                gpu=row.gpu,
             )
             for row in speeds
             if names.issuperset(row.nodes)
@@ -89,6 +93,15 @@ def health_records(
             )
             for row in ends
             if row.state in states and names.issuperset(row.nodes)
+        ),
+        tuple(
+            Stay(
+                JobId(row.job),
+                tuple(map(NodeName, row.nodes)),
+                row.start,
+                math.inf if row.end is None else row.end,
+            )
+            for row in stays
         ),
     )
 

@@ -20,7 +20,7 @@ from hopsd.core.queue.restarts import needless_restarts
 from hopsd.core.snapshot.build import with_racks
 from hopsd.core.submission.comment import Comment, parse
 from hopsd.errors import HopsError, InputError, NotLeaderError, PlanLateError
-from hopsd.health.remedy import RemedyDelays, remedies
+from hopsd.health.remedy import RemedyDelays, remedies, shrinks
 from hopsd.learning.learner import Learner
 from hopsd.model.devices import cpu_nodes
 from hopsd.model.history import ProfileRun
@@ -412,7 +412,8 @@ class Controller:
             self._hung_jobs.look(self._learner.ranks, reading.jobs, reading.now)
             hung = self._hung_jobs.hung
             self._idle_jobs.look(reading.jobs, self._learner.steps, reading.now, hung)
-            self._idle_jobs.note_used(reading.jobs, self._learner.gpus_used)
+            used, taken = self._learner.gpus_used, self._learner.gpus_taken
+            self._idle_jobs.note_used(reading.jobs, used, taken, reading.now)
             return unread
         except PASS_THROUGH_ERRORS:
             raise
@@ -421,7 +422,9 @@ class Controller:
             return describe_error(defect)
 
     def _requeue_hung_and_idle(self) -> str:
-        """Where the site has turned that on, and both witnesses agree."""
+        """Requeue them, some for fewer GPUs, where the site has turned that on, and both witnesses
+        agree.
+        """
         limits = delays(self._config.health)
         shadow = self._config.slurm.port is PortName.SHADOW
         if self._seen is None or shadow or limits == RemedyDelays():
@@ -430,9 +433,17 @@ class Controller:
         planned = remedies(
             [job.id for job in jobs], self._hung_jobs.hung, self._idle_jobs.idle, limits
         )
+        reqs = {job.id: self._seen.comments[job.id].reqs for job in jobs}
+        planned += shrinks(reqs, self._idle_jobs.partly, limits.unused)
         steps = self._remedies.steps(jobs, planned)
         if not steps:
             return ""
+        stopped = {step.job for step in steps}
+        self._store.save_jobs(
+            replace(self._seen.records[remedy.job], gpus_most=remedy.gpus)
+            for remedy in planned
+            if remedy.job in stopped and remedy.gpus is not None
+        )
         outcomes = tuple(self._port.apply(steps))
         self._store.save_transitions(self._port.under_way)
         self._note_steps(outcomes)

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from hopsd.errors import HopsError
-from hopsd.health.idle import IdleJob, IdleWatch, Use, update_watches
+from hopsd.health.idle import IdleJob, IdleWatch, PartlyUsed, Use, update_watches
 from hopsd.model.ids import JobId
 from hopsd.model.reading import JobReading, SlurmState
 from hopsd.service.background import in_thread
@@ -36,7 +36,8 @@ class IdleJobs:
         self._steps: dict[tuple[JobId, int], int] = {}
         self._idle: dict[JobId, IdleJob] = {}
         self._hung: frozenset[JobId] = frozenset()
-        self._partly: dict[JobId, dict[str, Any]] = {}
+        self._partly: dict[JobId, PartlyUsed] = {}
+        self._agreed: dict[tuple[JobId, int], tuple[int, float]] = {}
         self._uses: dict[JobId, int] = {}
         self._asked = float("-inf")
         self._next = 0
@@ -77,21 +78,38 @@ class IdleJobs:
             self._asking = True
             self._begin(lambda: self._ask(unchanged, dict(self._steps), now))
 
-    def note_used(self, jobs: Iterable[JobReading], used: Mapping[JobId, int]) -> None:
-        """Tell of the jobs that use some of the GPUs that they hold; ``used``: how many, as their
-        trainings say.
+    @property
+    def partly(self) -> Mapping[JobId, PartlyUsed]:
+        """The jobs that use some of their GPUs."""
+        return self._partly
+
+    def note_used(
+        self,
+        jobs: Iterable[JobReading],
+        used: Mapping[JobId, int],
+        taken: Mapping[JobId, int],
+        now: float,
+    ) -> None:
+        """Tell of the jobs that use some of the GPUs that they hold: ``used``, as their trainings
+        say, ``taken`` by any process, as the driver says.
         """
         partly = {}
+        agreed: dict[tuple[JobId, int], tuple[int, float]] = {}
         for job in jobs:
-            gpus, total = used.get(job.id, 0), job.allocation.gpus
-            if 0 < gpus < total:
-                text = f"its trainings use {gpus} of the {total} GPUs that it holds"
-                partly[job.id] = {"text": text, "gpus": total - gpus}
-        for job_id, row in partly.items():
+            gpus, held = used.get(job.id, 0), job.allocation.gpus
+            if not 0 < gpus < held:
+                continue
+            run, seconds = (job.id, job.restarts), 0.0
+            if taken.get(job.id) == gpus:  # where it sees fewer, it is blind for some processes
+                before = self._agreed.get(run, (gpus, now))
+                agreed[run] = before if before[0] == gpus else (gpus, now)
+                seconds = max(0.0, now - agreed[run][1])
+            partly[job.id] = PartlyUsed(gpus, held, seconds)
+        for job_id, use in partly.items():
             if job_id not in self._partly:
-                log.warning("gpus_unused", job=job_id, reason=row["text"])
-                self._store.add_event("gpus_unused", str(row["text"]), job=job_id)
-        self._partly = partly
+                log.warning("gpus_unused", job=job_id, reason=use.text)
+                self._store.add_event("gpus_unused", use.text, job=job_id)
+        self._partly, self._agreed = partly, agreed
 
     def rows(self) -> dict[JobId, dict[str, Any]]:
         """For the status document, by job: a sentence, and how many GPUs are of no use."""
@@ -100,7 +118,11 @@ class IdleJobs:
             for job, idle in self._idle.items()
             if job not in self._hung
         }
-        return self._partly | idle
+        partly = {
+            job: {"text": use.text, "gpus": use.held - use.used}
+            for job, use in self._partly.items()
+        }
+        return partly | idle
 
     def seconds(self) -> dict[JobId, float]:
         """For how long each of them has done nothing."""

@@ -6,7 +6,7 @@ Nodes are judged in a thread, outside the tick.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -41,7 +41,8 @@ _MOST_EVENTS = 10_000
 
 def slow_text(slow: SlowNode) -> str:
     low, high = 1.0 - slow.high, 1.0 - slow.low
-    return f"{1.0 - slow.factor:.1%} slower than its type (95 % interval {low:.1%} to {high:.1%})"
+    text = f"{1.0 - slow.factor:.1%} slower than its type (95 % interval {low:.1%} to {high:.1%})"
+    return text if slow.gpu is None else f"GPU {slow.gpu} is {text}"
 
 
 def evidence(lemon: Lemon) -> str:
@@ -88,7 +89,7 @@ class NodeHealth:
         self._begin = begin
         self._next = float("-inf")
         self._judging = False
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[tuple[str, str, int | None]] = set()
         self.slow: Mapping[str, str] = {}
         self.lemons: Mapping[str, str] = {}
         self.unreliable: Mapping[NodeName, str] = {}
@@ -120,12 +121,16 @@ class NodeHealth:
             self._judging = False
 
     def _tell(self, health: Health) -> None:
-        self.slow = {slow.node: slow_text(slow) for slow in health.slow}
         self.lemons = {lemon.node: lemon_text(lemon) for lemon in health.lemons}
-        verdicts = {("node_slow", node): text for node, text in self.slow.items()}
-        verdicts |= {("node_breaks_jobs", node): text for node, text in self.lemons.items()}
-        for (kind, node), text in verdicts.items():
-            if (kind, node) not in self._told:
+        by_node: dict[str, list[str]] = defaultdict(list)
+        for slow in health.slow:
+            by_node[slow.node].append(slow_text(slow))
+        self.slow = {node: "; ".join(texts) for node, texts in by_node.items()}
+        verdicts: dict[tuple[str, str, int | None], str]
+        verdicts = {("node_slow", slow.node, slow.gpu): slow_text(slow) for slow in health.slow}
+        verdicts |= {("node_breaks_jobs", node, None): text for node, text in self.lemons.items()}
+        for (kind, node, gpu), text in verdicts.items():
+            if (kind, node, gpu) not in self._told:
                 log.warning(kind, node=node, reason=text)
                 self._store.add_event(kind, f"{node}: {text}")
         self._told = set(verdicts)

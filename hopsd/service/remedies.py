@@ -1,4 +1,4 @@
-"""Announces and carries out the requeue of hung and idle jobs (``[health] requeue_...``)."""
+"""Announces and carries out what ``[health]`` has done to hung and idle jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 MAX_REQUEUES = 3
 """Of one job: what hangs in every run is for its user to mend, and is only told from then on."""
 
-ANNOUNCED, REQUEUED = "requeue_announced", "requeued"
+ANNOUNCED, REQUEUED, SHRUNK = "requeue_announced", "requeued", "shrunk"
 _REQUEUED_BEFORE = "requeued_idle"
 """What events of earlier releases, which stay in the history, are called."""
 
@@ -28,7 +28,11 @@ _EVENTS_MAX = 1000
 
 
 def delays(config: HealthConfig) -> RemedyDelays:
-    return RemedyDelays(config.requeue_hung_minutes * 60.0, config.requeue_idle_minutes * 60.0)
+    return RemedyDelays(
+        hung=config.requeue_hung_minutes * 60.0,
+        idle=config.requeue_idle_minutes * 60.0,
+        unused=config.shrink_unused_minutes * 60.0,
+    )
 
 
 def requeueable(seen: Observation) -> tuple[JobReading, ...]:
@@ -69,8 +73,10 @@ class Remedies:
             if remedy.due_in > 0.0:
                 self._announce(remedy)
                 continue
-            log.warning(REQUEUED, job=remedy.job, reason=remedy.evidence)
-            self._store.add_event(REQUEUED, f"hops requeues it: {remedy.evidence}", job=remedy.job)
+            kind = REQUEUED if remedy.gpus is None else SHRUNK
+            log.warning(kind, job=remedy.job, reason=remedy.evidence)
+            text = f"hops requeues it{_for(remedy)}: {remedy.evidence}"
+            self._store.add_event(kind, text, job=remedy.job)
             current = by_id[remedy.job].allocation
             steps.append(Step(remedy.job, StepKind.PREEMPT, current=current))
         self._announced = frozenset(remedy.job for remedy in planned)
@@ -80,10 +86,15 @@ class Remedies:
         if remedy.job in self._announced:
             return
         minutes = ceil(remedy.due_in / 60.0)
-        text = f"hops requeues it in {minutes} min unless it goes on: {remedy.evidence}"
+        unless = "it goes on" if remedy.gpus is None else "it uses them"
+        text = f"hops requeues it{_for(remedy)} in {minutes} min unless {unless}: {remedy.evidence}"
         log.warning(ANNOUNCED, job=remedy.job, reason=text)
         self._store.add_event(ANNOUNCED, text, job=remedy.job)
 
     def _requeues(self, job: JobId) -> int:
         events = self._store.events(job=job, limit=_EVENTS_MAX)
-        return sum(event.kind in (REQUEUED, _REQUEUED_BEFORE) for event in events)
+        return sum(event.kind in (REQUEUED, SHRUNK, _REQUEUED_BEFORE) for event in events)
+
+
+def _for(remedy: Remedy) -> str:
+    return "" if remedy.gpus is None else f" for at most {remedy.gpus} GPUs"

@@ -82,6 +82,26 @@ class EndedRun:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class StoredStay:
+    """A job was on ``nodes`` from ``start`` to ``end``; None: it still is."""
+
+    job: str
+    nodes: dict[str, int]
+    start: float
+    end: float | None
+
+
+def stays(connection: Connection, since: float) -> list[StoredStay]:
+    """Where jobs were at some time from ``since`` on."""
+    rows = connection.execute(
+        "SELECT job, nodes, started, ended FROM placements"
+        " WHERE ended IS NULL OR ended >= %s ORDER BY started, job",
+        [since],
+    )
+    return [StoredStay(*row) for row in rows]
+
+
 def ended_runs(connection: Connection, since: float) -> list[EndedRun]:
     """The last placement of each ended job, without profile runs, and those that Slurm could not
     launch (events :data:`LAUNCH_FAILED`), which end no job.

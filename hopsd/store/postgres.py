@@ -38,7 +38,9 @@ from hopsd.store.history import DAY_SECONDS, job_document
 from hopsd.store.leader import Leader
 from hopsd.store.port import PlanId, PlanRecord
 
-StoredHealth: TypeAlias = tuple[list[throughput.ReportedSpeed], list[past_runs.EndedRun]]
+StoredHealth: TypeAlias = tuple[
+    list[throughput.ReportedSpeed], list[past_runs.EndedRun], list[past_runs.StoredStay]
+]
 
 
 class PostgresStore:
@@ -383,14 +385,13 @@ class PostgresStore:
         with self._database.transaction() as connection:
             return diary.jobs(connection, since, until, limit, cursor)
 
-    def health(
-        self, since: float
-    ) -> tuple[list[throughput.ReportedSpeed], list[past_runs.EndedRun]]:
-        """What trainings reported, and how jobs ended, from ``since`` on."""
+    def health(self, since: float) -> StoredHealth:
+        """What trainings reported, how jobs ended, and where jobs were, from ``since`` on."""
         with self._database.transaction() as connection:
             return (
                 throughput.reported_speeds(connection, since),
                 past_runs.ended_runs(connection, since),
+                past_runs.stays(connection, since),
             )
 
     def prune(self, now: float, retention_days: float) -> Mapping[str, int]:

@@ -35,7 +35,7 @@ def newest(connection: Connection) -> tuple[ThroughputRecord, ...]:
 
 
 _NEWEST = """
-SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at, "user", batch, leaves
+SELECT workload, gpu_type, node, gpus, nodes, per_gpu, at, "user", batch, leaves, job, gpu
 FROM (
     SELECT *, row_number() OVER (
         PARTITION BY workload, gpu_type, node, gpus, nodes, "user", leaves
@@ -162,7 +162,7 @@ _PRUNE: dict[str, tuple[LiteralString, int]] = {
         """
         DELETE FROM throughput t USING (
             SELECT ctid, row_number() OVER (
-                PARTITION BY workload, gpu_type, node, gpus, nodes, "user", leaves
+                PARTITION BY workload, gpu_type, node, gpus, nodes, "user", leaves, gpu
                 ORDER BY at DESC, per_gpu
             ) AS place FROM throughput
         ) placed
@@ -235,7 +235,9 @@ def _replace(key: str, columns: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportedSpeed:
-    """``per_gpu``: samples per second; ``nodes``: the job's GPUs on each node."""
+    """``per_gpu``: samples per second; ``nodes``: the job's GPUs on each node; ``gpu``: the index
+    of its only one, None where it had several or that is not known.
+    """
 
     at: float
     job: str
@@ -243,28 +245,32 @@ class ReportedSpeed:
     batch: float
     nodes: dict[str, int]
     per_gpu: float
+    gpu: int | None = None
 
 
 def reported_speeds(connection: Connection, since: float) -> list[ReportedSpeed]:
     """One for each report, where only one run of its user can have made it.
 
-    A report names a node, a user and how many GPUs the job has; the run is the placement that had
-    them at that time. Two such runs cannot be told apart: neither is returned.
+    A report names its job, a node, a user and how many GPUs the job has; the run is the placement
+    that had them at that time. Earlier releases stored no job: where two runs may have made a
+    report, neither is returned.
     """
     rows = connection.execute(_SPEEDS, {"since": since})
     return [ReportedSpeed(*row) for row in rows]
 
 
 _SPEEDS = """
-SELECT DISTINCT ON (at, job, workload, batch) at, job, workload, batch, nodes, per_gpu FROM (
-    SELECT t.at, p.job, t.workload, t.batch, p.nodes, t.per_gpu,
+SELECT DISTINCT ON (at, job, workload, batch) at, job, workload, batch, nodes, per_gpu, gpu FROM (
+    SELECT t.at, p.job, t.workload, t.batch, p.nodes, t.per_gpu, t.gpu,
         count(*) OVER (
-            PARTITION BY t.at, t.workload, t.node, t.gpus, t.nodes, t."user", t.batch, t.per_gpu
+            PARTITION BY
+                t.at, t.workload, t.node, t.gpus, t.nodes, t."user", t.batch, t.per_gpu, t.job
         ) AS runs
     FROM throughput t
     JOIN placements p ON p.nodes ? t.node AND p.started <= t.at
         AND (p.ended IS NULL OR p.ended >= t.at)
         AND (SELECT sum(value::int) FROM jsonb_each_text(p.nodes)) = t.gpus
+        AND t.job IN ('', p.job)
     JOIN jobs j ON j.id = p.job AND j.submit = p.submit AND j.user_name = t."user"
     WHERE t.at >= %(since)s
 ) matched WHERE runs = 1

@@ -11,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from hops_profiler.environment import Job
 from hops_profiler.stall.activity import gpus_in_use
+from hops_profiler.stall.driver import visible_and_taken
 from hops_profiler.timing import report
 from hops_profiler.timing.answers import handled_signals
 from hops_profiler.timing.basics import basics
@@ -135,6 +136,7 @@ class Reporter:
             "failure": self._hooks.failure,
             "out_of_memory": self.out_of_memory,
             "gpus": gpus_in_use(),
+            **dict(zip(("visible_gpus", "taken_gpus"), visible_and_taken(), strict=True)),
             "stall": None if final else self._stall(),
             "timed": {
                 "iterations": counts.iteration.count,

@@ -58,14 +58,27 @@ def test_a_record_is_the_same_by_both_ways() -> None:
     assert (slow.nodes, slow.ranks) == ({"n0": 4, "n1": 2}, ())
 
 
+def test_only_a_job_with_one_gpu_has_it_named() -> None:
+    (single,) = read_health(spoilt(nodes={"n1": 1}, gpu=2)).records
+    assert single.gpu == 2
+    with pytest.raises(FormatError, match="gpu: 1, but it must be left out unless the job has"):
+        read_health(spoilt(gpu=1))
+
+
 def test_a_verdict_keeps_the_digits_that_matter() -> None:
     printed = health_json(
         Health(
-            (SlowNode(NodeName("n0"), 0.9512345, 0.94, 0.96, None),),
+            (
+                SlowNode(NodeName("n0"), 0.9512345, 0.94, 0.96, None),
+                SlowNode(NodeName("n1"), 0.9, 0.89, 0.91, 5.0, gpu=2),
+            ),
             (Lemon(NodeName("n1"), 9, 0.51234, 1.23456e-9),),
         )
     )
     assert printed == {
-        "slow": [{"node": "n0", "factor": 0.95123, "low": 0.94, "high": 0.96, "since": None}],
+        "slow": [
+            {"node": "n0", "factor": 0.95123, "low": 0.94, "high": 0.96, "since": None},
+            {"node": "n1", "factor": 0.9, "low": 0.89, "high": 0.91, "since": 5.0, "gpu": 2},
+        ],
         "lemons": [{"node": "n1", "failures": 9, "expected": 0.5123, "p": 1.23e-9}],
     }

@@ -12,7 +12,7 @@ import torch
 
 folder, job = Path(sys.argv[1]), os.environ.get("SLURM_JOB_ID", "0")
 torch.set_num_threads(1)
-model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(24)))
+model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 data = torch.utils.data.DataLoader(torch.randn(1_000_000, 256), batch_size=64)
 (folder / f"{job}.pid").write_text(str(os.getpid()))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixtures_cluster import report_folder, running_cluster, wait_until
+from health_rig import ROOT, hopsd, submit
 
 from examples.demo.cluster import NodeSpec
 
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
+APPEND = "--open-mode=append"
 KINDS = ("stopped", "deadlock", "evaluation")
 EVENTS = ("hung", "hung_over", "idle", "requeue_announced", "requeued")
 
@@ -29,21 +25,11 @@ def test_hung_trainings_are_told_within_a_minute_and_requeued(
     """Readings are 30 s apart, as by default: the ranks' own words wake hopsd. After 20 s, a look
     of 2 s and one of 5 s it is told; a busy machine may take some seconds more."""
     tmp_path.chmod(0o755)
-    config, socket = tmp_path / "hopsd.toml", tmp_path / "hopsd.sock"
     script = tmp_path / "train.sh"
     script.write_text(
         f"#!/bin/sh\nexec {sys.executable} -W ignore -m torch.distributed.run --standalone"
         f" --nproc-per-node=2 {Path(__file__).with_name('hangs.py')} $1\n"
     )
-
-    def ask(*command: str) -> Any:
-        done = subprocess.run(
-            [BIN / "hopsctl", *command, "--socket", socket, "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return json.loads(done.stdout)
 
     with (
         report_folder() as spool,
@@ -53,27 +39,14 @@ def test_hung_trainings_are_told_within_a_minute_and_requeued(
             profiler_path=ROOT / "profiler" / "site",
             report_dir=spool,
         ) as cluster,
-        (tmp_path / "hopsd.log").open("ab") as log,
+        hopsd(
+            cluster,
+            tmp_path,
+            database,
+            f'round_seconds = 600\nrefresh_seconds = 30\n[knowledge]\nreport_dir = "{spool}"\n'
+            "[health]\nrequeue_hung_minutes = 4\n",
+        ) as ask,
     ):
-        config.write_text(
-            f'[daemon]\nrefresh_seconds = 30\nround_seconds = 600\nsocket = "{socket}"\n'
-            f'[database]\ndsn = "{database}"\n[knowledge]\nreport_dir = "{spool}"\n'
-            "[health]\nrequeue_hung_minutes = 4\n"
-        )
-        environment = os.environ | cluster.env
-
-        def submit(gpus: int, command: str) -> str:
-            done = subprocess.run(
-                [
-                    *("sbatch", "--parsable", "--open-mode=append", f"--comment=hops:reqs={gpus}"),
-                    *(f"--chdir={tmp_path}", f"--wrap={command}"),
-                ],
-                env=environment | {"OMP_NUM_THREADS": "1"},
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            return done.stdout.strip()
 
         def events(job: str) -> dict[str, str]:
             """Of the kinds that health has, in order of time, with their texts."""
@@ -85,41 +58,36 @@ def test_hung_trainings_are_told_within_a_minute_and_requeued(
             lines = (tmp_path / f"slurm-{job}.out").read_text().splitlines()
             return [int(line.split()[-1]) for line in lines if "goes on from step" in line]
 
-        with subprocess.Popen(
-            [BIN / "hopsd", "--config", config], env=environment, stderr=log
-        ) as hopsd:
-            try:
-                wait_until(socket.exists, 60.0)
-                jobs = {}
-                for kind in KINDS:
-                    jobs[kind] = submit(2, f"exec sh train.sh {kind}")
-                notebook, began = submit(1, "exec sleep 1000"), time.time()
-                wait_until(lambda: len(ask("health")["hung"]) == 2, 240.0)
-                hung = {row["job"]: row for row in ask("health")["hung"]}
-                text = {job: ask("explain", job) for job in hung}
-                assert set(hung) == {jobs["stopped"], jobs["deadlock"]}
-                for job, row in hung.items():
-                    (event,) = [e for e in text[job]["history"]["events"] if e["kind"] == "hung"]
-                    assert event["time"] - row["since"] <= 60.0
-                states = [rank["state"] for rank in hung[jobs["stopped"]]["ranks"]]
-                assert states == ["waiting", "silent"]
-                calls = [rank["waits_in"] for rank in hung[jobs["deadlock"]]["ranks"]]
-                assert calls == ["all_reduce", "recv"]
-                for rank in hung[jobs["deadlock"]]["ranks"]:
-                    assert "hangs.py" in rank["line"]
-                    assert "hangs.py" in Path(rank["stacks"]).read_text()
-                wait_until(lambda: notebook in [row["job"] for row in ask("health")["idle"]], 320.0)
-                (event,) = ask("explain", notebook)["history"]["events"]
-                assert (event["kind"], event["time"] - began <= 300.0) == ("idle", True)
-                wait_until(lambda: all("requeued" in events(job) for job in hung), 400.0)
-                for job in hung:
-                    assert "no step and no other sign of life" in events(job)["requeued"]
-                    assert "of processor time in" in events(job)["requeued"]
-                wait_until(lambda: all(len(begins(job)) == 4 for job in hung), 300.0)
-                for job in hung:
-                    assert begins(job) == [0, 0, 50, 50], "it goes on from its save"
-                wait_until(lambda: ask("health")["hung"] == [], 90.0)
-                # Minutes later, the evaluation goes on. What sleeps is idle, by two signs.
-                assert {"hung", "requeued"}.isdisjoint(events(jobs["evaluation"]))
-            finally:
-                hopsd.terminate()
+        jobs = {}
+        for kind in KINDS:
+            jobs[kind] = submit(
+                cluster, tmp_path, "hops:reqs=2", f"exec sh train.sh {kind}", APPEND
+            )
+        notebook, began = submit(cluster, tmp_path, "hops:reqs=1", "exec sleep 1000"), time.time()
+        wait_until(lambda: len(ask("health")["hung"]) == 2, 240.0)
+        hung = {row["job"]: row for row in ask("health")["hung"]}
+        text = {job: ask("explain", job) for job in hung}
+        assert set(hung) == {jobs["stopped"], jobs["deadlock"]}
+        for job, row in hung.items():
+            (event,) = [e for e in text[job]["history"]["events"] if e["kind"] == "hung"]
+            assert event["time"] - row["since"] <= 60.0
+        states = [rank["state"] for rank in hung[jobs["stopped"]]["ranks"]]
+        assert states == ["waiting", "silent"]
+        calls = [rank["waits_in"] for rank in hung[jobs["deadlock"]]["ranks"]]
+        assert calls == ["all_reduce", "recv"]
+        for rank in hung[jobs["deadlock"]]["ranks"]:
+            assert "hangs.py" in rank["line"]
+            assert "hangs.py" in Path(rank["stacks"]).read_text()
+        wait_until(lambda: notebook in [row["job"] for row in ask("health")["idle"]], 320.0)
+        (event,) = ask("explain", notebook)["history"]["events"]
+        assert (event["kind"], event["time"] - began <= 300.0) == ("idle", True)
+        wait_until(lambda: all("requeued" in events(job) for job in hung), 400.0)
+        for job in hung:
+            assert "no step and no other sign of life" in events(job)["requeued"]
+            assert "of processor time in" in events(job)["requeued"]
+        wait_until(lambda: all(len(begins(job)) == 4 for job in hung), 300.0)
+        for job in hung:
+            assert begins(job) == [0, 0, 50, 50], "it goes on from its save"
+        wait_until(lambda: ask("health")["hung"] == [], 90.0)
+        # Minutes later, the evaluation goes on. What sleeps is idle, by two signs.
+        assert {"hung", "requeued"}.isdisjoint(events(jobs["evaluation"]))

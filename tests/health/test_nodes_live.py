@@ -2,79 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 from fixtures_cluster import node_states, report_folder, running_cluster, wait_until
+from health_rig import ROOT, hopsd, submit
 
-from examples.demo.cluster import NodeSpec, PrivateCluster
+from examples.demo.cluster import NodeSpec
 
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(1800)]
 
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD = 1_000_000
 """Microseconds."""
-
-LOOK_SECONDS = 10.0
-"""Between two runs of hopsctl, which itself takes as much of a processor as four trainings."""
-
-Ask = Callable[..., Any]
-
-
-@contextmanager
-def hopsd(cluster: PrivateCluster, folder: Path, database: str, more: str) -> Iterator[Ask]:
-    """A daemon; yields hopsctl, whose answers are documents."""
-    config, socket = folder / "hopsd.toml", folder / "hopsd.sock"
-    config.write_text(
-        f'[daemon]\nround_seconds = 3600\nsocket = "{socket}"\n{more}\n'
-        f'[database]\ndsn = "{database}"\n'
-    )
-
-    def ask(*command: str) -> Any:
-        done = subprocess.run(
-            [BIN / "hopsctl", *command, "--socket", socket, "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return json.loads(done.stdout)
-
-    with (
-        (folder / "hopsd.log").open("ab") as log,
-        subprocess.Popen(
-            [BIN / "hopsd", "--config", config], env=os.environ | cluster.env, stderr=log
-        ) as daemon,
-    ):
-        try:
-            wait_until(socket.exists, 60.0)
-            yield ask
-        finally:
-            daemon.terminate()
-
-
-def submit(cluster: PrivateCluster, folder: Path, comment: str, script: str) -> str:
-    done = subprocess.run(
-        [
-            *("sbatch", "--parsable", f"--comment={comment}", f"--chdir={folder}"),
-            *("--output=/dev/null", f"--wrap={script}"),
-        ],
-        env=os.environ | cluster.env | {"OMP_NUM_THREADS": "1"},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.strip()
 
 
 @contextmanager
@@ -101,37 +48,55 @@ class Training:
         """When each ended."""
         return [float(line) for line in self.steps_file.read_text().splitlines()[:-1]]
 
+    def step_seconds(self, since: float) -> float:
+        """The mean of those after ``since``, epoch seconds."""
+        ends = [end for end in self.steps() if end >= since]
+        return (ends[-1] - ends[0]) / (len(ends) - 1)
+
     def trains(self, steps: int) -> bool:
         return self.steps_file.exists() and len(self.steps()) >= steps
 
-    def step_seconds(self, begin: float) -> float:
-        """The mean of its steps since ``begin`` (epoch seconds)."""
-        ends = [end for end in self.steps() if end >= begin]
-        return (ends[-1] - ends[0]) / (len(ends) - 1)
+    def processor_seconds(self) -> float:
+        """That all its threads have used."""
+        threads = Path(f"/proc/{self.pid_file.read_text()}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
-class SlowNode:
-    """A control group that keeps a training at ``1 - loss`` of the speed of others.
-
-    What it may use of a processor follows the speeds of the last seconds: a fixed quota takes more
-    or less of them by the minute, as other programs on this machine come and go.
+class Throttle:
+    """Keeps a training at ``1 - loss`` of the speed of ``others`` by how much of a processor it may
+    use. What that has to be is measured again and again: on a machine that gets busy all wait
+    longer for a processor, use less of it in a second, and a fixed limit would cost nothing.
     """
 
-    def __init__(self, group: Path, training: Training, loss: float) -> None:
-        self._group, self._training, self._loss = group, training, loss
-        self._quota = 0.3 * PERIOD
-        self._write()
-        (group / "cgroup.procs").write_text(training.pid_file.read_text())
+    def __init__(
+        self, group: Path, training: Training, others: Sequence[Training], loss: float
+    ) -> None:
+        self._group, self._training, self._others, self._loss = group, training, others, loss
+        self._since, self._used = time.time(), training.processor_seconds()
+        self.losses: list[float] = []
+        """What it lost in each period since it is throttled."""
 
-    def follow(self, others: Sequence[Training]) -> None:
-        """Set the quota by the last 15 seconds."""
-        begin = time.time() - 15.0
-        target = statistics.median(o.step_seconds(begin) for o in others) / (1.0 - self._loss)
-        self._quota *= self._training.step_seconds(begin) / target
-        self._write()
+    def begin(self) -> None:
+        self._limit(self._loss)
+        (self._group / "cgroup.procs").write_text(self._training.pid_file.read_text())
 
-    def _write(self) -> None:
-        (self._group / "cpu.cfs_quota_us").write_text(str(round(self._quota)))
+    def adjust(self) -> None:
+        usual = median(other.step_seconds(self._since) for other in self._others)
+        self.losses.append(1.0 - usual / self._training.step_seconds(self._since))
+        self._limit(0.5 * (self._loss - self.losses[-1]))
+
+    def _limit(self, less: float) -> None:
+        """To that much less than it used since the last time."""
+        now, used = time.time(), self._training.processor_seconds()
+        quota = (used - self._used) / (now - self._since) * (1.0 - less) * PERIOD
+        (self._group / "cpu.cfs_quota_us").write_text(str(round(quota)))
+        self._since, self._used = now, used
+
+
+def passed(seconds: float) -> Callable[[], bool]:
+    """Whether so many seconds have passed since now."""
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() >= until
 
 
 @pytest.mark.skipif("HOPS_QUIET" not in os.environ, reason="needs idle cores: make test-quiet")
@@ -154,42 +119,39 @@ def test_a_node_with_less_of_a_processor_is_named_in_ten_minutes(
             cluster,
             tmp_path,
             database,
-            f'refresh_seconds = 10\n[knowledge]\nreport_dir = "{spool}"',
+            f'round_seconds = 3600\nrefresh_seconds = 10\n[knowledge]\nreport_dir = "{spool}"',
         ) as ask,
     ):
         script = Path(__file__).with_name("steady.py")
         command = f"exec {sys.executable} -W ignore {script} {tmp_path}"
-        jobs = [submit(cluster, tmp_path, "hops:reqs=1", command) for _ in range(6)]
+        jobs = [
+            submit(cluster, tmp_path, "hops:reqs=1", command, "--output=/dev/null")
+            for _ in range(6)
+        ]
         trainings = {job: Training(tmp_path, job) for job in jobs}
-        wait_until(lambda: all(t.trains(2500) for t in trainings.values()), 1200.0)
+        wait_until(lambda: all(t.trains(5000) for t in trainings.values()), 1200.0)
         rows = cluster.run("squeue", "--noheader", "--format=%A %N").splitlines()
         nodes = dict(row.split() for row in rows)
-        slow = [
-            SlowNode(group, trainings[job], loss)
-            for job, group, loss in zip(jobs[:2], (five, ten), (0.05, 0.1), strict=True)
+        healthy = [trainings[job] for job in jobs[2:]]
+        throttles = [
+            Throttle(group, trainings[job], healthy, loss)
+            for job, group, loss in zip(jobs, (five, ten), (0.05, 0.1), strict=False)
         ]
-        since = {nodes[job]: time.time() for job in jobs[:2]}
-        others = [trainings[job] for job in jobs[2:]]
+        wait_until(passed(60.0))
+        for throttle in throttles:
+            throttle.begin()
+        since = time.time()
         named: dict[str, Any] = {}
-        next_look = time.monotonic() + LOOK_SECONDS
-
-        def all_named() -> bool:
-            nonlocal next_look
-            if time.monotonic() < next_look:
-                return False
-            next_look = time.monotonic() + LOOK_SECONDS
-            for node in slow:
-                node.follow(others)
+        while not named.keys() >= {nodes[job] for job in jobs[:2]}:
+            wait_until(passed(20.0))  # to ask takes a processor from the trainings
+            for throttle in throttles:
+                throttle.adjust()
+            after = time.time() - since
             for row in ask("health")["slow"]:
-                named.setdefault(
-                    row["node"], row | {"after": time.time() - since.get(row["node"], 0.0)}
-                )
-            return named.keys() >= since.keys()
-
-        wait_until(all_named, 660.0, lambda: f"{named} {ask('health')}")
-        print(named)
+                named.setdefault(row["node"], row | {"after": after})
+            assert after <= 660.0, [named, *(throttle.losses for throttle in throttles)]
         assert all(row["after"] <= 600.0 for row in named.values()), named
-        assert named.keys() == since.keys()
+        assert named.keys() == {nodes[job] for job in jobs[:2]}
         cluster.run("scancel", *jobs)
 
 
@@ -209,10 +171,11 @@ def test_a_node_whose_starts_fail_one_time_in_three_is_named(database: str, tmp_
         running_cluster(
             nodes=(NodeSpec("rtx3090", gpus=2),) * 4, extra_conf=(f"Prolog={prolog}",)
         ) as cluster,
-        hopsd(cluster, tmp_path, database, "refresh_seconds = 1") as ask,
+        hopsd(cluster, tmp_path, database, "round_seconds = 3600\nrefresh_seconds = 1") as ask,
     ):
         for number in range(60):
-            submit(cluster, tmp_path, f"hops:reqs=1;workload=w{number % 3}", "true")
+            workload = f"hops:reqs=1;workload=w{number % 3}"
+            submit(cluster, tmp_path, workload, "true", "--output=/dev/null")
 
         def over() -> bool:
             for node, state in node_states(cluster).items():

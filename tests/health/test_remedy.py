@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hopsd.health.hung import HungTraining
-from hopsd.health.idle import IdleJob
-from hopsd.health.remedy import NOTICE_SECONDS, RemedyDelays, remedies
+from hopsd.health.idle import IdleJob, PartlyUsed
+from hopsd.health.remedy import NOTICE_SECONDS, RemedyDelays, remedies, shrinks
 from hopsd.model.ids import JobId
 
 JOB = JobId("17")
@@ -49,3 +49,28 @@ def test_what_is_off_does_nothing(delays: RemedyDelays) -> None:
 
 def test_other_jobs_are_left_alone() -> None:
     assert remedies([JobId("18")], hung(9e9), idle(9e9), BOTH) == ()
+
+
+def shrunk(
+    reqs: tuple[int, ...], used: int = 2, agreed: float = 3600.0, delay: float = 3600.0
+) -> list[tuple[float, int | None]]:
+    planned = shrinks({JOB: reqs}, {JOB: PartlyUsed(used, 8, agreed)}, delay)
+    return [(remedy.due_in, remedy.gpus) for remedy in planned]
+
+
+def test_an_elastic_job_gets_the_fewest_gpus_that_hold_what_it_uses() -> None:
+    assert shrunk((1, 2, 4, 8)) == [(0.0, 2)]
+    assert shrunk((1, 4, 8), used=3) == [(0.0, 4)]
+    assert shrunk((1, 4, 8), agreed=3600.0 - NOTICE_SECONDS) == [(NOTICE_SECONDS, 4)]
+
+
+def test_a_job_that_cannot_do_with_fewer_gpus_is_only_told() -> None:
+    assert shrunk((8,)) == []
+    assert shrunk((1, 8)) == []
+
+
+def test_no_job_is_shrunk_by_one_witness_or_where_that_is_off() -> None:
+    assert shrunk((2, 8), agreed=0.0, delay=1.0) == []
+    assert shrunk((2, 8), delay=0.0) == []
+    assert shrunk((2, 8), agreed=3600.0 - NOTICE_SECONDS - 1.0) == []
+    assert shrinks({}, {JOB: PartlyUsed(2, 8, 9e9)}, 3600.0) == ()

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.health.site import DAY, SiteSettings, Slowdown, simulate
-from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, SpeedRecord
+from hopsd.health.measurements import beside_others
+from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, SpeedRecord, Stay
 from hopsd.health.slow import find_slow
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
@@ -211,3 +212,16 @@ def test_whatever_is_recorded_gives_sane_verdicts(rows: list[tuple]) -> None:  #
     )
     for slow in find_slow(HealthRecords(1e6, nodes, records)):
         assert 0.0 < slow.low <= slow.factor <= slow.high < 1.0
+
+
+def test_neighbours_whose_records_are_gone_were_there() -> None:
+    """hopsd keeps the newest records of each workload and server, and where all jobs were."""
+    node = HealthNode(NodeName("n0"), GpuType("a"), 4)
+    record = SpeedRecord(100.0, WorkloadName("w"), JobId("1"), {node.name: 2}, 1.0)
+    stays = [
+        Stay(JobId("1"), (node.name,), 0.0, np.inf),
+        Stay(JobId("2"), (node.name,), 50.0, 150.0),
+    ]
+    alone = HealthRecords(1e3, (node,), (record, replace(record, at=500.0)), (), tuple(stays[:1]))
+    assert beside_others(alone) == [False, False]
+    assert beside_others(replace(alone, stays=tuple(stays))) == [True, False]

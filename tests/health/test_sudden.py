@@ -66,6 +66,17 @@ def test_what_all_nodes_share_is_no_nodes_fault() -> None:
     assert named(*every) == {}
 
 
+def test_runs_that_began_at_once_and_slow_down_at_once_show_the_slowest() -> None:
+    """What all do at that age is no warm-up whose rest has to be left out."""
+    begin = ONSET - 900.0
+
+    def busy(loss: float) -> Callable[[float], float]:
+        return lambda at: 1.0 - 0.9 * (1.0 - loss) if at > ONSET else 0.0
+
+    every = [run(n, busy(0.08 * (n == 0)), begin=begin, workload="w") for n in range(len(NODES))]
+    assert set(named(*every)) == {"n0"}
+
+
 def test_of_two_nodes_neither_is_certainly_the_odd_one() -> None:
     assert named(run(0, later(0.08)), run(1)) == {}
     assert set(named(run(0, later(0.08)), run(1), run(2))) == {"n0"}

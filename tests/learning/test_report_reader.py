@@ -486,6 +486,30 @@ def test_gpus_in_use_are_counted_once_a_training_has_gone_on_for_minutes(tmp_pat
     assert look(reader, reading(job(restarts=1))).gpus_used == {}
 
 
+def test_gpus_that_the_driver_sees_processes_on_are_counted_where_all_are_seen(
+    tmp_path: Path,
+) -> None:
+    reader = ReportReader(tmp_path)
+    held = {"allocation": Allocation.of({"n0": 4})}
+    put(tmp_path, report(gpus=1, visible_gpus=2, taken_gpus=1))
+    assert look(reader, reading(job(**held))).gpus_taken == {}, "it sees some of the job's"
+    put(tmp_path, report(gpus=1, visible_gpus=4, taken_gpus=1))
+    assert look(reader, reading(job(**held))).gpus_taken == {"17": 1}
+    put(tmp_path, report(gpus=1, visible_gpus=4, taken_gpus=2))
+    assert look(reader, reading(job(**held))).gpus_taken == {"17": 2}, "others are on one, too"
+    assert look(reader, reading(job(restarts=1, **held))).gpus_taken == {}
+
+
+def test_the_speed_of_a_single_gpu_is_stored_with_its_index(tmp_path: Path) -> None:
+    put(tmp_path, report())
+    single = job(gpu_indices={NodeName("n0"): (3,)})
+    records = look(ReportReader(tmp_path), reading(single)).records
+    assert [(record.job, record.gpu) for record in records] == [("17", 3)]
+    several = job(allocation=Allocation.of({"n0": 2}), gpu_indices={NodeName("n0"): (3, 4)})
+    records = look(ReportReader(tmp_path), reading(several)).records
+    assert [(record.job, record.gpu) for record in records] == [("17", None)]
+
+
 @pytest.mark.parametrize(("final", "seconds", "records"), [(True, 0.4, 1), (False, 0.4, 0)])
 def test_a_whole_run_may_be_short(
     tmp_path: Path, final: bool, seconds: float, records: int

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from hopsd.health.records import EndState
 from hopsd.serve.health import HealthService, health_records
-from hopsd.store.past_runs import EndedRun
+from hopsd.store.past_runs import EndedRun, StoredStay
 from hopsd.store.throughput import ReportedSpeed
 
 NODES: list[dict[str, Any]] = [
@@ -26,7 +27,12 @@ def test_rows_of_present_nodes_and_known_ends_are_kept() -> None:
         EndedRun(13.0, "2", "net", {"n0": 4}, "CANCELLED"),
         EndedRun(14.0, "3", "net", {"gone": 4}, "FAILED"),
     ]
-    records = health_records(100.0, NODES, speeds, ends)
+    stays = [StoredStay("1", {"n0": 4}, 5.0, 12.0), StoredStay("2", {"n1": 4}, 6.0, None)]
+    records = health_records(100.0, NODES, speeds, ends, stays)
+    assert [(s.nodes, s.start, s.end) for s in records.stays] == [
+        (("n0",), 5.0, 12.0),
+        (("n1",), 6.0, math.inf),
+    ]
     assert [node.name for node in records.nodes] == ["n0", "n1"]
     assert [(r.job, r.workload, r.seconds_per_iteration) for r in records.records] == [
         ("1", "net 32", 0.05)
@@ -38,14 +44,14 @@ class CountingStore:
     def __init__(self) -> None:
         self.reads = 0
 
-    def health(self, since: float) -> tuple[list[ReportedSpeed], list[EndedRun]]:
+    def health(self, since: float) -> tuple[list[ReportedSpeed], list[EndedRun], list[StoredStay]]:
         self.reads += 1
         rows = [
             EndedRun(since + 10.0 * i, str(i), "net", {f"n{i % 2}": 4}, state)
             for i in range(200)
             for state in ["NODE_FAIL" if i % 4 == 0 else "COMPLETED"]
         ]
-        return [], rows
+        return [], rows, []
 
 
 def test_the_store_is_read_once_a_minute_at_most() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +11,13 @@ from typing import cast
 
 import pytest
 from memory_store import MemoryStore
+from report_values import report
 
 from hopsd.config import Config
 from hopsd.core.queue.backoff import Backoff
 from hopsd.errors import NotLeaderError, SlurmUnavailableError
 from hopsd.learning.learner import MAX_EVENTS
+from hopsd.model.allocation import Allocation
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import (
     RELEASED_MARK,
@@ -25,6 +29,7 @@ from hopsd.model.reading import (
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome
 from hopsd.service.controller import Controller
+from hopsd.service.remedies import ANNOUNCED, SHRUNK
 from hopsd.slurm.port import InstantPort
 from hopsd.store.leader import Leader
 from hopsd.store.postgres import PostgresStore
@@ -64,6 +69,13 @@ class Port(InstantPort):
         for step in steps:
             if step.target:
                 self.job = replace(self.job, state=SlurmState.RUNNING, allocation=step.target)
+            elif step.kind is StepKind.PREEMPT:
+                self.job = replace(
+                    self.job,
+                    state=SlurmState.PENDING,
+                    allocation=Allocation(),
+                    restarts=self.job.restarts + 1,
+                )
             elif step.kind is StepKind.RELEASE:
                 self.job = replace(self.job, hold=Hold.NONE, marks=RELEASED_MARK)
         return [StepOutcome(s, OutcomeStatus.DONE, s.target, started=1000.0) for s in steps]
@@ -266,3 +278,48 @@ def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Pat
     assert told[0] == "and 5 more at the same look"
     rig.controller.tick()
     assert rig.controller.document["reports_refused"] == MAX_EVENTS + 5
+
+
+def train_on_one_gpu(rig: Rig, folder: Path, *, taken: int) -> None:
+    """A minute passes; the job's training says that it uses one GPU, the driver of how many."""
+    rig.port.now += 60.0
+    content = report(
+        job="1",
+        run=rig.port.job.restarts,
+        at=rig.port.now,
+        first_step=rig.port.now - 300.0,
+        gpus=1,
+        visible_gpus=rig.port.job.allocation.gpus,
+        taken_gpus=taken,
+    )
+    path = folder / f"1.{rig.port.job.restarts}.n0.0.4242.json"
+    path.write_text(json.dumps(content))
+    os.utime(path, (rig.port.now, rig.port.now))
+    rig.controller.tick()
+
+
+def test_an_elastic_job_that_uses_one_of_four_gpus_goes_on_with_one(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """Where the site has turned that on, its trainings and the driver agree, and it was told."""
+    rig.port.job = replace(JOB, comment="hops:reqs=1,4", uid=os.getuid())
+    health = replace(rig.config.health, shrink_unused_minutes=15.0)
+    rig.controller.configure(replace(rig.config, health=health))
+    rig.controller.tick()
+    assert rig.port.job.allocation.gpus == 4
+    for _ in range(30):
+        train_on_one_gpu(rig, tmp_path, taken=4)
+    assert rig.port.job.restarts == 0, "another program may compute on the others"
+    for _ in range(14):
+        train_on_one_gpu(rig, tmp_path, taken=1)
+    assert rig.port.job.restarts == 0
+    for _ in range(3):
+        train_on_one_gpu(rig, tmp_path, taken=1)
+    assert rig.port.job.restarts == 1
+    for _ in range(40):  # rounds begin anew
+        train_on_one_gpu(rig, tmp_path, taken=1)
+    assert (rig.port.job.restarts, rig.port.job.allocation.gpus) == (1, 1)
+    events = [event.kind for event in reversed(rig.store.events(job=JOB.id))]
+    assert [kind for kind in events if kind in ("gpus_unused", ANNOUNCED, SHRUNK)] == [
+        *("gpus_unused", ANNOUNCED, SHRUNK)
+    ]

@@ -22,7 +22,7 @@ from hopsd.round.observation import Observation
 from hopsd.serve.privacy import status_for
 from hopsd.service.hung_jobs import HungJobs
 from hopsd.service.idle_jobs import IdleJobs
-from hopsd.service.remedies import ANNOUNCED, REQUEUED, Remedies, requeueable
+from hopsd.service.remedies import ANNOUNCED, REQUEUED, SHRUNK, Remedies, requeueable
 
 NOW = 10_000.0
 JOB = JobReading(
@@ -132,11 +132,26 @@ def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
     store = MemoryStore()
     idle = IdleJobs(store, Sstat())  # type: ignore[arg-type]
     for used in (8, 2, 2, 8):
-        idle.note_used([JOB], {JOB.id: used})
+        idle.note_used([JOB], {JOB.id: used}, {}, NOW)
         assert [row["gpus"] for row in idle.rows().values()] == [6] * (used == 2)
-    idle.note_used([JOB], {})
+    idle.note_used([JOB], {}, {}, NOW)
     (event,) = store.events()
     assert (event.kind, "2 of the 8 GPUs" in event.text) == ("gpus_unused", True)
+
+
+def test_the_driver_must_see_no_process_on_the_other_gpus_all_the_time() -> None:
+    idle = IdleJobs(MemoryStore(), Sstat())  # type: ignore[arg-type]
+
+    def agreed(minute: int, taken: int | None, used: int = 2) -> float:
+        seen = {} if taken is None else {JOB.id: taken}
+        idle.note_used([JOB], {JOB.id: used}, seen, NOW + 60.0 * minute)
+        return idle.partly[JOB.id].agreed_seconds
+
+    assert agreed(0, None) == agreed(5, 3) == agreed(7, 1) == agreed(10, 2) == 0.0
+    assert agreed(12, 2) == 120.0
+    assert "no process on the others for 2 min" in idle.partly[JOB.id].text
+    assert agreed(13, 5) == agreed(14, 2) == 0.0, "an evaluation used them"
+    assert agreed(15, 1, used=1) == 0.0
 
 
 DUE = Remedy(JOB.id, 0.0, "does nothing")
@@ -149,6 +164,19 @@ def test_a_job_that_is_due_is_stopped_at_most_three_times() -> None:
         steps = service.steps([JOB], [DUE])
     assert steps == []
     assert kinds(store) == [REQUEUED] * 3
+
+
+def test_a_job_is_shrunk_as_it_is_requeued_and_said_to_be() -> None:
+    store = MemoryStore()
+    service = Remedies(store)  # type: ignore[arg-type]
+    for due_in in (590.0, 0.0):
+        steps = service.steps([JOB], [replace(DUE, due_in=due_in, gpus=2)])
+    assert [step.kind for step in steps] == [StepKind.PREEMPT]
+    assert kinds(store) == [ANNOUNCED, SHRUNK]
+    assert "requeues it for at most 2 GPUs: does nothing" in store.events()[0].text
+    for _ in range(5):
+        service.steps([JOB], [replace(DUE, gpus=2)])
+    assert kinds(store) == [ANNOUNCED] + [SHRUNK] * 3
 
 
 def test_its_user_is_told_once_before() -> None:

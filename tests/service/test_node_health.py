@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from memory_store import MemoryStore
@@ -64,6 +65,17 @@ def test_each_node_is_told_once_and_nothing_is_done() -> None:
     assert site.drained == []
     assert "6.0% slower than its type" in site.watch.slow["n9"]
     assert "6 failed runs of 3 workloads, 0.8 expected" in site.watch.lemons["n1"]
+
+
+def test_a_slow_gpu_is_told_by_its_index_beside_its_node() -> None:
+    site = Site()
+    slow = SlowNode(NodeName("n9"), 0.9, 0.89, 0.91, None, gpu=2)
+    site.health = lambda nodes: Health((slow, replace(slow, gpu=3)), ())  # type: ignore[method-assign]
+    for look in range(2):
+        site.look(NOW + look * EVERY_SECONDS)
+    assert site.events == ["node_slow"] * 2
+    assert "GPU 2 is 10.0% slower than its type" in site.watch.slow["n9"]
+    assert "; GPU 3 is 10.0% slower" in site.watch.slow["n9"]
 
 
 def test_a_site_may_have_them_drained_up_to_a_number() -> None:

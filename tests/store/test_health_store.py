@@ -31,18 +31,40 @@ def full(machine_postgres: Databases) -> Iterator[PostgresStore]:
 def test_a_report_is_that_of_the_run_that_was_there(full: PostgresStore) -> None:
     full.save_jobs([running("1", {"n0": 2}, since=200.0), running("2", {"n1": 2}, since=200.0)])
     full.add_throughput([RECORD, replace(RECORD, at=100.0), replace(RECORD, user=UserName("bob"))])
-    speeds, ends = full.health(0.0)
+    speeds, ends, stays = full.health(0.0)
     assert [(s.at, s.job, s.nodes, s.per_gpu, s.batch) for s in speeds] == [
         (300.0, "1", {"n0": 2}, 50.0, 32.0)
     ]
     assert ends == []
-    assert full.health(301.0) == ([], [])
+    assert [(s.job, s.nodes, s.start, s.end) for s in stays] == [
+        ("1", {"n0": 2}, 200.0, None),
+        ("2", {"n1": 2}, 200.0, None),
+    ]
+    assert full.health(301.0)[:2] == ([], [])
 
 
 def test_a_report_that_two_runs_may_have_made_is_nobodys(full: PostgresStore) -> None:
     full.save_jobs([running("1", {"n0": 2}, since=200.0), running("2", {"n0": 2}, since=200.0)])
     full.add_throughput([RECORD])
     assert full.health(0.0)[0] == []
+    full.add_throughput([replace(RECORD, at=310.0, job=JobId("2"), gpu=None)])
+    assert [s.job for s in full.health(0.0)[0]] == ["2"]
+
+
+def test_a_single_gpus_report_names_it(full: PostgresStore) -> None:
+    """Also where a user has several such jobs on the server, and old ones are pruned."""
+    jobs = [running(job, {"n0": 1}, since=200.0) for job in ("1", "2")]
+    full.save_jobs(jobs)
+    single = replace(RECORD, gpus=1)
+    full.add_throughput(
+        replace(single, job=JobId(job), gpu=gpu, at=300.0 + at + 0.1 * gpu)
+        for job, gpu in (("1", 0), ("2", 3))
+        for at in range(40)
+    )
+    full.prune(400.0, 90.0)
+    speeds = full.health(0.0)[0]
+    assert {(s.job, s.gpu) for s in speeds} == {("1", 0), ("2", 3)}
+    assert len(speeds) == 2 * 32
 
 
 def test_a_run_over_several_nodes_reports_once(full: PostgresStore) -> None:

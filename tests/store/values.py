@@ -163,4 +163,5 @@ job_records = every_field(
     keeps_steps=st.none() | st.booleans(),
     answers_signal=st.none() | st.booleans(),
     failed_again=st.booleans(),
+    gpus_most=st.none() | counts,
 )

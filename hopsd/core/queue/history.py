@@ -123,6 +123,7 @@ def advance(
         keeps_steps=old.keeps_steps,
         answers_signal=old.answers_signal,
         failed_again=old.failed_again or _failed_again(job, old.run_seconds + run),
+        gpus_most=old.gpus_most,
     )
 
 

@@ -54,7 +54,8 @@ class Report:
     while it makes no steps.
     ``saving``: a save is under way; ``saved_at``: when the last had ended, and training
     went on; ``save_every``: seconds between the last two; None: not seen. ``gpus``: on how many it
-    holds memory; None: it computes on none, or an older plugin.
+    holds memory; None: it computes on none, or an older plugin. ``visible_gpus``: how many it could
+    use, ``taken_gpus``: on how many of them any process is, by the driver; None: unknown.
     ``first_step``, ``at``, ``saved_at``: epoch seconds by the compute node's clock.
     """
 
@@ -86,6 +87,8 @@ class Report:
     final: bool = False
     pause: Pause | None = None
     gpus: int | None = None
+    visible_gpus: int | None = None
+    taken_gpus: int | None = None
 
 
 def parse_report(data: bytes, file_name: str, now: float) -> Report:
@@ -132,7 +135,9 @@ def parse_report(data: bytes, file_name: str, now: float) -> Report:
         save_every=_optional(document, "save_every"),
         final=document.get("final") is True,
         pause=parse_pause(document),
-        gpus=None if document.get("gpus") is None else integer(document, "gpus"),
+        gpus=_optional_integer(document, "gpus"),
+        visible_gpus=_optional_integer(document, "visible_gpus"),
+        taken_gpus=_optional_integer(document, "taken_gpus"),
     )
     _check_sense(report, file_name)
     _check_age(report, now)
@@ -144,6 +149,10 @@ def _optional(
 ) -> float | None:
     """A number, or None where it is null or absent."""
     return None if document.get(key) is None else number(document, key, maximum)
+
+
+def _optional_integer(document: Mapping[str, Any], key: str) -> int | None:
+    return None if document.get(key) is None else integer(document, key)
 
 
 def _flag(document: Mapping[str, Any], key: str) -> bool | None:

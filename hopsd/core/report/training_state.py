@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hopsd.core.report.reports import Report
 from hopsd.model import bounds
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, SlurmState
 
 MAX_RESTART_SECONDS = 3600.0
@@ -93,6 +93,20 @@ def gpus_used(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
     old = all(last - report.first_step >= USED_SECONDS for report in present)
     running = job.state is SlurmState.RUNNING
     return {job.id: used} if used and old and running else {}
+
+
+def gpus_taken(reports: Iterable[Report], job: JobReading) -> dict[JobId, int]:
+    """On how many of a running job's GPUs the driver sees any process; omitted unless its reports
+    are about all of them.
+    """
+    nodes: dict[NodeName, tuple[int, int]] = {}
+    for report in reports:
+        if report.run == job.restarts and not report.final and report.visible_gpus is not None:
+            seen = report.visible_gpus, report.taken_gpus or 0
+            nodes[report.node] = max(nodes.get(report.node, seen), seen)
+    visible = {node: gpus for node, (gpus, _) in nodes.items()}
+    whole = visible == job.allocation.as_dict() and job.state is SlurmState.RUNNING
+    return {job.id: sum(taken for _, taken in nodes.values())} if whole and visible else {}
 
 
 def out_of_memory(reports: Iterable[Report], job: JobReading) -> list[Report]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hopsd.errors import CommentError, InputError
@@ -76,6 +76,11 @@ class Comment:
     profile: bool = False
     segment: int | None = None
     interactive: bool = False
+
+    def up_to(self, gpus: int | None) -> Comment:
+        """The same without requirements above ``gpus``, or as it is where all are, or with None."""
+        smaller = tuple(each for each in self.reqs if gpus is None or each <= gpus)
+        return replace(self, reqs=smaller) if 0 < len(smaller) < len(self.reqs) else self
 
 
 def is_ours(text: str) -> bool:

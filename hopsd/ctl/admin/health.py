@@ -51,7 +51,7 @@ def _show(document: Mapping[str, Any]) -> None:
     if slow:
         rows = [
             (
-                row["node"],
+                row["node"] + (f", GPU {row['gpu']}" if "gpu" in row else ""),
                 f"{1.0 - row['factor']:.1%}",
                 f"{1.0 - row['high']:.1%} to {1.0 - row['low']:.1%}",
                 "the first record" if row["since"] is None else _time(row["since"]),

@@ -8,6 +8,13 @@ import pytest
 
 from hopsd.ctl.admin.health import _hung, _idle, _show
 
+
+def test_a_slow_gpu_is_named_beside_its_node(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = {"node": "n3", "factor": 0.9, "low": 0.89, "high": 0.91, "since": None, "gpu": 2}
+    _show({"slow": [slow], "lemons": []})
+    assert "n3, GPU 2" in capsys.readouterr().out
+
+
 RANK = {"rank": 1, "node": "n0", "pid": 7, "state": "silent", "line": "", "waits_in": ""}
 
 

@@ -1,0 +1,202 @@
+"""`python -m bench.health.starts`: how soon a slow server shows on which runs only begin.
+
+A server of a simulated site becomes slow just before a run begins there, so that no run can be
+compared with itself. Judged from what hopsd stores after ten minutes of that training, and later;
+what the server ran before was at its usual speed. At best: what a test can name that knows
+everything but whether the server is slow, with one false alarm in 1,000 server-days.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from bench.health.site import DAY, GPUS, KEPT, SiteSettings, Slowdown, as_stored, simulate
+from bench.result_file import write_result
+from hopsd.health.records import HealthRecords, SpeedRecord
+from hopsd.health.slow import find_slow
+
+SITE = SiteSettings(nodes=20, days=3.2)
+ONSET = 1.5 * DAY
+LOOKS = (600.0, 1800.0, 4.0 * 3600.0, DAY)
+"""Seconds of training on the server at which it is judged."""
+
+WARM_UP = 3
+"""The first reports of a run, which are not compared."""
+
+RUNS_A_DAY = 6
+FALSE_ALARMS = 1e-3
+"""In a server-day."""
+
+KINDS = (
+    *((0.05, noise, together) for noise in (0.005, 0.02) for together in (0, 3, 4, 8)),
+    (0.02, 0.005, 0),
+)
+"""By how much the server is slower, the noise of a report, and on how many servers a new workload
+begins at once, 0: it is a known one.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``others``: runs of the first run's workload elsewhere. ``seconds``: of training until the
+    server was named, infinite: it never was. ``right``: its interval held the truth. ``false``:
+    healthy servers named at some look.
+    """
+
+    others: int
+    seconds: float
+    right: bool
+    false: int
+
+
+def judge(
+    seed: int, loss: float, noise: float, together: int = 0, looks: Sequence[float] = LOOKS
+) -> Case | None:
+    """A run of a known workload begins on the slow server, or of one that is new on ``together``
+    servers at once; None: none did in time. ``noise``: of a report.
+    """
+    servers = tuple(range(0, 2 * together, 2))
+    site = replace(SITE, noise=noise, together=servers, together_at=ONSET)
+    first = _first_run(simulate(site, seed), new=bool(together))
+    if first is None:
+        return None
+    begin = first[0].at - site.every
+    records = simulate(replace(site, slow=(Slowdown(0, loss, begin - 1.0),)), seed)
+    minutes = np.unique([r.at // site.every for r in records.records if _is_later(r, begin)])
+    false: set[str] = set()
+    case = Case(_others(records, first), np.inf, False, 0)
+    for seconds in looks:
+        place = round(seconds / site.every) - 1
+        if place >= len(minutes):
+            break
+        now = float(minutes[place] + 1) * site.every
+        slow = {verdict.node: verdict for verdict in find_slow(as_stored(records, now))}
+        verdict = slow.pop(records.nodes[0].name, None)
+        false |= slow.keys()
+        if verdict is not None:
+            right = verdict.low <= 1.0 - loss <= verdict.high
+            case = replace(case, seconds=seconds, right=right)
+            break
+    return replace(case, false=len(false))
+
+
+def _is_later(record: SpeedRecord, begin: float) -> bool:
+    return "n0" in record.nodes and record.at > begin
+
+
+def _first_run(records: HealthRecords, *, new: bool) -> list[SpeedRecord] | None:
+    """The reports of the first run that begins alone on the first server after ONSET, for more than
+    ten minutes.
+    """
+    runs: dict[str, list[SpeedRecord]] = defaultdict(list)
+    for record in records.records:
+        if "n0" in record.nodes:
+            runs[record.job].append(record)
+    for run in runs.values():
+        alone = run[0].nodes == {records.nodes[0].name: GPUS}
+        right_kind = not new or run[0].workload == "w1000000"
+        if run[0].at > ONSET and alone and right_kind and len(run) > LOOKS[0] / SITE.every:
+            return run
+    return None
+
+
+def _others(records: HealthRecords, first: Sequence[SpeedRecord]) -> int:
+    """Other servers on which the workload ran alone in that shape, until the first look."""
+    types = {node.name: node.gpu_type for node in records.nodes}
+    workload, until = first[0].workload, first[0].at + LOOKS[0]
+    usual = types[records.nodes[0].name]
+    return len(
+        {
+            name
+            for record in records.records
+            if record.workload == workload and record.at < until
+            for name, gpus in record.nodes.items()
+            if gpus == GPUS and len(record.nodes) == 1 and types[name] == usual
+        }
+        - {records.nodes[0].name}
+    )
+
+
+def at_best(loss: float, noise: float, others: int) -> float:
+    """The largest probability of naming the server after ten minutes of its first run.
+
+    Neyman and Pearson: the most powerful test is that of the difference between the run and the
+    mean of the ``others``, each with its own deviation.
+    """
+    reports = LOOKS[0] / SITE.every - WARM_UP
+    variance = (SITE.run**2 + noise**2 / reports + SITE.healthy**2) + (
+        SITE.run**2 + noise**2 / KEPT + SITE.healthy**2
+    ) / max(others, 1)
+    threshold = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / RUNS_A_DAY)
+    return NormalDist().cdf(-np.log1p(-loss) / np.sqrt(variance) - threshold)
+
+
+def main() -> None:
+    options = _options()
+    began = time.process_time()
+    rows, cases = [], []
+    for loss, noise, together in KINDS:
+        judged = [judge(seed, loss, noise, together) for seed in range(options.sites)]
+        of_kind = [case for case in judged if case is not None]
+        cases += of_kind
+        for others, members in _by_others(of_kind).items():
+            rows.append(_row(loss, noise, together, others, members))
+    named = [case for case in cases if case.seconds < np.inf]
+    looks = " | ".join(f"{look / 3600:g} h" for look in LOOKS[2:])
+    text = "\n".join(
+        [
+            f"{options.sites} sites of {SITE.nodes} servers each; {SITE.run:.1%} between runs.",
+            "",
+            (
+                "| slower by | noise of a report, one a minute | a run begins of a workload that |"
+                f" cases | named within 10 min | at best | 30 min | {looks} |"
+            ),
+            f"|---:|---:|---|{'---:|' * (len(LOOKS) + 2)}",
+            *rows,
+            "",
+            (
+                f"{sum(c.right for c in named)} of {len(named)} intervals hold the truth;"
+                f" {sum(c.false for c in cases)} of {len(cases) * (SITE.nodes - 1):,} healthy"
+                f" servers were named. {time.process_time() - began:.0f} CPU s."
+            ),
+        ]
+    )
+    print(text)
+    write_result("health_starts", "Runs that begin on a slow server", text)
+
+
+def _by_others(cases: Sequence[Case]) -> Mapping[str, list[Case]]:
+    """By on how many other servers the workload runs, or ran."""
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in sorted(cases, key=lambda case: case.others):
+        others = case.others
+        groups[str(others) if others < 3 else "3 or 4" if others < 5 else "5 or more"].append(case)
+    return groups
+
+
+def _row(loss: float, noise: float, together: int, others: str, cases: Sequence[Case]) -> str:
+    what = "is new, at once" if together else "is known, before"
+    best = np.mean([at_best(loss, noise, case.others) if case.others else 0.0 for case in cases])
+    shares = [np.mean([case.seconds <= look for case in cases]) for look in LOOKS]
+    first, *rest = (f"{share:.0%}" for share in shares)
+    return (
+        f"| {loss:.0%} | {noise:.1%} | {what} on {others} other servers | {len(cases)} | {first} |"
+        f" {best:.0%} | {' | '.join(rest)} |"
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.health.starts")
+    parser.add_argument("--sites", type=int, default=40, help="of each kind")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

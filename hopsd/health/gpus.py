@@ -1,0 +1,96 @@
+"""Which GPU of a node it is that is slow, from the runs of jobs that had a single one.
+
+Each GPU is judged as a node with one GPU is (`slow.py`), but for sudden changes: what comes beside
+a run may slow it down. For the same reason a GPU is named only if it is slower than others of its
+node, too: what they have in common is the node's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from hopsd.health.measurements import (
+    beside_others,
+    join_blocks,
+    node_types,
+    read_columns,
+    records_in_order,
+)
+from hopsd.health.model import Estimate
+from hopsd.health.records import HealthNode, HealthRecords, SlowNode, SpeedRecord
+from hopsd.health.slow import ALARM, MARGIN, fit_course, slow_node
+from hopsd.model.ids import NodeName, WorkloadName
+
+TOGETHER = 64
+"""The GPUs of so many nodes are judged at a time: the fit takes the cube of their number."""
+
+
+def find_slow_gpus(records: HealthRecords) -> tuple[SlowNode, ...]:
+    """The GPUs that are slow at ``records.now``, the slowest first."""
+    singles: dict[tuple[int, int], list[SpeedRecord]] = defaultdict(list)
+    index = {node.name: number for number, node in enumerate(records.nodes)}
+    for record in _singles(records):
+        (node,) = record.nodes
+        singles[index[node], record.gpu or 0].append(record)
+    slow: list[SlowNode] = []
+    for _, members in groupby(sorted(singles), key=lambda gpu: gpu[0] // TOGETHER):
+        gpus = list(members)
+        slow += _judge(records, gpus, [record for gpu in gpus for record in singles[gpu]])
+    return tuple(sorted(slow, key=lambda each: (each.factor, each.node, each.gpu)))
+
+
+def _singles(records: HealthRecords) -> Iterator[SpeedRecord]:
+    """What single GPUs reported. Beside others, a workload is another one."""
+    for record, shared in zip(records_in_order(records), beside_others(records), strict=True):
+        if record.gpu is not None:
+            name = f"{record.workload}{' beside others' * shared}"
+            yield replace(record, workload=WorkloadName(name))
+
+
+def _judge(
+    records: HealthRecords, gpus: Sequence[tuple[int, int]], reported: Sequence[SpeedRecord]
+) -> Iterator[SlowNode]:
+    """Those of ``gpus``, by the indices of node and GPU, that are slow."""
+    nodes = tuple(
+        HealthNode(_name(records.nodes[node].name, gpu), records.nodes[node].gpu_type, 1)
+        for node, gpu in gpus
+    )
+    each = tuple(
+        replace(record, nodes={_name(name, record.gpu or 0): 1})
+        for record in reported
+        for name in record.nodes
+    )
+    alone = HealthRecords(records.now, nodes, each)
+    units = join_blocks(read_columns(alone).steady(), records.now)
+    if not len(units):
+        return
+    course = fit_course(units, node_types(nodes))
+    for number, (node, gpu) in enumerate(gpus):
+        verdict = course.judge(number)
+        if verdict is None:
+            continue
+        estimate, begin = verdict
+        siblings = [i for i, (other, _) in enumerate(gpus) if other == node and i != number]
+        others = [other for i in siblings if (other := course.estimate(i)) is not None]
+        if _slower_than(others, estimate):
+            name = records.nodes[node].name
+            yield replace(slow_node(name, estimate.slowness, estimate.error, begin), gpu=gpu)
+
+
+def _slower_than(others: Sequence[Estimate], estimate: Estimate) -> bool:
+    """Whether a GPU is slower than the ``others`` of its node."""
+    if not others:
+        return False
+    weights = np.array([other.error**-2 for other in others])
+    common = float(np.median([other.slowness for other in others]))
+    error = float(np.sqrt(estimate.error**2 + np.pi / 2.0 / weights.sum()))
+    return estimate.slowness - common - MARGIN > ALARM * error
+
+
+def _name(node: NodeName, gpu: int) -> NodeName:
+    return NodeName(f"{node} {gpu}")

@@ -1,0 +1,62 @@
+"""Which GPUs any process is on, by their driver (NVML): of this job's other programs, too."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+_LIBRARY = "libnvidia-ml.so.1"
+_SUCCESS, _INSUFFICIENT_SIZE = 0, 7
+"""nvmlReturn_t (nvml.h): a list without room is too small once there is anything to list."""
+
+_state: dict[str, Any] = {}
+
+
+def visible_and_taken() -> tuple[int | None, int | None]:
+    """How many GPUs this process could use, and on how many of them any process is.
+
+    None where that is unknown: before this process computes on a GPU itself, without the driver's
+    library, or on parts of GPUs (MIG).
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None, None
+    try:
+        taken = sum(map(_is_taken, _handles(torch)))
+        return len(_handles(torch)), taken
+    except (OSError, AttributeError, ValueError):
+        return None, None
+
+
+def _handles(torch: Any) -> list[ctypes.c_void_p]:
+    """NVML's names of the GPUs that are visible to this process."""
+    if "handles" not in _state:
+        _state["handles"] = ()
+        library = ctypes.CDLL(_LIBRARY)
+        _check(library.nvmlInit_v2())
+        handles = []
+        for device in range(torch.cuda.device_count()):
+            uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+            handle = ctypes.c_void_p()
+            _check(library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)))
+            handles.append(handle)
+        _state["library"], _state["handles"] = library, handles
+    if not _state["handles"]:
+        raise ValueError("the driver's library did not answer before")
+    return list(_state["handles"])
+
+
+def _is_taken(handle: ctypes.c_void_p) -> bool:
+    count = ctypes.c_uint(0)
+    answer = _state["library"].nvmlDeviceGetComputeRunningProcesses_v3(
+        handle, ctypes.byref(count), None
+    )
+    if answer not in (_SUCCESS, _INSUFFICIENT_SIZE):
+        raise ValueError(f"NVML: error {answer}")
+    return bool(answer == _INSUFFICIENT_SIZE)
+
+
+def _check(answer: int) -> None:
+    if answer != _SUCCESS:
+        raise ValueError(f"NVML: error {answer}")

@@ -1,0 +1,82 @@
+"""Which GPU of a server is slow, where jobs had single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from hopsd.health.gpus import find_slow_gpus
+from hopsd.health.judge import judge
+from hopsd.health.records import HealthNode, HealthRecords, SlowNode, SpeedRecord
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+NODES = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(4))
+RUN_SECONDS = 3600.0
+
+
+def site(
+    losses: Mapping[tuple[int, int], float],
+    *,
+    runs: int = 8,
+    indices: bool = True,
+    beside: Callable[[int, int], float] = lambda node, number: 0.0,
+    seed: int = 1,
+) -> HealthRecords:
+    """On each GPU one run after the other, a report in five minutes with noise of 2 %, 0.5 %
+    between runs; ``beside``: what neighbours cost on a node, by the run's number.
+    """
+    r = np.random.default_rng(seed)
+    records = []
+    for node in range(len(NODES)):
+        for gpu in range(4):
+            for number in range(runs):
+                begin = number * 1.2 * RUN_SECONDS + 97.0 * gpu
+                workload = int(r.integers(3))
+                value = 0.1 * workload + r.normal(0.0, 0.005) + beside(node, number)
+                value -= np.log1p(-losses.get((node, gpu), 0.0))
+                records += [
+                    SpeedRecord(
+                        at=begin + 300.0 * (i + 1),
+                        workload=WorkloadName(f"w{workload}"),
+                        job=JobId(f"{node}.{gpu}.{number}"),
+                        nodes={NODES[node].name: 1},
+                        seconds_per_iteration=float(np.exp(value + r.normal(0.0, 0.02))),
+                        gpu=gpu if indices else None,
+                    )
+                    for i in range(12)
+                ]
+    return HealthRecords(runs * 1.2 * RUN_SECONDS + 1000.0, NODES, tuple(records))
+
+
+def named(slow: tuple[SlowNode, ...]) -> list[tuple[str, int | None]]:
+    return [(each.node, each.gpu) for each in slow]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_gpu_is_named_and_not_its_server(seed: int) -> None:
+    records = site({(2, 1): 0.05}, seed=seed)
+    assert named(judge(records).slow) == [("n2", 1)]
+    (slow,) = find_slow_gpus(records)
+    assert slow.low <= 0.95 <= slow.high
+
+
+def test_a_server_whose_gpus_are_all_slow_is_named_as_one() -> None:
+    records = site({(2, gpu): 0.06 for gpu in range(4)})
+    assert named(judge(records).slow) == [("n2", None)]
+
+
+def test_what_neighbours_cost_all_gpus_is_no_gpus_fault() -> None:
+    """One server's jobs read more from its disk."""
+    assert find_slow_gpus(site({}, beside=lambda node, _: 0.06 * (node == 1))) == ()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_gpu_of_a_healthy_site_is_named(seed: int) -> None:
+    assert find_slow_gpus(site({}, seed=seed)) == ()
+
+
+def test_gpus_that_slurm_does_not_name_are_not_judged() -> None:
+    records = site({(2, 1): 0.1}, indices=False)
+    assert find_slow_gpus(records) == ()
