@@ -22,6 +22,8 @@ from bench.chaos.world import Wait, World, wait_until, world
 
 JOBS_AT_A_TIME = 8
 AT_A_TIME = 2
+LOOK_EVERY = 10
+"""Faults, after which all are taken back and hops must be well again."""
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL")
 ORDER = {"state": 0, "slurmctld": 1, "database": 2}
 REPAIR_SECONDS = 120.0
@@ -41,6 +43,8 @@ class Seen:
     usages: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    """From the first fault to the last look, without the jobs' ends."""
 
 
 @dataclass(slots=True)
@@ -76,10 +80,10 @@ def torment(world: World, faults: int, rng: Random, only: list[str] | None = Non
     wait_until(world.well, RECOVERY_SECONDS)
     lasting: list[Lasting] = []
     kinds = _drawn(Random(rng.random()), only)
+    began_at = time.monotonic()
     for number, kind in zip(range(faults), kinds, strict=False):
         _top_up(world, jobs)
-        if any(kind.touches & fault.kind.touches for fault in lasting):
-            _take_back(lasting, everything=True)
+        _take_back(lasting, [one for one in lasting if kind.touches & one.kind.touches])
         harm = kind.harm(world, rng)
         began = time.time()
         seconds = next(harm, None)
@@ -88,12 +92,15 @@ def torment(world: World, faults: int, rng: Random, only: list[str] | None = Non
             summary.happened[kind.name] += 1
             lasting.append(Lasting(kind, harm, time.monotonic() + seconds))
         time.sleep(rng.uniform(0.2, 4.0))
-        _take_back(lasting)
-        if len(lasting) > AT_A_TIME or number % 10 == 9:
-            _take_back(lasting, everything=True)
+        _take_back(lasting, [one for one in lasting if time.monotonic() >= one.until])
+        if number % LOOK_EVERY == LOOK_EVERY - 1:
+            _take_back(lasting, lasting)
             _look(world, summary)
-    _take_back(lasting, everything=True)
+        elif len(lasting) > AT_A_TIME:
+            _take_back(lasting, [min(lasting, key=lambda one: one.until)])
+    _take_back(lasting, lasting)
     _look(world, summary)
+    summary.seconds = time.monotonic() - began_at
     _drain(world, summary)
     return summary
 
@@ -118,13 +125,13 @@ def _urgency(kind: Kind) -> int:
     return min((ORDER[thing] for thing in kind.touches if thing in ORDER), default=len(ORDER))
 
 
-def _take_back(lasting: list[Lasting], *, everything: bool = False) -> None:
-    # Without these nothing else can be taken back.
-    for one in sorted(lasting, key=lambda one: _urgency(one.kind)):
-        if everything or time.monotonic() >= one.until:
-            time.sleep(max(0.0, one.until - time.monotonic()))
-            next(one.harm, None)
-            lasting.remove(one)
+def _take_back(lasting: list[Lasting], ending: Iterable[Lasting]) -> None:
+    """Wait until each of ``ending`` has lasted its time, and take it back."""
+    # Without the urgent ones nothing else can be taken back.
+    for one in sorted(ending, key=lambda one: _urgency(one.kind)):
+        time.sleep(max(0.0, one.until - time.monotonic()))
+        next(one.harm, None)
+        lasting.remove(one)
 
 
 def _patience(seconds: float) -> float:
@@ -223,6 +230,8 @@ def tell(made: World, seen: Seen, findings: list[Finding], seed: int) -> None:
     print(f"seed {seed}: {sum(seen.happened.values())} faults, {len(made.jobs)} jobs,")
     print(f"{sum(map(len, runs.values()))} runs; {lost:.0f} of {total:.0f} s of work done twice;")
     slowest = max(seen.recoveries, default=0.0)
+    each = seen.seconds / max(1, sum(seen.happened.values()))
+    print(f"{each:.1f} s a fault, looks included;")
     print(f"well again after {slowest:.1f} s at the latest ({len(seen.recoveries)} looks)")
     if made.waits:
         peace, ticks, plans = longest_gaps(made.waits, [daemon.log for daemon in made.hopsd])
