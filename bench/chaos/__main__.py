@@ -22,6 +22,8 @@ from bench.chaos.world import Wait, World, wait_until, world
 
 JOBS_AT_A_TIME = 8
 AT_A_TIME = 2
+LOOK_EVERY = 10
+"""Faults, after which all are taken back and hops must be well again."""
 FINAL_STATES = (
     "COMPLETED",
     "CANCELLED",
@@ -49,6 +51,8 @@ class Record:
     usages: dict[tuple[str, int], list[tuple[int, int]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     fault_counts: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    """From the first fault to the last look, without the jobs' ends."""
 
 
 @dataclass(slots=True)
@@ -84,10 +88,10 @@ def torment(world: World, faults: int, rng: Random, only: list[str] | None = Non
     wait_until(world.well, RECOVERY_SECONDS)
     lasting: list[Lasting] = []
     kinds = _draw_kinds(Random(rng.random()), only)
+    began_at = time.monotonic()
     for number, kind in zip(range(faults), kinds, strict=False):
         _top_up(world, jobs)
-        if any(kind.touches & fault.kind.touches for fault in lasting):
-            _take_back(lasting, everything=True)
+        _take_back(lasting, [fault for fault in lasting if kind.touches & fault.kind.touches])
         harm = kind.harm(world, rng)
         began = time.time()
         seconds = next(harm, None)
@@ -96,12 +100,15 @@ def torment(world: World, faults: int, rng: Random, only: list[str] | None = Non
             summary.fault_counts[kind.name] += 1
             lasting.append(Lasting(kind, harm, time.monotonic() + seconds))
         time.sleep(rng.uniform(0.2, 4.0))
-        _take_back(lasting)
-        if len(lasting) > AT_A_TIME or number % 10 == 9:
-            _take_back(lasting, everything=True)
+        _take_back(lasting, [fault for fault in lasting if time.monotonic() >= fault.until])
+        if number % LOOK_EVERY == LOOK_EVERY - 1:
+            _take_back(lasting, lasting)
             _look(world, summary)
-    _take_back(lasting, everything=True)
+        elif len(lasting) > AT_A_TIME:
+            _take_back(lasting, [min(lasting, key=lambda fault: fault.until)])
+    _take_back(lasting, lasting)
     _look(world, summary)
+    summary.seconds = time.monotonic() - began_at
     _drain(world, summary)
     return summary
 
@@ -126,13 +133,13 @@ def _urgency(kind: Kind) -> int:
     return min((ORDER[thing] for thing in kind.touches if thing in ORDER), default=len(ORDER))
 
 
-def _take_back(lasting: list[Lasting], *, everything: bool = False) -> None:
+def _take_back(lasting: list[Lasting], ending: Iterable[Lasting]) -> None:
+    """Wait until each of ``ending`` has lasted its time, and take it back."""
     # Repair these first: all other repairs need them.
-    for fault in sorted(lasting, key=lambda fault: _urgency(fault.kind)):
-        if everything or time.monotonic() >= fault.until:
-            time.sleep(max(0.0, fault.until - time.monotonic()))
-            next(fault.harm, None)
-            lasting.remove(fault)
+    for fault in sorted(ending, key=lambda fault: _urgency(fault.kind)):
+        time.sleep(max(0.0, fault.until - time.monotonic()))
+        next(fault.harm, None)
+        lasting.remove(fault)
 
 
 def _patience(seconds: float) -> float:
@@ -228,11 +235,13 @@ def _longest_gap(times: Iterable[float], since: float, until: float) -> float:
 def tell(world: World, record: Record, findings: list[Finding], seed: int) -> None:
     runs = read_runs(world.records)
     lost_seconds, total = redone(world)
-    print(f"seed {seed}: {sum(record.fault_counts.values())} faults, {len(world.jobs)} jobs,")
+    faults = sum(record.fault_counts.values())
+    print(f"seed {seed}: {faults} faults, {len(world.jobs)} jobs,")
     print(
         f"{sum(map(len, runs.values()))} runs;"
         f" {lost_seconds:.0f} of {total:.0f} s of work done twice;"
     )
+    print(f"{record.seconds / max(1, faults):.1f} s a fault, looks included;")
     slowest = max(record.recoveries, default=0.0)
     print(f"well again after {slowest:.1f} s at the latest ({len(record.recoveries)} looks)")
     if world.waits:

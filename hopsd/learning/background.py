@@ -75,6 +75,10 @@ class BackgroundReader:
         self._scan = None
         return scan.reading, collected
 
+    def accepted(self, prefix: str) -> list[str]:
+        """As :meth:`ReportReader.accepted`."""
+        return self._reader.accepted(prefix)
+
     def settle(self) -> None:
         """As :meth:`ReportReader.settle`, in the background: files are removed. Nothing during a
         scan, whose results are not stored.

@@ -41,6 +41,10 @@ class Learner:
         self._reports.close()
         self._reports = BackgroundReader(folder)
 
+    def accepted_reports(self, prefix: str) -> list[str]:
+        """As :meth:`hopsd.learning.reader.ReportReader.accepted`."""
+        return self._reports.accepted(prefix)
+
     def learn(self, reading: Reading, half_life_seconds: float) -> str:
         """Learn speeds, phases of iterations and progress of the jobs in ``reading``.
 

@@ -181,6 +181,13 @@ class ReportReader:
         self._finished_files = []
         self._settled = (self._reports_read, self._counters)
 
+    def accepted(self, prefix: str) -> list[str]:
+        """The names with this prefix of reports that the last settled scan accepted; also for
+        another thread than the scan's.
+        """
+        reports, _ = self._settled
+        return [name for name in reports if name.startswith(prefix)]
+
     def _remember(self, jobs: Mapping[JobId, JobReading]) -> None:
         """Note where runs are: we may read a report of a run after the job has moved."""
         for job in jobs.values():

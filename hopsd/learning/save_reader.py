@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hopsd.core.report.reports import Report, parse_report
 from hopsd.errors import FormatError
-from hopsd.learning.spool import MAX_LISTED, Spool
+from hopsd.learning.spool import MAX_LISTED, Spool, by_rank
 from hopsd.model.reading import JobReading, SaveTimes
 
 MAX_RANKS = 64
@@ -18,9 +18,19 @@ MAX_RANKS = 64
 class SaveReader:
     """Reads the reports of a job's present run, anew at each call."""
 
-    def __init__(self, folder: Callable[[], Path], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Callable[[], Path],
+        clock: Callable[[], float] = time.time,
+        accepted: Callable[[str], Iterable[str]] = lambda _prefix: (),
+    ) -> None:
+        """``accepted``: names with a prefix that a scan has accepted before, as
+        :meth:`hopsd.learning.reader.ReportReader.accepted`. They are read first, since anybody may
+        fill the folder, also with names of this job.
+        """
         self._folder = folder
         self._clock = clock
+        self._accepted = accepted
 
     def __call__(self, job: JobReading) -> SaveTimes | None:
         """None: no process of the run reports saves, or its reports cannot be read."""
@@ -34,8 +44,10 @@ class SaveReader:
         return SaveTimes(any(entry.saving for entry in times), last.at, last.every)
 
     def _reports(self, job: JobReading) -> Iterator[Report]:
-        spool = Spool(self._folder())
-        for name in spool.names(f"{job.number or job.id}.{job.restarts}.", MAX_LISTED)[:MAX_RANKS]:
+        spool, prefix = Spool(self._folder()), f"{job.number or job.id}.{job.restarts}."
+        names = dict.fromkeys(by_rank(self._accepted(prefix))[:MAX_RANKS])
+        names |= dict.fromkeys(spool.names(prefix, MAX_LISTED)[:MAX_RANKS])
+        for name in names:
             try:
                 yield parse_report(spool.read_owned(name, job.uid), name, self._clock())
             except (FormatError, FileNotFoundError):  # another's, or just replaced

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -61,7 +61,7 @@ class Spool:
         """
         with os.scandir(self.folder) as entries:
             names = [e.name for e in islice(entries, limit) if e.name.startswith(prefix)]
-        return sorted(filter(FILE_NAME.fullmatch, names), key=_rank)
+        return by_rank(filter(FILE_NAME.fullmatch, names))
 
     def close(self) -> None:
         """Close the descriptor of an unfinished listing."""
@@ -148,9 +148,14 @@ def _read_limited(descriptor: int) -> bytes:
     return data
 
 
-def _rank(name: str) -> int:
-    match = FILE_NAME.fullmatch(name)
-    return int(match[4]) if match else 0
+def by_rank(names: Iterable[str]) -> list[str]:
+    """Names of reports in order of their ranks."""
+
+    def rank(name: str) -> int:
+        match = FILE_NAME.fullmatch(name)
+        return int(match[4]) if match else 0
+
+    return sorted(names, key=rank)
 
 
 def _is_report_of(name: str, jobs: Collection[JobId]) -> bool:

@@ -454,6 +454,10 @@ class Controller:
         jobs = self._seen.reading.jobs if self._seen is not None else ()
         return next((job_reading.account for job_reading in jobs if job_reading.id == job), "")
 
+    def accepted_reports(self, prefix: str) -> list[str]:
+        """As :meth:`hopsd.learning.reader.ReportReader.accepted`."""
+        return self._learner.accepted_reports(prefix)
+
     def _release_requested(self) -> str:
         """What fails as a whole, such as when Slurm is away, is tried again at the next tick."""
         requests = self._store.release_requests()

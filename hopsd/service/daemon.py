@@ -109,7 +109,10 @@ class Daemon:
             config.slurm,
             assure=leader.assure,
             answered=self._alive,
-            saves=SaveReader(lambda: self._config.knowledge.report_dir),
+            saves=SaveReader(
+                lambda: self._config.knowledge.report_dir,
+                accepted=lambda prefix: self._controller.accepted_reports(prefix),  # noqa: PLW0108 - made below
+            ),
         )
         with PostgresStore(config.database.dsn, leader=leader) as store:
             self._store = store

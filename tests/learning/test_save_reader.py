@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from report_values import NOW, report
-from spooled_reports import job, put
+from spooled_reports import job, look, put, reading
 
-from hopsd.learning.save_reader import SaveReader
+from hopsd.learning.reader import ReportReader
+from hopsd.learning.save_reader import MAX_RANKS, SaveReader
 from hopsd.model.reading import SaveTimes
 
 
@@ -34,6 +36,21 @@ def test_a_process_that_has_ended_saves_no_more(tmp_path: Path) -> None:
     assert reader(tmp_path)(job()) is None
     put(tmp_path, report(pid=77, saving=True))
     assert reader(tmp_path)(job()) == SaveTimes(saving=True)
+
+
+def test_names_of_other_users_hide_no_save_that_a_scan_has_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever filled the folder kept hopsd from seeing when the others' jobs save."""
+    put(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
+    reports = ReportReader(tmp_path)
+    look(reports, reading(job()))
+    for pid in range(2 * MAX_RANKS):
+        (tmp_path / f"17.0.n0.0.{pid}.json").write_text("another's")
+    saves = SaveReader(lambda: tmp_path, lambda: NOW, reports.accepted)
+    assert saves(job()) == SaveTimes(at=NOW - 5, every=10.0)
+    monkeypatch.setattr("hopsd.learning.save_reader.MAX_LISTED", 0)
+    assert saves(job()) == SaveTimes(at=NOW - 5, every=10.0)
 
 
 def test_nothing_is_known_of_who_tells_nothing(tmp_path: Path) -> None:

@@ -504,7 +504,7 @@ LONG_SCRIPTS = {
 
 @pytest.mark.parametrize("name", LONG_SCRIPTS)
 def test_no_script_keeps_slurmctld_busy(name: str) -> None:
-    """It holds its locks meanwhile: 20,000 empty lines took minutes, and so did a handler's words."""
+    """It holds its locks meanwhile: 20,000 empty lines took minutes, as did a handler's words."""
     submitted(f"#!/bin/sh\n{LONG_SCRIPTS[name]}\n", "hops:reqs=1;shape=node", cpu_seconds=10)
 
 

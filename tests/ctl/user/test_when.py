@@ -113,7 +113,9 @@ def test_every_count_is_asked_for() -> None:
     assert source.asked[0] == JobRequest(ANN, (1, 2), 10.0, 60.0, "net", preemptible=True)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf"), "60", True, 1e12, 10**400])
+@pytest.mark.parametrize(
+    "limit", [0.0, -1.0, float("nan"), float("inf"), "60", True, 1e12, 10**400]
+)
 def test_bad_limits_are_refused(limit: object) -> None:
     with pytest.raises(InputError, match="time_limit_seconds"):
         answer(Source({}), ANN, {"comment": "hops:reqs=1", "time_limit_seconds": limit})
