@@ -41,7 +41,7 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     for option in ignored.split():
         assert option.partition("=")[0] in told.partition("accepted: ")[0]
     assert "--no-requeue is ignored" in told
-    assert "accepted: 2 or 6 GPUs, all on one node." in told
+    assert "accepted: 2 or 6 GPUs, all on one node; held until its turn" in told
     job = shown(cluster, queue(cluster)[0])
     word = "hops:asks|shape:node|counted:yes|tasks:1/1|cores:2/1|memory:default|preempt:yes"
     word += "|type:rtx3090|nodes:n1|traps:none|time_min:30"
