@@ -7,11 +7,11 @@ a shuffle that draws from those of the process is the same on all ranks, and whe
 
 from __future__ import annotations
 
-import copy
 import functools
 import hashlib
 import importlib
 import itertools
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -72,13 +72,13 @@ class _Part(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[tuple[int, list[int], list[Any], Any, str]]:
         if not self._begun and self._own_state and self._has_state:
-            self._beginning = copy.deepcopy(self._dataset.state_dict())
+            self._beginning = copied(self._dataset.state_dict())
         self._enter_epoch()
         if self._own_state and self._position.offset:
             done = self._position.offset * self._global_batch
             self.load_state_dict(self._position.stream or {"done": done, "data": None})
         elif self._is_within and self._beginning is not None:
-            self._dataset.load_state_dict(copy.deepcopy(self._beginning))
+            self._dataset.load_state_dict(copied(self._beginning))
         if self._ended:
             return
         self._begun, self._is_within = self._begun + 1, True
@@ -147,6 +147,14 @@ def _reads_ahead(dataset: Any) -> bool:
             return True
         part = getattr(part, "ex_iterable", None)
     return False
+
+
+def copied(state: Any) -> Any:
+    """As the data may go on changing it. None: it cannot be saved, and the data is read again."""
+    try:
+        return pickle.loads(pickle.dumps(state))  # noqa: S301 - of this process
+    except Exception:  # of any object in it
+        return None
 
 
 def _fingerprint(samples: list[Any]) -> str:

@@ -284,6 +284,8 @@ class Training:
         if not by_error and not self.reason and first():
             self._own.remove()
         self._asked.listen_no_more()
+        if process == os.getpid():
+            request.ignore()
 
 
 def _loader(accelerator: Any, dataloader: Any, training: Training) -> Any:

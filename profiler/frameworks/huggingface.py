@@ -133,19 +133,19 @@ def _noted(trainer: Any, save: Any, own: Own, steps: KeptSteps, *args: Any, **kw
     folder = Path(trainer._get_output_dir(trial)).resolve()
     checkpoint = folder / f"checkpoint-{trainer.state.global_step}"
     if first():  # before Trainer's last file: what is whole has it
-        with contextlib.suppress(OSError):
-            checkpoint.mkdir(parents=True, exist_ok=True)
-        _write_place(steps, checkpoint)
+        _write_position(steps, checkpoint)
     save(*args, **kwargs)
     if first():
+        steps.note().write(checkpoint)
         own.note_scheduled(checkpoint)
 
 
-def _write_place(steps: KeptSteps, checkpoint: Path) -> None:
-    steps.note().write(checkpoint)
+def _write_position(steps: KeptSteps, checkpoint: Path) -> None:
+    """Of iterated data, if Trainer has some."""
     position = steps.position()
     if position is not None:
         with contextlib.suppress(OSError):
+            checkpoint.mkdir(parents=True, exist_ok=True)
             torch.save(position.as_dict(), checkpoint / _POSITION)
 
 
@@ -230,7 +230,8 @@ class _Step:
         with having(trainer, _get_output_dir=lambda trial: str(made.parent)):  # noqa: ARG005
             self._save_checkpoint(trainer.model, trial=None)
         if first():
-            _write_place(self._steps, made)
+            self._steps.note().write(made)
+            _write_position(self._steps, made)
         if trainer.state.best_model_checkpoint != best:
             trainer.state.best_model_checkpoint = best
             if trainer.args.should_save:

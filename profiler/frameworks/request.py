@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import os
@@ -126,6 +127,15 @@ def listening() -> Iterator[Request]:
         yield Request(asked)
     finally:
         asked.listen_no_more()
+        atexit.register(ignore)
+
+
+def ignore() -> None:
+    """A training has ended and its process exits: the signal would end it before, and the job
+    would train once more from the beginning.
+    """
+    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def tried(own: Own, final: Path, save: Callable[[Path], None], asked: Request) -> None:

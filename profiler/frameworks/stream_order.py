@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
-import pickle
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import torch.distributed as dist
 from hops_profiler.checkpoint.wishes import several
 from hops_profiler.data.order import Share
 from hops_profiler.data.source import Batches, Position
-from hops_profiler.data.stream import Stream
+from hops_profiler.data.stream import Stream, copied
 from hops_profiler.frameworks.loader_order import PASSED_ON, weighted
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -193,8 +192,7 @@ class StreamPass:
             self._fetched = iter(())
             return []
         self._fetched = batches.fetched
-        state = pickle.loads(pickle.dumps(batches.state))  # noqa: S301 - ours: data may change it
-        self._begun.append((self.position.after_step(state), weights))
+        self._begun.append((self.position.after_step(copied(batches.state)), weights))
         return weights
 
     @property

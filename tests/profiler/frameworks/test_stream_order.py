@@ -121,6 +121,21 @@ def test_a_position_is_not_changed_by_what_the_data_does_later() -> None:
     assert position.stream["data"] == list(range(12))
 
 
+def test_data_whose_state_cannot_be_saved_is_read_again() -> None:
+    class Stateful(Numbers):
+        def state_dict(self) -> Any:
+            return (number for number in range(3))
+
+        def load_state_dict(self, state: Any) -> None:
+            raise AssertionError(state)
+
+    passed = iter(stream(Stateful(30), Share(0, 1, 12)))
+    passed.begin_step()
+    assert passed.position.stream is None
+    rest = stream(Stateful(30), Share(0, 1, 12), passed.position)
+    assert next(iter(rest)).tolist() == list(range(12, 24))
+
+
 @pytest.mark.parametrize(
     ("data", "options", "fits"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -735,3 +736,14 @@ def test_ranks_that_save_at_other_times_agree_to_stay(monkeypatch: pytest.Monkey
     other.start()
     assert accelerate._all_have(2)
     other.join()
+
+
+def test_a_signal_as_the_process_exits_does_not_have_a_job_that_is_done_train_again() -> None:
+    code = """
+import atexit, os, signal
+atexit.register(os.kill, os.getpid(), signal.SIGUSR1)  # after what is registered later
+from hops_profiler.frameworks import request
+with request.listening():
+    pass
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
