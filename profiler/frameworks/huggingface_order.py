@@ -106,17 +106,15 @@ class KeptSteps:
         def skipped(loader: Any, *args: Any, **kwargs: Any) -> Any:
             return loader if isinstance(loader, StreamLoader) else skip(loader, *args, **kwargs)
 
-        with (
-            having(module, **{_SKIP: skipped}),
-            having(
-                trainer,
-                get_train_dataloader=self._loader,
-                get_batch_samples=self._fetched,
-                _get_num_items_in_batch=self._counted,
-                training_step=self._trained,
-                compute_loss=self._computed,
-            ),
-        ):
+        methods = having(
+            trainer,
+            get_train_dataloader=self._loader,
+            get_batch_samples=self._fetched,
+            _get_num_items_in_batch=self._counted,
+            training_step=self._trained,
+            compute_loss=self._computed,
+        )
+        with having(module, **{_SKIP: skipped}), methods:
             yield
 
     def note(self) -> Note:
