@@ -1573,6 +1573,12 @@ local function output_after_restart(job)
   return ""
 end
 
+-- Whether a step has the same samples on any GPU count, as far as the script's text shows.
+local function keeps_batch(script)
+  local commands = commands_of(script)
+  return (commands:find("HOPS_FRAMEWORK_SAVES=1", 1, true) or commands:find("ElasticLoader", 1, true)) ~= nil
+end
+
 -- All that there is to say of moves, for `hopsctl check`.
 local function explain_moves(script, o, values, job)
   local others, vouched = has_other_counts(o, values), values.preempt == "yes"
@@ -1592,8 +1598,7 @@ local function explain_moves(script, o, values, job)
   if target == "steps" and not vouched and not has(o.repeats, "requeues") then
     text = text .. ". It is not moved before hops has seen that they handle the signal, or has seen torch.save once"
   end
-  local commands = commands_of(script)
-  if others and not commands:find("HOPS_FRAMEWORK_SAVES=1", 1, true) and not commands:find("ElasticLoader", 1, true) then
+  if others and not keeps_batch(script) then
     text = text .. ". On another GPU count a step has another number of samples and the epoch begins again, unless the script keeps its "
       .. "place: hops_profiler.ElasticLoader keeps both, as do Trainer, Lightning and Accelerate with --signal=USR1@60"
   end
@@ -1601,10 +1606,12 @@ local function explain_moves(script, o, values, job)
 end
 
 -- The same in few words: with what follows, sbatch's output is to fit into three lines of 80 columns.
-local function summarize_moves(o, values, job)
+local function summarize_moves(script, o, values, job)
   local name, target, seconds = signal_before_move(o)
-  local where = "on other nodes" .. (has_other_counts(o, values) and " or another GPU count" or "")
-  local text = "hops may restart it " .. where
+  local text = "may restart on other nodes"
+  if has_other_counts(o, values) then
+    text = text .. " or another GPU count" .. (keeps_batch(script) and "" or " (and batch)")
+  end
   if target == "steps" and values.preempt ~= "yes" and not has(o.repeats, "requeues") then
     text = text .. " if ranks handle " .. name
   elseif seconds then
@@ -1612,9 +1619,9 @@ local function summarize_moves(o, values, job)
   elseif name then
     text = text .. " after a signal"
   else
-    text = (target and target .. ". " or "") .. text .. (values.preempt == "yes" and "" or " after a torch.save")
+    text = (target and target .. ". It " or "") .. text .. (values.preempt == "yes" and "" or " after a torch.save")
   end
-  return text .. "; preempt=no in the comment forbids it" .. output_after_restart(job) .. ". More: hopsctl check, explain"
+  return text .. "; preempt=no in the comment forbids it" .. output_after_restart(job) .. ". More: hopsctl check"
 end
 
 -- What may become of a job that hops may move, and how to keep it from that; nil: it stays.
@@ -1627,7 +1634,7 @@ local function warn_of_moves(script, o, values, job)
     return "the script fails where a file or folder of an earlier start is there, so hops does not move it: have it go on "
       .. "there, and hops may"
   end
-  return is_check(job) and explain_moves(script, o, values, job) or summarize_moves(o, values, job)
+  return is_check(job) and explain_moves(script, o, values, job) or summarize_moves(script, o, values, job)
 end
 
 -- Slurm before 26.05 keeps an option that this script cannot take off the job.

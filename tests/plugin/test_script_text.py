@@ -226,13 +226,14 @@ def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("script", "comment", "words"),
     [
-        ("srun x", "reqs=1,2,4,8", "on other nodes or another GPU count after a torch.save;"),
-        ("srun x", "reqs=1-16", "on other nodes or another GPU count after a torch.save;"),
+        ("srun x", "reqs=1,2,4,8", "or another GPU count (and batch) after a torch.save;"),
+        ("srun x", "reqs=1-16", "or another GPU count (and batch) after a torch.save;"),
         ("srun x", "reqs=4", "on other nodes after a torch.save;"),
+        ("HOPS_FRAMEWORK_SAVES=1 x", "reqs=1,2", "or another GPU count after a torch.save;"),
         ("#SBATCH --signal=USR1@60\nsrun x", "reqs=1,2,4,8", "if ranks handle USR1;"),
         ("#SBATCH --signal=B:USR2@600\ntrap : USR2\nx", "reqs=1,2,4", "600 s after USR2;"),
         ("trap 'touch stop' USR1\nsrun x &\nwait\nwait", "reqs=1,2,4", "after a signal;"),
-        ("srun x", "reqs=1,2,4;preempt=yes", "or another GPU count; preempt=no"),
+        ("srun x", "reqs=1,2,4;preempt=yes", "or another GPU count (and batch); preempt=no"),
     ],
 )
 def test_sbatch_says_what_may_happen_in_three_lines(
@@ -248,7 +249,7 @@ def test_sbatch_says_what_may_happen_in_three_lines(
     ]
     assert len(lines) <= 3, lines
     assert words in told
-    assert "preempt=no in the comment forbids it. More: hopsctl check, explain" in told
+    assert "preempt=no in the comment forbids it. More: hopsctl check" in told
     assert "; held until its turn" in told
 
 
@@ -256,7 +257,7 @@ def test_sbatch_says_why_it_sends_no_signal() -> None:
     """A mistake of the script's is named at submission, too."""
     script = "#!/bin/bash\n#SBATCH --signal=B:USR1@60\nsrun x\n"
     told = submitted(script, check=False)[1]
-    assert "has no trap for USR1 and would end by it, so hops does not send it. hops may" in told
+    assert "would end by it, so hops does not send it. It may restart on" in told
 
 
 def test_a_job_that_stays_is_told_of_explain() -> None:

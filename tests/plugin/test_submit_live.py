@@ -92,7 +92,7 @@ def test_a_job_that_refuses_a_requeue_is_moved_only_if_its_comment_says_so(
     made, told = sbatch(cluster, f"--comment=hops:reqs=1{preempt}", option)
     assert made
     assert shown(cluster, queue(cluster)[0])["Requeue"] == requeue
-    assert ("hops may restart it" in told) == (requeue == "1" and preempt != ";preempt=no")
+    assert ("may restart on other nodes" in told) == (requeue == "1" and preempt != ";preempt=no")
     assert ("--no-requeue" in told) == (option == "--no-requeue" and preempt != ";preempt=no")
 
 
