@@ -34,6 +34,7 @@ saved=$FOLDER/$SLURM_JOB_ID
 done=$(cat $saved 2> /dev/null || echo 0)
 trap 'echo $done > $saved; exit 85' USR1
 while [ $done -lt $TOTAL ] && [ ! -e $FOLDER/go ]; do sleep 0.5 & wait $!; done=$((done + 1)); done
+trap '' USR1 # what is done is not done again
 echo "end $SLURM_JOB_ID" >> $LOG
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -32,8 +33,10 @@ def test_a_node_that_is_switched_off_is_given_to_a_job_and_woken(saving: Private
     wait_until(lambda: next(n for n in port.read().nodes if n.name == "n1").usable)
     job = submit(saving, script=SLEEPER)
     assert_runs_as_planned(port, port.apply([start(job, n1=2)]))
-    # A node that booted before Slurm asked for it is not taken for the one that it asked for.
+    # A node that booted before Slurm asked for it, in whole seconds, is not the one asked for.
     wait_until(lambda: "POWERING_UP" in saving.run("scontrol", "show", "node", "n1"))
+    seen_at = time.time()
+    wait_until(lambda: time.time() >= seen_at + 2.0)
     saving.start_slurmd("n1", fresh_boot=True)
     wait_until(
         lambda: node_states(saving)["n1"] == "mixed",

@@ -113,7 +113,7 @@ def _gpu_problems(config: Config, gpus: Sequence[tuple[str, int, object]]) -> It
 
 def _without_effect(config: Config) -> Iterator[str]:
     """Settings that others make useless."""
-    web, notify, profiling = config.web, config.notify, config.profiling
+    web, notify = config.web, config.notify
     if web.user_header and web.listen.path is None:
         yield (
             f"web.user_header has no effect: web.listen is {web.listen or 'empty'}; accepted with"
@@ -126,8 +126,6 @@ def _without_effect(config: Config) -> Iterator[str]:
         yield "notify.admins has no effect: notify.mail is empty"
     if notify.webhook and not notify.kinds:
         yield "notify.webhook has no effect: notify.kinds is empty"
-    if profiling.new_workloads and not profiling.enabled:
-        yield "profiling.new_workloads has no effect: profiling.enabled is false"
 
 
 def _libraries(config: Config) -> Iterator[str]:

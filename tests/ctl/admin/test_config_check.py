@@ -89,9 +89,6 @@ MISTAKES = {
     '[notify]\nwebhook = "http://chat.site/geheim"\nkinds = []': (
         "notify.webhook has no effect: notify.kinds is empty"
     ),
-    "[profiling]\nenabled = false\nnew_workloads = true": (
-        "profiling.new_workloads has no effect: profiling.enabled is false"
-    ),
     "[bandwidth.a10]\nb_link = 1.0\nb_net = 1.0": (
         "bandwidth.a10: Slurm has no GPU type a10; did you mean a100?"
     ),
