@@ -143,9 +143,11 @@ class Room:
             return option.cost / option.freed(node.name), job_order(option.job.id)
 
         for option in sorted(options, key=cost_of_each):
-            if option.job.id not in concessions:
+            smaller = concessions.get(option.job.id)
+            more = option.freed(node.name) - (smaller.freed(node.name) if smaller else 0)
+            if more > 0:
                 concessions[option.job.id] = option
-                shortage -= option.freed(node.name)
+                shortage -= more
                 if shortage <= 0:
                     return concessions
         return None

@@ -80,6 +80,17 @@ def test_a_session_finds_room_wherever_those_that_may_move_could_leave_it(
     assert room.concessions.keys() <= {one.id for one in movable}
 
 
+def test_a_training_stops_where_its_shrinking_and_all_others_free_too_little() -> None:
+    """Shrinking is cheaper for each GPU, and was the last word."""
+    small, large = job("0", (1,), {"n0": 1}), job("1", (1, 2), {"n0": 2})
+    session = job("99", (3,), {}, rules=NODE)
+    node = Node(NodeName("n0"), TYPE, 3, 0)
+    snapshot = Snapshot(100.0, RoundInfo(False, 600.0), (node,), (small, large, session))
+    room = Room(snapshot, [small, large], frozenset({JobId("1")}))
+    assert room.place(session) is not None
+    assert {id_: made.target.gpus for id_, made in room.concessions.items()} == {"0": 0, "1": 0}
+
+
 @given(situations())
 def test_the_order_of_jobs_changes_nothing(
     situation: tuple[Snapshot, list[Job], frozenset[JobId], Job],
