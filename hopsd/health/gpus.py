@@ -32,6 +32,8 @@ TOGETHER = 64
 
 def find_slow_gpus(records: HealthRecords) -> tuple[SlowNode, ...]:
     """The GPUs that are slow at ``records.now``, the slowest first."""
+    if all(record.gpu is None for record in records.records):
+        return ()
     singles: dict[tuple[int, int], list[SpeedRecord]] = defaultdict(list)
     index = {node.name: number for number, node in enumerate(records.nodes)}
     for record in _singles(records):

@@ -23,8 +23,8 @@ def visible_and_taken() -> tuple[int | None, int | None]:
     if torch is None or not torch.cuda.is_initialized():
         return None, None
     try:
-        taken = sum(map(_is_taken, _handles(torch)))
-        return len(_handles(torch)), taken
+        handles = _handles(torch)
+        return len(handles), sum(map(_is_taken, handles))
     except (OSError, AttributeError, ValueError):
         return None, None
 
