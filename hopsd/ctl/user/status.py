@@ -40,15 +40,10 @@ SPARED = "totals", "steps", "nodes"
 FEW = 3
 
 
-STATES = tuple(
-    state.value.lower()
-    for state in (
-        SlurmState.PENDING,
-        SlurmState.RUNNING,
-        SlurmState.COMPLETING,
-        SlurmState.SUSPENDED,
-    )
-) + tuple(code.value for code in ReasonCode)
+STATES = (
+    *(state.value.lower() for state in SlurmState if not state.finished),
+    *(code.value for code in ReasonCode),
+)
 """Of jobs in the queue, and what waiting ones wait for."""
 
 
