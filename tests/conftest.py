@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         if item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.skip(reason="takes a minute or more: make test-long"))
+            item.add_marker(pytest.mark.skip(reason="takes half a minute or more: make test-long"))
 
 
 @pytest.fixture(autouse=True)

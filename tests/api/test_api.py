@@ -15,6 +15,8 @@ import pytest
 
 from hopsd import api
 
+pytestmark = pytest.mark.slow  # the page's examples are processes
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text()
 

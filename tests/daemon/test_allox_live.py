@@ -20,6 +20,7 @@ def train(site: Site, seconds: float, gpus: int = 4) -> str:
     return site.submit(f"hops:reqs={gpus};samples={seconds * gpus};workload=net", seconds)
 
 
+@pytest.mark.long
 def test_jobs_under_allox(site: Site) -> None:
     """Both large servers are busy, rounds pass, and a shorter job comes after a longer one."""
     site.hopsd.configure(round_seconds=3.0, plan='policy = "allox"\nalpha = 1.0', more=SPEEDS)

@@ -60,6 +60,7 @@ def finish(site: Site) -> None:
     assert site.store.unfinished_plan() is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delay_seconds", [0.0, 0.15, 0.6])
 def test_hopsd_killed_while_it_applies_a_plan(site: Site, delay_seconds: float) -> None:
     site.hopsd.start()
@@ -108,6 +109,7 @@ def wait_for_shells(site: Site, holds: Callable[[list[str]], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stays", [False, True], ids=["leaves", "stays"])
 def test_hopsd_killed_in_the_grace_of_a_script_that_it_stopped(site: Site, stays: bool) -> None:
     """The next one requeues the job or, if nobody else wants its GPUs, lets the script go on."""

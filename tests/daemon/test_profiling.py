@@ -73,6 +73,7 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
     assert events(site, second) == []
 
 
+@pytest.mark.long
 def test_a_script_that_takes_every_end_for_a_good_one_loses_nothing(site: Site) -> None:
     """It goes on after whatever its training does, and ends 0."""
     profile(site)

@@ -8,6 +8,7 @@ from daemon_site import Site
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_themis_shares_a_cluster_among_apps(site: Site) -> None:
     """10 GPUs: three apps and a job by itself ask for more; an app's second phase waits for the
     first, as Slurm's dependency says. All end, no GPU is given twice, and who waits is told why.

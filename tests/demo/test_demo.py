@@ -92,6 +92,7 @@ def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
     assert not any(p["profiling"] for job in report["jobs"] for p in job["placements"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
 def test_stopped_in_the_middle_it_leaves_nothing_behind(folder: Path, how: signal.Signals) -> None:
     demo = start_demo(folder)

@@ -122,6 +122,7 @@ def look(reader: ReportReader, reading: Reading) -> Collected:
     return collected
 
 
+@pytest.mark.long
 def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
     cluster: PrivateCluster, spool: Path, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
     assert all(16 / 0.05 * 1.05 > record.per_gpu > 5 for record in records)
 
 
+@pytest.mark.long
 def test_a_plain_loop_is_measured_without_a_change(
     cluster: PrivateCluster, spool: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ import pytest
 from documents import SNAPSHOT, THEORY
 from jsonschema import Draft202012Validator
 
+pytestmark = pytest.mark.slow  # each command is a process
+
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schema"
 
 

@@ -142,6 +142,7 @@ def test_a_training_is_measured_and_known_again(learning: Learning, database: st
         assert {fit.workload for fit in store.knowledge().theory} == {name}
 
 
+@pytest.mark.long
 def test_a_changed_script_behind_the_same_batch_script_is_new(
     learning: Learning, tmp_path: Path
 ) -> None:

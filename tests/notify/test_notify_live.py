@@ -15,6 +15,7 @@ from hopsd.ctl.daemon import ask
 pytestmark = pytest.mark.live
 
 
+@pytest.mark.long
 def test_ends_and_failures_are_posted(database: str) -> None:
     nodes = [NodeSpec("a100", gpus=4, cpus=8)]
     with (

@@ -23,6 +23,8 @@ import pytest
 
 from hopsd.core.submission.comment import learning_rate, parse
 
+pytestmark = pytest.mark.slow  # shells and awks are started for every case
+
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
 CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
 AWKS = [name for name in ("mawk", "gawk", "original-awk") if shutil.which(name)]

@@ -316,6 +316,7 @@ PHASES = [phase for phase in Phase if phase is not Phase.explain]
 hostile = settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @hostile
 @given(honest_jobs(), attack())
@@ -347,6 +348,7 @@ def test_a_planted_defect_does_no_harm_and_is_found_where_nothing_isolates_it(
         assert_harmless((job(1, "hops:reqs=2"),), attack)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @hostile
 @given(honest_jobs(), attack())

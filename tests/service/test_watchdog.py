@@ -69,6 +69,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daemon: Any) -> None:
     for number in range(1, FAILING_TICKS + 1):

@@ -139,6 +139,7 @@ def cluster() -> Iterator[PrivateCluster]:
         yield cluster
 
 
+@pytest.mark.long
 @pytest.mark.live
 @pytest.mark.slow
 def test_measured_fitted_and_stored(

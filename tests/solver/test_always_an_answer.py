@@ -24,6 +24,8 @@ from hopsd.solver.backend.model import Answer, Model
 from hopsd.solver.large import CBC_TOLERANCE
 from hopsd.solver.solve import solve
 
+pytestmark = pytest.mark.slow  # solvers that hang are waited for
+
 Broken = Callable[[Model], Answer]
 
 

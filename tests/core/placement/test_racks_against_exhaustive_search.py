@@ -8,6 +8,8 @@ from rack_reference import RackReference, odd_snapshot, rack_snapshot, segment_s
 
 from hopsd.core.placement import generate
 
+pytestmark = pytest.mark.slow  # 300 exhaustive searches
+
 
 @pytest.mark.parametrize("seed", range(300))
 def test_the_plan_is_the_best_of_all_that_keep_to_their_racks(seed: int) -> None:

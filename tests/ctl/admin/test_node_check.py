@@ -21,6 +21,8 @@ from hopsd.errors import InputError
 from hopsd.setup.machine import plugin_folder
 from hopsd.setup.site_script import with_call
 
+pytestmark = pytest.mark.slow  # each test asks programs of the site
+
 OTHER = 4242
 
 

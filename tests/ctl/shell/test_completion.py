@@ -19,6 +19,8 @@ from hopsd.ctl import COMMANDS, cli
 from hopsd.ctl.shell.completion import SHELLS
 from hopsd.serve.socket import LocalServer, Request
 
+pytestmark = pytest.mark.slow  # daemons that do not answer are waited for
+
 JOB = {"name": "net", "user": "ann", "partition": "main,big", "state": "RUNNING", "code": ""}
 DOCUMENT = {
     "running": [{**JOB, "id": "17"}],

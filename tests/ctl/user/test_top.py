@@ -26,6 +26,8 @@ from hopsd.ctl.user.screen import KEYS, Top
 from hopsd.errors import RefusedError, UnreachableError
 from hopsd.serve.socket import LocalServer, Request
 
+pytestmark = pytest.mark.slow  # each test has a terminal and a program in it
+
 CLEAR, BACK, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 READY = "Waiting:"
 START = [sys.executable, "-P", "-c", "from hopsd.ctl import main; main()"]

@@ -394,6 +394,7 @@ def test_tail_weight_decides_between_the_last_and_the_shortest() -> None:
         assert set(plan.placements) == {JobId(chosen)}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_least() -> None:
     """Beside shortest remaining time first, on GPUs that are all alike."""

@@ -25,6 +25,8 @@ from hops_profiler.checkpoint import memory, room, single_file  # noqa: E402
 from hops_profiler.checkpoint.size import size_of  # noqa: E402
 from hops_profiler.checkpoint.target import Target  # noqa: E402
 
+pytestmark = pytest.mark.slow  # trainings and epilogs are processes
+
 SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
 
 

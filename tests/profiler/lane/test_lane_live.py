@@ -260,6 +260,7 @@ def test_copies_on_the_host_stay_within_their_budget(tmp_path: Path) -> None:
     assert [trial for trial, _ in itertools.groupby(order)] == [1, 2, 3, 1]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240 + 4 * KILLS)
 def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
     lines = [f"{TRAIN} 12 sgd"] * (10 + KILLS * 3 // 2)

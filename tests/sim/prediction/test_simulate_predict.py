@@ -29,6 +29,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["slurm", "hops-srtf"])
 def test_predictions_change_nothing_else(tmp_path: Path, policy: str) -> None:
