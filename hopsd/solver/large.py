@@ -73,8 +73,8 @@ class Task:
 
 def solve_large(
     program: Program, task: Task, start: Ints | None = None, turns: int | None = None
-) -> tuple[Ints, float]:
-    """A choice no worse than ``start``, and a proven bound on all choices.
+) -> tuple[Ints, float, ItemPrices]:
+    """A choice no worse than ``start``, a proven bound on all choices, and the best prices.
 
     ``turns``: how often to prove and search on, with ever more effort, where the gap is missed;
     None: until it is met or the time is over.
@@ -99,7 +99,7 @@ def solve_large(
             choice, bound = _better(program, choice, step_result.choice), min(bound, tight.bound)
     if not _enough(program, choice, bound, task):
         choice = _passes(program, choice, prices, bound, task)
-    return _close(program, choice, prices, tight, bound, task, turns)
+    return *_close(program, choice, prices, tight, bound, task, turns), tight
 
 
 class _Ends(Enum):

@@ -28,7 +28,7 @@ from hopsd.solver.bound.dual_prices import (
     find_prices,
     prices_at,
 )
-from hopsd.solver.bound.unlisted import bound_of_all, bound_without_prices
+from hopsd.solver.bound.unlisted import bound_of_all, bound_of_items, bound_without_prices
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.leaf_patterns import PackedSet, pack
 from hopsd.solver.solution import Solution
@@ -44,6 +44,9 @@ _ROUNDS = 0.6
 # A round whose plan gains less than this share of what is still missing is the last: a search over
 # groups of servers gains more in that time.
 _GAIN = 0.25
+# The search knows the listed sets alone: its gap is smaller by what their bound lacks, down to this
+# share.
+_GAP_MIN = 0.25
 # A column of the last plan stays where it loses no more than this share of the requested gap.
 _STAYS = 0.5
 # Up to this size, if all sets are listed, the program is solved as any other.
@@ -80,22 +83,30 @@ def solve_with_racks(
     program, choice, bound = rounds.program, rounds.choice, rounds.bound
     remaining = SEARCH_SHARE * seconds - (monotonic() - began)
     if not rounds.enough and remaining > 0 and turns != 0:
+        of_listed = max(_GAP_MIN * gap, 1 - (1 - gap) * rounds.beyond)
         solution = solve(
-            program, gap, remaining, seed=seed, turns=turns, solver=solver, start=choice
+            program, of_listed, remaining, seed=seed, turns=turns, solver=solver, start=choice
         )
         choice = max(choice, solution.choice, key=program.scaled_objective)
-        bound = min(bound, solution.bound) if complete else bound
+        if complete:
+            bound = min(bound, solution.bound)
+        elif solution.prices is not None:
+            bound = min(bound, bound_of_items(program, solution.prices))
     value = program.scaled_objective(choice)
     return program, Solution(choice, max(bound, value), status_of(value, bound, gap, checked))
 
 
 class _Rounds:
-    """The best plan and bound so far; ``program`` lists all sets that were ever packed."""
+    """The best plan and bound so far; ``program`` lists all sets that were ever packed.
+
+    ``beyond``: the last prices' bound on all sets over that on the listed ones.
+    """
 
     def __init__(
         self, program: Program, listing: Listing, gap: float, answer: Callable[[Model], Answer]
     ) -> None:
         self.program, self.bound, self.number = program, bound_without_prices(program), 0
+        self.beyond = 1.0
         starts = (greedy_by_weight(program), *_starting_choices(program))
         self.choice = max(starts, key=program.scaled_objective)
         self._listing, self._gap, self._answer = listing, gap, answer
@@ -131,7 +142,8 @@ class _Rounds:
         else:
             rows, row = capacity_rows(program), self._prices.row
             prices = descend_from(program, rows, row, self.value, give_up)
-        self.bound = min(self.bound, bound_of_all(program, prices))
+        bound = bound_of_all(program, prices)
+        self.bound, self.beyond = min(self.bound, bound), max(1.0, bound / prices.bound)
         self._plan(greedy_by_prices(program, prices))
         if monotonic() > give_up:
             return

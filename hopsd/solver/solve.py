@@ -53,7 +53,8 @@ def solve(
         solution = solve(part, gap, seconds, seed=seed, turns=turns, solver=solver, start=start)
         is_placed = solution.choice >= 0
         solution.choice[is_placed] = columns[solution.choice[is_placed]]
-        return solution
+        prices = None if solution.prices is None else solution.prices.renumbered(columns)
+        return replace(solution, prices=prices)
     began = monotonic()
     give_up = began + SEARCH_SHARE * seconds
     if not len(program.value):
@@ -66,12 +67,12 @@ def solve(
     whole_task = replace(task, give_up=began + SEARCH_SHARE * _WHOLE_SHARE * seconds)
     start = program.configurations.present if start is None else start
     running = start if program.feasible(start) else None
-    choice, bound = solve_large(program, whole_task, running, turns)
+    choice, bound, prices = solve_large(program, whole_task, running, turns)
     choice = fill_idle(program, improve_light_jobs(program, choice, task, turns))
     objective = program.scaled_objective(choice)
     if checked.failed:
         log.warning("the solver gave no usable answer; the plan was made without it")
-    return Solution(choice, bound, status_of(objective, bound, gap, checked))
+    return Solution(choice, bound, status_of(objective, bound, gap, checked), prices)
 
 
 def status_of(objective: float, bound: float, gap: float, solver: CheckedSolver) -> PlanStatus:

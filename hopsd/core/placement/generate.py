@@ -322,6 +322,12 @@ def _fill(
         else:
             column = first_column[present.key][place[0]] + place[1]
         present_column[present.job] = column
+    items = _ServerItems(rows, first_shape + len(own_shapes))
+    families = tuple(
+        _family(jobs, key, block, block.there, first_column[key], factors, items, classes)
+        for key, block in blocks.items()
+        if block.there is not None
+    )
     return lines.configurations(
         Configurations(
             start,
@@ -331,17 +337,32 @@ def _fill(
             join([*(block.shapes for block in blocks.values()), *own_shapes]),
             pool,
             factors.mean(),
-            Demands.joined(demands),
+            Demands.joined([*demands, *items.demands]),
             rows.capacity,
             rows.server,
             leaf=factors.leaf,
-            families=tuple(
-                _family(jobs, key, block, block.there, first_column[key], factors, rows, classes)
-                for key, block in blocks.items()
-                if block.there is not None
-            ),
+            families=families,
         )
     )
+
+
+class _ServerItems:
+    """What is taken of single servers, as items numbered on from the ``first``."""
+
+    def __init__(self, rows: ServerRows, first: int) -> None:
+        self.demands: list[Demands] = []
+        self._rows, self._next = rows, first
+        self._known: dict[tuple[int, bytes, bytes], Ints] = {}
+
+    def of(self, servers: Ints, gpus: Ints, job_class: int, rules: Rules) -> Ints:
+        """The items of a class's jobs for ``gpus`` of each of ``servers``, (n,) all."""
+        key = job_class, servers.tobytes(), gpus.tobytes()
+        if key not in self._known:
+            shapes = ShapesOfSize(servers[:, None], gpus[:, None])
+            self.demands.append(self._rows.demands(shapes, rules))
+            self._known[key] = self._next + np.arange(len(servers))
+            self._next += len(servers)
+        return self._known[key]
 
 
 def _family(
@@ -351,7 +372,7 @@ def _family(
     leaf_servers: LeafServers,
     first: Ints,
     factors: Factors,
-    rows: ServerRows,
+    items: _ServerItems,
     classes: _JobClasses,
 ) -> RackFamily:
     job_class, _, size, count, form = key
@@ -375,10 +396,8 @@ def _family(
             minimum = on_server[:, servers].min(axis=1, initial=inf) * leaf_factors[:, position]
             slowest = np.minimum(slowest, block.per_gpu[bound] * minimum * size)
     else:
-        several = ShapesOfSize(
-            np.repeat(eligible.servers, gives)[:, None], ramp(gives)[:, None] + 1
-        )
-        parts = rows.demands(several, rules)
+        several = np.repeat(eligible.servers, gives)
+        parts = items.of(several, ramp(gives) + 1, job_class, rules)
     return RackFamily(
         key,
         members,
@@ -391,7 +410,7 @@ def _family(
         example,
         on_server.max(axis=1)[:, None] * leaf_factors / listed,
         eligible,
-        rows.demands(ShapesOfSize(eligible.servers[:, None], gives[:, None]), rules),
+        items.of(eligible.servers, gives, job_class, rules),
         parts,
         block.complete,
         slowest,

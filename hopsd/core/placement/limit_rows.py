@@ -72,9 +72,9 @@ def _shares(columns: Configurations, rows: _Rows) -> tuple[npt.NDArray[np.int32]
     """What every column, or segment of them, takes of the rows: the number of its item, and the
     items.
 
-    They are numbered on from the shapes; the first takes nothing.
+    They are numbered on from the others; the first takes nothing.
     """
-    (start, sizes), first_item = _sizes(columns), len(columns.shapes)
+    (start, sizes), first_item = _sizes(columns), len(columns.demands)
     share = np.full(len(sizes), first_item, dtype=np.int32)
     items: dict[object, int] = {None: first_item}
     entries: list[list[tuple[int, int]]] = [[(0, 0)]]

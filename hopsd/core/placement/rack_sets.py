@@ -17,7 +17,6 @@ from math import comb, inf
 
 import numpy as np
 
-from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.shapes import NO_SHAPES, ShapesOfSize
 from hopsd.model.arrays import Bools, Floats, Ints
 from hopsd.model.job import Node
@@ -206,10 +205,10 @@ class RackFamily:
 
     ``leaves`` (n,): the numbers of leaves that sets may span; ``example`` (n,): a listed one on so
     many, or about. ``headroom`` (jobs, n): how much faster than there a job could be on so many.
-    ``able``: the servers that may be part of a set; ``whole`` (servers,): what each gives. If
-    ``parts`` is given, sets are uneven: the last server gives less, ``parts`` (server by server)
-    for 1, 2, ... GPUs. ``slowest`` (jobs,): the least throughput with any set, as far as it is
-    known (``inf``: not).
+    ``able``: the servers that may be part of a set; ``whole`` (servers,): the item of the program's
+    demands that each gives. If ``parts`` is given, sets are uneven: the last server gives less, the
+    items ``parts`` (server by server) for 1, 2, ... GPUs. ``slowest`` (jobs,): the least throughput
+    with any set, as far as it is known (``inf``: not).
     """
 
     key: Hashable
@@ -223,8 +222,8 @@ class RackFamily:
     example: Ints
     headroom: Floats
     able: LeafServers
-    whole: Demands
-    parts: Demands | None
+    whole: Ints
+    parts: Ints | None
     complete: bool
     slowest: Floats
 

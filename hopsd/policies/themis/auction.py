@@ -69,7 +69,7 @@ def auction(program: Program, gap: float, seconds: float, seed: int = 0) -> Outc
 def _solve(program: Program, task: Task) -> tuple[Ints, float]:
     """The best choice and a bound; exact where the program is small."""
     if len(program.value) > EXACT_COLUMNS:
-        return solve_large(program, task, turns=1)
+        return solve_large(program, task, turns=1)[:2]
     seconds = max(0.1, task.give_up - monotonic())
     solution = solve(program, task.gap, seconds, seed=task.seed, turns=1)
     return solution.choice, solution.bound

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints
@@ -123,12 +122,7 @@ KINDS = 1 + len(_ROUNDED)
 
 def capacity_rows(program: Program) -> CapacityRows:
     """The capacity rows of a program, with their cuts."""
-    return rows_of(program, program.configurations.demands)
-
-
-def rows_of(program: Program, demands: Demands) -> CapacityRows:
-    """The capacity rows of a program for other items."""
-    capacity = program.capacity
+    capacity, demands = program.capacity, program.configurations.demands
     scale = unit_of_rows(program, capacity)
     row, amount = entries(demands.row, demands.amount, capacity)
     amount *= scale[demands.row][:, None]

@@ -41,23 +41,19 @@ class ServerParts:
         """The parts of all items; limits have none."""
         demands, server = program.configurations.demands, program.configurations.server
         servers = len(program.configurations.pool)
-        resource = _rank(server, servers)
-        width = int(resource.max(initial=0)) + 1
+        resource, capacity = rows_of_servers(program)
         items = np.repeat(np.arange(len(demands)), np.diff(demands.start))
         server_entries = np.flatnonzero(server[demands.row] >= 0)
         key, entry = np.unique(
             items[server_entries] * servers + server[demands.row[server_entries]],
             return_inverse=True,
         )
-        weight = np.zeros((len(key), width), dtype=np.int64)
+        weight = np.zeros((len(key), capacity.shape[1]), dtype=np.int64)
         np.add.at(
             weight,
             (entry.ravel(), resource[demands.row[server_entries]]),
             demands.amount[server_entries],
         )
-        capacity = np.zeros((servers, width), dtype=np.int64)
-        server_rows = np.flatnonzero(server >= 0)
-        capacity[server[server_rows], resource[server_rows]] = program.capacity[server_rows]
         kinds, kind = np.unique(weight, axis=0, return_inverse=True)
         part_keys, part = np.unique(
             (key % servers) * len(kinds) + kind.ravel(), return_inverse=True
@@ -74,13 +70,20 @@ class ServerParts:
         return np.repeat(np.arange(len(items)), lengths), np.repeat(first, lengths) + ramp(lengths)
 
 
-def _rank(server: Ints, servers: int) -> Ints:
-    """How many earlier rows the same server has, (rows,); 0 for limits."""
+def rows_of_servers(program: Program) -> tuple[Ints, Ints]:
+    """Which resource of its server each row is, (rows,), GPUs being 0; and the capacities (servers,
+    resources). Limits are 0 of none.
+    """
+    server, servers = program.configurations.server, len(program.configurations.pool)
     order = np.argsort(server, kind="stable")
     first = np.searchsorted(server[order], np.arange(-1, servers))
     rank = np.zeros(len(server), dtype=np.int64)
     rank[order] = np.arange(len(server)) - first[server[order] + 1]
-    return np.where(server >= 0, rank, 0)
+    resource = np.where(server >= 0, rank, 0)
+    capacity = np.zeros((servers, int(resource.max(initial=0)) + 1), dtype=np.int64)
+    rows = np.flatnonzero(server >= 0)
+    capacity[server[rows], resource[rows]] = program.capacity[rows]
+    return resource, capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,11 @@ class ItemPrices:
     capacity: float
     bound: float
 
+    def renumbered(self, numbers: Ints) -> ItemPrices:
+        """The same where column ``i`` has the number ``numbers[i]``."""
+        own = ColumnCosts(numbers[self.own.columns], self.own.cost)
+        return ItemPrices(self.item, own, self.job, self.capacity, self.bound)
+
     def profit(self, program: Program, columns: slice | Ints) -> Floats:
         """The value less the cost of some columns, a slice or their numbers."""
         return _profit(program, self.item, self.own, columns)

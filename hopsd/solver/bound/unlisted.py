@@ -14,18 +14,18 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.bound.cuts import KINDS, rows_of
+from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices, prices_at
+from hopsd.solver.bound.knapsack_cuts import rows_of_servers
+from hopsd.solver.bound.reduced_cost import ItemPrices
 
 
 def bound_of_all(program: Program, prices: Prices) -> float:
     """A bound on any plan, with listed sets of servers or others."""
-    bounds = [_bound(program, prices), bound_without_prices(program)]
-    if not program.configurations.short_of_more_than_gpus:
-        # Equal prices for servers that are alike prove no less: the dual function is convex.
-        even = _averaged(program, prices)
-        bounds.append(_bound(program, prices_at(program, prices.rows, even)))
-    return min(bounds)
+    # Equal prices for servers that are alike prove no less: the dual function is convex.
+    even = prices_at(program, prices.rows, _averaged(program, prices))
+    bounds = bound_of_items(program, prices), bound_of_items(program, even)
+    return min(*bounds, bound_without_prices(program))
 
 
 def bound_without_prices(program: Program) -> float:
@@ -53,10 +53,13 @@ def _largest(program: Program) -> Floats:
     return largest
 
 
-def _bound(program: Program, prices: Prices) -> float:
+def bound_of_items(program: Program, prices: ItemPrices) -> float:
+    """The bound of ``prices``, with sets that are not listed. A clique has none of these, which
+    proves less, but no less than is true.
+    """
     best = prices.job.copy()
     for sets in _incomplete(program):
-        cost = _least_cost(program, prices, sets)
+        cost = _least_cost(prices, sets)
         for kind, leaves in enumerate(sets.leaves.tolist()):
             profit = value_of_sets(program, sets, kind) - cost[leaves - 1]
             share = program.configurations.share
@@ -66,12 +69,12 @@ def _bound(program: Program, prices: Prices) -> float:
     return float(best.sum()) + prices.capacity
 
 
-def _least_cost(program: Program, prices: Prices, sets: RackFamily) -> Floats:
+def _least_cost(prices: ItemPrices, sets: RackFamily) -> Floats:
     """What a set of servers on at most 1, 2, ... leaves costs at least; ``inf``: there is none."""
     max_leaves = int(sets.leaves.max())
-    whole_cost = rows_of(program, sets.whole).cost(prices.row)
+    whole_cost = prices.item[sets.whole]
     if sets.parts is not None:
-        return _least_of_uneven(program, prices, sets, whole_cost, sets.able.by_leaf(), max_leaves)
+        return _least_of_uneven(prices, sets, whole_cost, sets.able.by_leaf(), max_leaves)
     unit, rule, minimum = sets.unit, sets.rule, np.full(max_leaves, inf)
     for region in sets.able.regions(rule, sets.count):
         costs = [
@@ -102,8 +105,7 @@ def least_of_leaves(costs: list[Floats], groups: int, max_leaves: int) -> Floats
 
 
 def _least_of_uneven(
-    program: Program,
-    prices: Prices,
+    prices: ItemPrices,
     sets: RackFamily,
     whole_cost: Floats,
     groups: list[Ints],
@@ -117,7 +119,7 @@ def _least_of_uneven(
     if sets.parts is not None:
         lengths = sets.able.idle
         count = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
-        part = rows_of(program, sets.parts).cost(prices.row)
+        part = prices.item[sets.parts]
         slack = float((np.repeat(rate, lengths) * count - part).max(initial=0.0))
     minimum = np.full(max_leaves, inf)
     everywhere = np.arange(len(rate))
@@ -134,14 +136,22 @@ def _least_of_uneven(
 
 def _averaged(program: Program, prices: Prices) -> Floats:
     """The prices (rows,) where servers that are alike have their mean."""
+    group = _alike(program)
+    count = np.bincount(group)
+    even = [(np.bincount(group, row) / count)[group] for row in prices.row.reshape(KINDS, -1)]
+    return np.concatenate(even)
+
+
+def _alike(program: Program) -> Ints:
+    """A number for every row, (rows,): the same for the GPUs, the cores or the memory of servers
+    that have equally much of each, in one leaf.
+    """
     columns = program.configurations
     leaf = np.zeros_like(columns.pool) if columns.leaf is None else columns.leaf
-    keys = [columns.pool, leaf, program.idle, columns.speed]
-    _, group = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
-    group = group.ravel()
-    count = np.bincount(group)
-    row = prices.row.reshape(KINDS, -1).copy()
-    servers = len(columns.pool)
-    for values in row:
-        values[:servers] = (np.bincount(group, values[:servers]) / count)[group]
-    return row.ravel()
+    resource, capacity = rows_of_servers(program)
+    keys = np.stack([columns.pool, leaf, columns.speed, *capacity.T], axis=1)
+    servers = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+    limits = -1 - np.arange(len(columns.server))
+    keys = np.stack([np.where(columns.server < 0, limits, servers[columns.server]), resource])
+    group: Ints = np.unique(keys, axis=1, return_inverse=True)[1].ravel()
+    return group

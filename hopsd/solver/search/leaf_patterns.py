@@ -15,13 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hopsd.core.placement.demands import Demands
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.model import Answer, Model
-from hopsd.solver.bound.cuts import rows_of
-from hopsd.solver.bound.dual_prices import Prices
+from hopsd.solver.bound.reduced_cost import ItemPrices
 from hopsd.solver.bound.unlisted import value_of_sets
 
 # With more patterns than this, the smallest parts are left out.
@@ -51,7 +49,9 @@ class _Way:
     worth: float
 
 
-def pack(program: Program, prices: Prices | None, current: Ints, solver: Solver) -> list[PackedSet]:
+def pack(
+    program: Program, prices: ItemPrices | None, current: Ints, solver: Solver
+) -> list[PackedSet]:
     """Sets of servers that are best together, beside the columns ``current`` (jobs,).
 
     ``prices``: what servers are worth to other jobs; None: nothing.
@@ -70,9 +70,9 @@ def pack(program: Program, prices: Prices | None, current: Ints, solver: Solver)
         for packed_set in _pack_alike(program, prices, capacity, families, placed_jobs, solver):
             packing.append(packed_set)
             placed_jobs.add(packed_set.job)
-            whole_demand = packed_set.sets.whole
-            items = np.searchsorted(packed_set.sets.able.servers, packed_set.servers)
-            capacity -= whole_demand.total(items, len(capacity))
+            positions = np.searchsorted(packed_set.sets.able.servers, packed_set.servers)
+            items = packed_set.sets.whole[positions]
+            capacity -= program.configurations.demands.total(items, len(capacity))
     return packing
 
 
@@ -82,7 +82,7 @@ def _most_gpus(families: Sequence[RackFamily]) -> int:
 
 def _pack_alike(
     program: Program,
-    prices: Prices | None,
+    prices: ItemPrices | None,
     capacity: Ints,
     families: Sequence[RackFamily],
     placed_jobs: set[int],
@@ -90,13 +90,13 @@ def _pack_alike(
 ) -> Iterator[PackedSet]:
     """Of sets over the same servers, with the same count on each."""
     first = families[0]
-    free = _free_servers(first, first.whole, capacity)
+    free = _free_servers(program, first, capacity)
     if not free:
         return
     caps = np.array([len(servers) for servers in free.values()])
     price = 0.0
     if prices is not None:
-        price = float(rows_of(program, first.whole).cost(prices.row).mean())
+        price = float(prices.item[first.whole].mean())
     ways = list(_ways(program, prices, families, placed_jobs, caps, price))
     if not ways:
         return
@@ -141,10 +141,10 @@ def _take(way: _Way, slots: dict[int, list[list[int]]]) -> list[list[int]] | Non
     return None
 
 
-def _free_servers(sets: RackFamily, whole_demand: Demands, capacity: Ints) -> dict[int, list[int]]:
+def _free_servers(program: Program, sets: RackFamily, capacity: Ints) -> dict[int, list[int]]:
     """The servers of each leaf that still hold what the sets take of them."""
     free: dict[int, list[int]] = defaultdict(list)
-    fits = whole_demand.fit(capacity)
+    fits = program.configurations.demands.fit(capacity)[sets.whole]
     for server, leaf in zip(
         sets.able.servers[fits].tolist(), sets.able.leaf[fits].tolist(), strict=True
     ):
@@ -154,7 +154,7 @@ def _free_servers(sets: RackFamily, whole_demand: Demands, capacity: Ints) -> di
 
 def _ways(
     program: Program,
-    prices: Prices | None,
+    prices: ItemPrices | None,
     families: Sequence[RackFamily],
     placed_jobs: set[int],
     caps: Ints,
