@@ -14,7 +14,7 @@ from time import monotonic
 import numpy as np
 
 from hopsd.core.placement.program import Program
-from hopsd.core.placement.rack_sets import union
+from hopsd.core.placement.rack_sets import RackFamily, union
 from hopsd.core.placement.shapes import ShapesOfSize
 from hopsd.model.arrays import Ints
 from hopsd.solver.backend.checked import CheckedSolver, Solve
@@ -28,7 +28,12 @@ from hopsd.solver.bound.dual_prices import (
     find_prices,
     prices_at,
 )
-from hopsd.solver.bound.unlisted import bound_of_all, bound_of_items, bound_without_prices
+from hopsd.solver.bound.unlisted import (
+    better_sets,
+    bound_of_all,
+    bound_of_items,
+    bound_without_prices,
+)
 from hopsd.solver.search.greedy import greedy_by_prices, greedy_by_weight, repair
 from hopsd.solver.search.leaf_patterns import PackedSet, pack
 from hopsd.solver.solution import Solution
@@ -80,20 +85,14 @@ def solve_with_racks(
         rounds.go_on(last)
         if rounds.number > 1 and rounds.value - before <= _GAIN * rounds.missing:
             break
-    program, choice, bound = rounds.program, rounds.choice, rounds.bound
-    remaining = SEARCH_SHARE * seconds - (monotonic() - began)
-    if not rounds.enough and remaining > 0 and turns != 0:
-        of_listed = max(_GAP_MIN * gap, 1 - (1 - gap) * rounds.beyond)
-        solution = solve(
-            program, of_listed, remaining, seed=seed, turns=turns, solver=solver, start=choice
-        )
-        choice = max(choice, solution.choice, key=program.scaled_objective)
-        if complete:
-            bound = min(bound, solution.bound)
-        elif solution.prices is not None:
-            bound = min(bound, bound_of_items(program, solution.prices))
-    value = program.scaled_objective(choice)
-    return program, Solution(choice, max(bound, value), status_of(value, bound, gap, checked))
+    search = partial(solve, seed=seed, turns=turns, solver=solver)
+    give_up = began + SEARCH_SHARE * seconds
+    while turns != 0 and not rounds.enough and monotonic() < give_up:
+        if not rounds.search(search, give_up):
+            break
+    value, bound = rounds.value, rounds.bound
+    status = status_of(value, bound, gap, checked)
+    return rounds.program, Solution(rounds.choice, max(bound, value), status)
 
 
 class _Rounds:
@@ -161,13 +160,32 @@ class _Rounds:
         ]
         if monotonic() > give_up:
             return
-        self._list([packing for _, packing in packings])
+        packed = [(way.sets, way.servers) for _, packing in packings for way in packing]
+        self._list([*better_sets(program, prices), *packed])
         if self.program is not program:
             prices = prices_at(self.program, capacity_rows(self.program), prices.row)
         self._prices = prices
         for position, packing in packings:
             start = _with_packing(self.program, _starting_choices(self.program)[position], packing)
             self._plan(greedy_by_prices(self.program, prices, start))
+
+    def search(self, solve: Callable[..., Solution], give_up: float) -> bool:
+        """Search among the listed sets from the best plan; whether another search with those listed
+        that its prices lack could prove more.
+        """
+        program, gap = self.program, max(_GAP_MIN * self._gap, 1 - (1 - self._gap) * self.beyond)
+        solution = solve(program, gap, give_up - monotonic(), start=self.choice)
+        self._plan(solution.choice)
+        if all(sets.complete for sets in program.configurations.families):
+            self.bound = min(self.bound, solution.bound)
+            return False
+        if solution.prices is None:
+            return False
+        bound = bound_of_items(program, solution.prices)
+        self.bound, self.beyond = min(self.bound, bound), max(1.0, bound / solution.prices.bound)
+        sets = list(better_sets(program, solution.prices))
+        self._list(sets)
+        return bool(sets) and self.value >= (1 - gap) * solution.prices.bound
 
     def _plan(self, choice: Ints) -> None:
         self.choice = max(self.choice, choice, key=self.program.scaled_objective)
@@ -180,11 +198,11 @@ class _Rounds:
         current[placed_jobs[prices.loss(self.program, columns) > limit]] = -1
         return current
 
-    def _list(self, packings: Sequence[Sequence[PackedSet]]) -> None:
-        """List the packed sets, too."""
-        if not any(packings):
+    def _list(self, sets: Sequence[tuple[RackFamily, Ints]]) -> None:
+        """List sets of servers, too."""
+        if not sets:
             return
-        for key, shapes in _by_key(packings).items():
+        for key, shapes in _by_key(sets).items():
             listed = self._sets.get(key)
             self._sets[key] = shapes if listed is None else union(listed, shapes)
         before, self.program = self.program, self._listing(self._sets)
@@ -234,16 +252,16 @@ def _starting_choices(program: Program) -> list[Ints]:
     return [empty, present] if stays else [empty]
 
 
-def _by_key(packings: Sequence[Sequence[PackedSet]]) -> dict[Hashable, ShapesOfSize]:
-    """The packed sets as shapes."""
+def _by_key(pairs: Sequence[tuple[RackFamily, Ints]]) -> dict[Hashable, ShapesOfSize]:
+    """Sets of servers, each once, as shapes."""
     by_key: dict[Hashable, list[Ints]] = defaultdict(list)
     counts: dict[Hashable, int] = {}
-    for packed_set in (packed_set for packing in packings for packed_set in packing):
-        by_key[packed_set.sets.key].append(packed_set.servers)
-        counts[packed_set.sets.key] = packed_set.sets.size // packed_set.sets.count
+    for sets, servers in pairs:
+        by_key[sets.key].append(servers)
+        counts[sets.key] = sets.size // sets.count
+    distinct = {key: np.unique(np.stack(rows), axis=0) for key, rows in by_key.items()}
     return {
-        key: ShapesOfSize(np.stack(rows), np.full((len(rows), len(rows[0])), counts[key]))
-        for key, rows in by_key.items()
+        key: ShapesOfSize(rows, np.full(rows.shape, counts[key])) for key, rows in distinct.items()
     }
 
 

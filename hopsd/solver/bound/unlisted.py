@@ -7,17 +7,21 @@ Lagrangian bound of these best profits holds for all sets.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 
 import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import NONE, Floats, Ints
 from hopsd.solver.bound.cuts import KINDS
 from hopsd.solver.bound.dual_prices import Prices, prices_at
 from hopsd.solver.bound.knapsack_cuts import rows_of_servers
 from hopsd.solver.bound.reduced_cost import ItemPrices
+
+# Relative: a profit that is larger by less is equal.
+_ROUNDING = 1e-9
 
 
 def bound_of_all(program: Program, prices: Prices) -> float:
@@ -59,14 +63,35 @@ def bound_of_items(program: Program, prices: ItemPrices) -> float:
     """
     best = prices.job.copy()
     for sets in _incomplete(program):
-        cost = _least_cost(prices, sets)
-        for kind, leaves in enumerate(sets.leaves.tolist()):
-            profit = value_of_sets(program, sets, kind) - cost[leaves - 1]
-            share = program.configurations.share
-            if share is not None:
-                profit -= prices.item[share[sets.columns(kind)]]
+        for profit in _profits(program, prices, sets):
             np.maximum.at(best, sets.jobs, profit)
     return float(best.sum()) + prices.capacity
+
+
+def better_sets(program: Program, prices: ItemPrices) -> Iterator[tuple[RackFamily, Ints]]:
+    """Even sets of servers from which a job would profit more than from those that are listed: the
+    cheapest ones of each family on each number of leaves.
+    """
+    for sets in _incomplete(program):
+        if sets.parts is not None:
+            continue
+        for leaves, profit in zip(
+            sets.leaves.tolist(), _profits(program, prices, sets), strict=True
+        ):
+            if np.any(profit > prices.job[sets.jobs] * (1 + _ROUNDING)):
+                yield sets, _cheapest_set(prices, sets, leaves)
+
+
+def _profits(program: Program, prices: ItemPrices, sets: RackFamily) -> Iterator[Floats]:
+    """The most that each job can profit from a set on ``leaves[kind]`` leaves or fewer, (jobs,), of
+    every kind.
+    """
+    cost, share = _least_cost(prices, sets), program.configurations.share
+    for kind, leaves in enumerate(sets.leaves.tolist()):
+        profit = value_of_sets(program, sets, kind) - cost[leaves - 1]
+        if share is not None:
+            profit -= prices.item[share[sets.columns(kind)]]
+        yield profit
 
 
 def _least_cost(prices: ItemPrices, sets: RackFamily) -> Floats:
@@ -75,33 +100,67 @@ def _least_cost(prices: ItemPrices, sets: RackFamily) -> Floats:
     whole_cost = prices.item[sets.whole]
     if sets.parts is not None:
         return _least_of_uneven(prices, sets, whole_cost, sets.able.by_leaf(), max_leaves)
-    unit, rule, minimum = sets.unit, sets.rule, np.full(max_leaves, inf)
-    for region in sets.able.regions(rule, sets.count):
-        costs = [
-            np.sort(whole_cost[region][group]).cumsum()[unit - 1 :: unit][
-                : rule.units(sets.count, len(group))
-            ]
-            for group in sets.able.only(region).by_leaf()
-        ]
-        np.minimum(minimum, least_of_leaves(costs, sets.groups, max_leaves), out=minimum)
+    minimum = np.full(max_leaves, inf)
+    for leaf_servers in _regions(sets, whole_cost):
+        costs = _costs(sets, whole_cost, leaf_servers)
+        *_, best = _least_of_leaves(costs, sets.groups, max_leaves)
+        np.minimum(minimum, np.minimum.accumulate(best[1:, sets.groups]), out=minimum)
     return minimum
 
 
-def least_of_leaves(costs: list[Floats], groups: int, max_leaves: int) -> Floats:
-    """The least sum over at most 1, 2, ... ``max_leaves`` leaves that give ``groups`` in all.
+def _cheapest_set(prices: ItemPrices, sets: RackFamily, leaves: int) -> Ints:
+    """The servers of the cheapest even set on so many ``leaves`` or fewer, ascending."""
+    cost, least, cheapest = prices.item[sets.whole], inf, NONE
+    for leaf_servers in _regions(sets, cost):
+        costs = _costs(sets, cost, leaf_servers)
+        tables = list(_least_of_leaves(costs, sets.groups, leaves))
+        number = int(tables[-1][:, sets.groups].argmin())
+        if tables[-1][number, sets.groups] < least:
+            least, cheapest = float(tables[-1][number, sets.groups]), NONE
+            groups = sets.groups
+            for servers, of_leaf, before, after in reversed(
+                list(zip(leaf_servers, costs, tables, tables[1:], strict=False))
+            ):
+                if after[number, groups] < before[number, groups]:
+                    rest = before[number - 1, groups - 1 :: -1][: len(of_leaf)]
+                    taken = 1 + int(np.argmin(rest + of_leaf[: len(rest)]))
+                    number, groups = number - 1, groups - taken
+                    cheapest = np.append(cheapest, servers[: taken * sets.unit])
+    return np.sort(sets.able.servers[cheapest])
+
+
+def _regions(sets: RackFamily, cost: Floats) -> Iterator[list[Ints]]:
+    """The positions of the servers of each leaf, the cheapest first, in every region."""
+    for region in sets.able.regions(sets.rule, sets.count):
+        groups = [region[group] for group in sets.able.only(region).by_leaf()]
+        yield [group[np.argsort(cost[group], kind="stable")] for group in groups]
+
+
+def _costs(sets: RackFamily, cost: Floats, leaf_servers: list[Ints]) -> list[Floats]:
+    """What 1, 2, ... units of each leaf's first servers cost, as many as it may hold."""
+    unit, units = sets.unit, sets.rule.units
+    return [
+        cost[servers].cumsum()[unit - 1 :: unit][: units(sets.count, len(servers))]
+        for servers in leaf_servers
+    ]
+
+
+def _least_of_leaves(costs: list[Floats], groups: int, leaves: int) -> Iterator[Floats]:
+    """After each of the leaves, the least sum of exactly 0, 1, ... of those before that give 0, 1,
+    ... groups in all: (leaves + 1, groups + 1).
 
     ``costs``: of each leaf for 1, 2, ... groups.
     """
-    best = np.full((max_leaves + 1, groups + 1), inf)
+    best = np.full((leaves + 1, groups + 1), inf)
     best[0, 0] = 0.0
+    yield best
     for of_leaf in costs:
-        before = best.copy()
+        before, best = best, best.copy()
         for count, cost in enumerate(of_leaf[:groups].tolist(), 1):
             np.minimum(
                 best[1:, count:], before[:-1, : groups + 1 - count] + cost, out=best[1:, count:]
             )
-    minimum: Floats = np.minimum.accumulate(best[1:, groups])
-    return minimum
+        yield best
 
 
 def _least_of_uneven(
