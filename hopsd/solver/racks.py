@@ -49,6 +49,9 @@ _ROUNDS = 0.6
 # A round whose plan gains less than this share of what is still missing is the last: a search over
 # groups of servers gains more in that time.
 _GAIN = 0.25
+# Sets are listed until they raise the bound by no more than this share of the gap, so often at
+# most; of each kind so many beside the best, since servers that are alike have different prices.
+_CLOSE, _PRICINGS, _ALIKE = 0.2, 4, 15
 # The search knows the listed sets alone: its gap is smaller by what their bound lacks, down to this
 # share.
 _GAP_MIN = 0.25
@@ -141,8 +144,8 @@ class _Rounds:
         else:
             rows, row = capacity_rows(program), self._prices.row
             prices = descend_from(program, rows, row, self.value, give_up)
-        bound = bound_of_all(program, prices)
-        self.bound, self.beyond = min(self.bound, bound), max(1.0, bound / prices.bound)
+        prices = self._close(prices, give_up)
+        program = self.program
         self._plan(greedy_by_prices(program, prices))
         if monotonic() > give_up:
             return
@@ -161,13 +164,28 @@ class _Rounds:
         if monotonic() > give_up:
             return
         packed = [(way.sets, way.servers) for _, packing in packings for way in packing]
-        self._list([*better_sets(program, prices), *packed])
+        self._list(packed)
         if self.program is not program:
             prices = prices_at(self.program, capacity_rows(self.program), prices.row)
         self._prices = prices
         for position, packing in packings:
             start = _with_packing(self.program, _starting_choices(self.program)[position], packing)
             self._plan(greedy_by_prices(self.program, prices, start))
+
+    def _close(self, prices: Prices, give_up: float) -> Prices:
+        """Prices where few sets raise the bound that are not listed: list those that do, and find
+        new prices.
+        """
+        for number in range(_PRICINGS):
+            bound = bound_of_all(self.program, prices)
+            self.bound, self.beyond = min(self.bound, bound), max(1.0, bound / prices.bound)
+            if self.enough or self.beyond <= 1 + _CLOSE * self._gap or monotonic() > give_up:
+                break
+            rng = np.random.default_rng(number)
+            self._list(list(better_sets(self.program, prices, rng, _ALIKE)))
+            rows = capacity_rows(self.program)
+            prices = descend_from(self.program, rows, prices.row, self.value, give_up)
+        return prices
 
     def search(self, solve: Callable[..., Solution], give_up: float) -> bool:
         """Search among the listed sets from the best plan; whether another search with those listed
@@ -183,7 +201,8 @@ class _Rounds:
             return False
         bound = bound_of_items(program, solution.prices)
         self.bound, self.beyond = min(self.bound, bound), max(1.0, bound / solution.prices.bound)
-        sets = list(better_sets(program, solution.prices))
+        rng = np.random.default_rng(0)
+        sets = list(better_sets(program, solution.prices, rng, _ALIKE))
         self._list(sets)
         return bool(sets) and self.value >= (1 - gap) * solution.prices.bound
 

@@ -22,6 +22,8 @@ from hopsd.solver.bound.reduced_cost import ItemPrices
 
 # Relative: a profit that is larger by less is equal.
 _ROUNDING = 1e-9
+# Other prices are those known times factors from 1 - so much to 1 + so much.
+_SPREAD = 0.5
 
 
 def bound_of_all(program: Program, prices: Prices) -> float:
@@ -68,9 +70,12 @@ def bound_of_items(program: Program, prices: ItemPrices) -> float:
     return float(best.sum()) + prices.capacity
 
 
-def better_sets(program: Program, prices: ItemPrices) -> Iterator[tuple[RackFamily, Ints]]:
+def better_sets(
+    program: Program, prices: ItemPrices, rng: np.random.Generator, alike: int
+) -> Iterator[tuple[RackFamily, Ints]]:
     """Even sets of servers from which a job would profit more than from those that are listed: the
-    cheapest ones of each family on each number of leaves.
+    cheapest ones of each family on each number of leaves, and ``alike`` others of each that are the
+    cheapest at other prices.
     """
     for sets in _incomplete(program):
         if sets.parts is not None:
@@ -79,7 +84,11 @@ def better_sets(program: Program, prices: ItemPrices) -> Iterator[tuple[RackFami
             sets.leaves.tolist(), _profits(program, prices, sets), strict=True
         ):
             if np.any(profit > prices.job[sets.jobs] * (1 + _ROUNDING)):
-                yield sets, _cheapest_set(prices, sets, leaves)
+                cost = prices.item[sets.whole]
+                yield sets, _cheapest_set(cost, sets, leaves)
+                for _ in range(alike):
+                    factor = rng.uniform(1 - _SPREAD, 1 + _SPREAD, len(cost))
+                    yield sets, _cheapest_set(factor * cost, sets, leaves)
 
 
 def _profits(program: Program, prices: ItemPrices, sets: RackFamily) -> Iterator[Floats]:
@@ -108,9 +117,11 @@ def _least_cost(prices: ItemPrices, sets: RackFamily) -> Floats:
     return minimum
 
 
-def _cheapest_set(prices: ItemPrices, sets: RackFamily, leaves: int) -> Ints:
-    """The servers of the cheapest even set on so many ``leaves`` or fewer, ascending."""
-    cost, least, cheapest = prices.item[sets.whole], inf, NONE
+def _cheapest_set(cost: Floats, sets: RackFamily, leaves: int) -> Ints:
+    """The servers of the even set of the least ``cost`` (able servers,) on so many ``leaves`` or
+    fewer, ascending.
+    """
+    least, cheapest = inf, NONE
     for leaf_servers in _regions(sets, cost):
         costs = _costs(sets, cost, leaf_servers)
         tables = list(_least_of_leaves(costs, sets.groups, leaves))
