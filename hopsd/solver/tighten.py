@@ -2,7 +2,8 @@
 
 Every round solves the LP over the columns that could matter, and adds the cliques and, where cores
 or memory are short, the cuts of single servers that its solution violates most. Of many servers it
-descends instead (:mod:`hopsd.solver.bound.volume`): an LP takes seconds there. It runs in a child
+takes steps towards the LP's solution instead
+(:mod:`hopsd.solver.bound.primal_dual`): an LP takes seconds there. It runs in a child
 process: HiGHS inside this one could not be killed, and its crash would be ours.
 """
 
@@ -35,10 +36,10 @@ from hopsd.solver.bound.clique_cuts import Clique, CliqueFinder
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, factors, patterns
+from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
-from hopsd.solver.bound.volume import Packing, descend
 from hopsd.solver.search.dive import COLUMNS_MAX, plan_of, promising
-from hopsd.solver.search.volume_dive import dive
+from hopsd.solver.search.primal_dual_dive import dive
 
 # A server's cuts give weights to this many of its kinds at most, with so many patterns.
 _KINDS_MAX, _PATTERNS_MAX = 12, 3_000
@@ -59,11 +60,11 @@ _VIOLATED, _USED = 1e-4, 1e-6
 _LP_SERVERS_MAX = 128
 # About so many columns take part in a descent, and so many of each job at most: those with the
 # least loss, up to a loss relative to value; columns of earlier ones that lose a little more stay.
-_COLUMNS, _PER_JOB, _NEAR_OF_DESCENT, _STAYS = 30_000, 120, 0.1, 0.2
+_COLUMNS, _PER_JOB, _NEAR_OF_DESCENT, _STAYS = 30_000, 120, 0.3, 0.6
 # The same of a dive, and columns that are chosen so often.
 _PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _OFTEN = 60, 0.3, 0.05
-# Steps of a descent and their pace, which slows down to its least.
-_DESCENT, _SLOWER, _PACE_MIN = 300, 0.85, 0.05
+# Steps between cuts.
+_STEPS_OF_ROUND = 600
 # A clique's row has a limit like a server's: a descent takes rows as they are scaled.
 _OF_CLIQUE = 6.0
 # Descents, and how many of them come between dives; where these lower the bound by less than a
@@ -236,7 +237,7 @@ def _rounds_of_descents(
             yield Tightened(relaxation.best, choice)
 
     for number in range(_DESCENTS):
-        yield Tightened(relaxation.descend(number, value, give_up), choice)
+        yield Tightened(relaxation.descend(give_up), choice)
         if number % _PER_DIVE == _PER_DIVE - 1 and not met():
             yield from dive()
             slow = before - relaxation.best.bound < _SLOW * relaxation.best.bound
@@ -540,15 +541,12 @@ class _Descents(_Relaxation):
         self._last: ItemPrices = prices
         self._row = prices.row
 
-    def descend(self, number: int, floor: float, give_up: float) -> ItemPrices:
-        """The best prices after the ``number``-th descent, towards a plan's value ``floor``."""
-        self._active = self._columns()
-        packing = self._packing(self._active)
-        pace = max(_PACE_MIN, _SLOWER**number)
-        descent = descend(packing, self._row, floor, _DESCENT, pace, give_up)
-        points = [(self._prices(row), row) for row in (descent.prices, descent.mean)]
-        self._last, self._row = min(points, key=lambda point: point[0].bound)
-        self._x = descent.x
+    def descend(self, give_up: float) -> ItemPrices:
+        """The best prices after some more steps."""
+        columns = self._columns()
+        x, self._active = self._solution(columns), columns
+        saddle = approach(self._packing(columns), self._row, x, _STEPS_OF_ROUND, give_up)
+        self._last, self._row, self._x = self._prices(saddle.prices), saddle.prices, saddle.x
         self.best = min(self.best, self._last, key=lambda known: known.bound)
         return self.best
 
@@ -572,14 +570,23 @@ class _Descents(_Relaxation):
         near = np.concatenate([NONE, *self.best.near(self._program, relative=_NEAR_OF_DIVE)])
         columns = _few_of_each(self._program, self.best, near, _PER_JOB_OF_DIVE)
         columns = distinct(columns, self._active[self._x > _OFTEN])
-        return dive(self._program, columns, self._packing(columns), self._row, give_up, rng)
+        x = self._solution(columns)
+        return dive(self._program, columns, self._packing(columns), self._row, x, give_up, rng)
+
+    def _solution(self, columns: Ints) -> Floats:
+        """The last solution over other ``columns`` (sorted)."""
+        x = np.zeros(len(columns))
+        _, old, new = np.intersect1d(self._active, columns, assume_unique=True, return_indices=True)
+        x[new] = self._x[old]
+        return x
 
     def _columns(self) -> Ints:
         """The columns of the next descent, sorted."""
         program = self._program
         near = np.concatenate([NONE, *self._last.near(program, relative=_NEAR_OF_DESCENT)])
         near = _few_of_each(program, self._last, near, _PER_JOB)
-        stays = self.best.loss(program, self._active) <= _STAYS * program.value[self._active]
+        losses = [prices.loss(program, self._active) for prices in (self.best, self._last)]
+        stays = np.minimum(*losses) <= _STAYS * program.value[self._active]
         return distinct(self._active[stays], near)
 
     def _packing(self, columns: Ints) -> Packing:

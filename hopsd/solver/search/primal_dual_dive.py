@@ -1,9 +1,9 @@
-"""A plan by diving: descents place the most valuable jobs one after another.
+"""A plan by diving: the most valuable jobs are placed one after another.
 
-Each round fixes the columns that carry the most value in the mean of a short descent (see
-:mod:`hopsd.solver.bound.volume`), drops those that no longer fit, and descends again from the last
-prices. On 2,048 fragmented GPUs a dive takes 0.3 to 0.6 CPU s, where one with linear programs takes
-13 with all cuts.
+Each round fixes the columns that carry the most value in the solution after a few steps (see
+:mod:`hopsd.solver.bound.primal_dual`), drops those that no longer fit, and goes on from there. On
+2,048 fragmented GPUs a dive takes 0.3 to 0.6 CPU s, where one with linear programs takes 13 with
+all cuts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Floats, Ints
-from hopsd.solver.bound.volume import Packing, descend
+from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.search.greedy import fill_idle
 
-# Steps of the first round and of the others, towards so much below the bound of their start.
-_FIRST, _STEPS, _BELOW, _PACE = 180, 60, 0.01, 0.5
+# Steps of the first round and of the others.
+_FIRST, _STEPS = 180, 60
 # A column that is chosen so often is whole. Every round fixes all of these that are more valuable
 # than the first others, and one other for each so many that there were in the first round.
 _WHOLE, _SOME, _FRACTIONAL_EACH = 0.95, 1e-6, 300
@@ -32,21 +32,21 @@ def dive(
     columns: Ints,
     packing: Packing,
     prices: Floats,
+    x: Floats,
     give_up: float = inf,
     rng: np.random.Generator | None = None,
 ) -> Ints:
     """A choice (jobs,) among ``columns`` (sorted), those of ``packing``, with idle GPUs filled.
 
-    ``prices`` (rows of the packing,) to start from. With ``rng`` another choice each time. After
-    ``give_up`` (monotonic seconds) what was fixed until then, filled.
+    Starts from ``prices`` (rows of the packing,) and the solution ``x`` (n,). With ``rng`` another
+    choice each time. After ``give_up`` (monotonic seconds) what was fixed until then, filled.
     """
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     capacity, limit = program.capacity.copy(), packing.limit
     still_open, part, steps, at_once = np.arange(len(columns)), packing, _FIRST, 0
     while len(still_open) and monotonic() < give_up:
-        floor = (1 - _BELOW) * part.bound(prices)
-        descent = descend(part, prices, floor, steps, _PACE, give_up)
-        prices, x, steps = descent.prices, descent.x, _STEPS
+        saddle = approach(part, prices, x, steps, give_up)
+        prices, x, steps = saddle.prices, saddle.x, _STEPS
         if not at_once:
             fractional = np.count_nonzero((x > _SOME) & (x < _WHOLE))
             at_once = 1 + int(fractional) // _FRACTIONAL_EACH
@@ -59,7 +59,8 @@ def dive(
         limit = np.maximum(0.0, limit - packing.by_column[fixed].sum(axis=0))
         items = program.items(columns[still_open]).reshape(-1, len(still_open))
         fits = np.logical_and.reduce(program.configurations.demands.fit(capacity)[items])
-        still_open = still_open[fits & (choice[part.job] < 0)]
+        still_fits = fits & (choice[part.job] < 0)
+        still_open, x = still_open[still_fits], x[still_fits]
         part = packing.some(still_open, limit)
     return fill_idle(program, choice)
 
