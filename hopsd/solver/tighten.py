@@ -1,10 +1,10 @@
 """The relaxation as an LP with cuts, round by round: a tighter bound, and a plan by diving in it.
 
 Every round solves the LP over the columns that could matter, and adds the cliques and, where cores
-or memory are short, the cuts of single servers that its solution violates most. Of many servers it
-takes steps towards the LP's solution instead
-(:mod:`hopsd.solver.bound.primal_dual`): an LP takes seconds there. It runs in a child
-process: HiGHS inside this one could not be killed, and its crash would be ours.
+or memory are short, the cuts of single servers that its solution violates most. With the latter, an
+LP takes seconds, and rounds take steps towards its solution instead
+(:mod:`hopsd.solver.bound.primal_dual`). It runs in a child process: HiGHS inside this one could not
+be killed, and its crash would be ours.
 """
 
 from __future__ import annotations
@@ -56,20 +56,18 @@ _CLOSE = 2e-4
 # close to the LP's; and the share of the time in which cuts are made.
 _PROGRESS, _REACHED, _CUTTING = (5e-4, 1e-4), 2e-3, 0.5
 _VIOLATED, _USED = 1e-4, 1e-6
-# Of more servers, some short of cores or memory, descents prove more in the time that an LP takes.
-_LP_SERVERS_MAX = 128
-# About so many columns take part in a descent, and so many of each job at most: those with the
-# least loss, up to a loss relative to value; columns of earlier ones that lose a little more stay.
-_COLUMNS, _PER_JOB, _NEAR_OF_DESCENT, _STAYS = 30_000, 120, 0.3, 0.6
+# About so many columns take part in a round of steps, and so many of each job at most: those with
+# the least loss, up to a loss relative to value; of earlier ones those stay that lose little more.
+_COLUMNS, _PER_JOB, _NEAR_OF_ROUND, _STAYS = 15_000, 120, 0.3, 0.6
 # The same of a dive, and columns that are chosen so often.
 _PER_JOB_OF_DIVE, _NEAR_OF_DIVE, _OFTEN = 60, 0.3, 0.05
 # Steps between cuts.
 _STEPS_OF_ROUND = 600
-# A clique's row has a limit like a server's: a descent takes rows as they are scaled.
+# A clique's row has a limit like a server's: steps take rows as they are scaled.
 _OF_CLIQUE = 6.0
-# Descents, and how many of them come between dives; where these lower the bound by less than a
-# share of it, they are the last.
-_DESCENTS, _PER_DIVE, _SLOW = 40, 4, 3e-4
+# Rounds of steps, and how many of them come between dives; where these lower the bound by less than
+# a share of it, they are the last.
+_ROUNDS_OF_STEPS, _PER_DIVE, _SLOW = 40, 4, 3e-4
 # Dives after those, each with other factors of the columns' values from 1 - so much to 1 + so much.
 _OTHER_DIVES, _SPREAD = 8, 0.25
 # The child stops by itself a little before it is killed.
@@ -184,12 +182,12 @@ def _last(results: Iterator[Tightened], prices: Prices) -> Tightened:
 def rounds(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> Iterator[Tightened]:
-    """The best prices and choice after each linear program or descent, and after each dive; see
+    """The best prices and choice after each linear program or round, and after each dive; see
     :func:`tighten`.
     """
     columns = program.configurations
-    if columns.short_of_more_than_gpus and len(columns.pool) > _LP_SERVERS_MAX:
-        yield from _rounds_of_descents(program, prices, value, gap, give_up)
+    if columns.short_of_more_than_gpus:
+        yield from _rounds_by_steps(program, prices, value, gap, give_up)
         return
     relaxation = _Relaxation(program, prices)
     cutting = monotonic() + _CUTTING * (give_up - monotonic())
@@ -218,10 +216,10 @@ def rounds(
         yield from dive(np.random.default_rng(number))
 
 
-def _rounds_of_descents(
+def _rounds_by_steps(
     program: Program, prices: Prices, value: float, gap: float, give_up: float
 ) -> Iterator[Tightened]:
-    relaxation, choice, dives = _Descents(program, prices), None, count()
+    relaxation, choice, dives = _PrimalDual(program, prices), None, count()
     before = inf
 
     def met() -> bool:
@@ -231,13 +229,13 @@ def _rounds_of_descents(
         nonlocal choice, value
         number = next(dives)
         rng = np.random.default_rng(number) if number else None
-        answer = relaxation.dive_by_descents(give_up, rng)
+        answer = relaxation.dive_by_steps(give_up, rng)
         if program.scaled_objective(answer) > value:
             choice, value = answer, program.scaled_objective(answer)
             yield Tightened(relaxation.best, choice)
 
-    for number in range(_DESCENTS):
-        yield Tightened(relaxation.descend(give_up), choice)
+    for number in range(_ROUNDS_OF_STEPS):
+        yield Tightened(relaxation.go_on(give_up), choice)
         if number % _PER_DIVE == _PER_DIVE - 1 and not met():
             yield from dive()
             slow = before - relaxation.best.bound < _SLOW * relaxation.best.bound
@@ -531,17 +529,17 @@ class _Relaxation:
                 group.factor.append(factor)
 
 
-class _Descents(_Relaxation):
-    """The relaxation with all cuts so far, solved by descents in place of linear programs."""
+class _PrimalDual(_Relaxation):
+    """The relaxation with all cuts so far, solved by steps in place of linear programs."""
 
     def __init__(self, program: Program, prices: Prices) -> None:
         super().__init__(program, prices)
         self._active = NONE
-        # The prices of the last descent: of items, and of the rows, cuts and cliques.
+        # The prices of the last round: of items, and of the rows, cuts and cliques.
         self._last: ItemPrices = prices
         self._row = prices.row
 
-    def descend(self, give_up: float) -> ItemPrices:
+    def go_on(self, give_up: float) -> ItemPrices:
         """The best prices after some more steps."""
         columns = self._columns()
         x, self._active = self._solution(columns), columns
@@ -565,7 +563,7 @@ class _Descents(_Relaxation):
         self._row = np.concatenate([of_rows, of_cuts, of_cliques, of_new_cliques])
         return added or len(self._cliques) > cliques
 
-    def dive_by_descents(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
+    def dive_by_steps(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
         """A choice (jobs,) by diving; with ``rng`` another one each time."""
         near = np.concatenate([NONE, *self.best.near(self._program, relative=_NEAR_OF_DIVE)])
         columns = _few_of_each(self._program, self.best, near, _PER_JOB_OF_DIVE)
@@ -581,9 +579,9 @@ class _Descents(_Relaxation):
         return x
 
     def _columns(self) -> Ints:
-        """The columns of the next descent, sorted."""
+        """The columns of the next round, sorted."""
         program = self._program
-        near = np.concatenate([NONE, *self._last.near(program, relative=_NEAR_OF_DESCENT)])
+        near = np.concatenate([NONE, *self._last.near(program, relative=_NEAR_OF_ROUND)])
         near = _few_of_each(program, self._last, near, _PER_JOB)
         losses = [prices.loss(program, self._active) for prices in (self.best, self._last)]
         stays = np.minimum(*losses) <= _STAYS * program.value[self._active]

@@ -19,7 +19,7 @@ from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.search.greedy import fill_idle
 
 # Steps of the first round and of the others.
-_FIRST, _STEPS = 180, 60
+_FIRST, _STEPS = 400, 300
 # A column that is chosen so often is whole. Every round fixes all of these that are more valuable
 # than the first others, and one other for each so many that there were in the first round.
 _WHOLE, _SOME, _FRACTIONAL_EACH = 0.95, 1e-6, 300

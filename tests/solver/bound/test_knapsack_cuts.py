@@ -30,8 +30,8 @@ def priced(program: Program) -> Prices:
     return find_prices(program, column_groups(program), floor, inf)
 
 
-def fragments(gpus: int) -> Program:
-    case, noise, demands = bench.Case.FRAGMENTED, bench.Noise.PAIR, bench.Demands.SITE
+def fragments(gpus: int, demands: bench.Demands = bench.Demands.SITE) -> Program:
+    case, noise = bench.Case.FRAGMENTED, bench.Noise.PAIR
     return program_of(bench.snapshot(gpus, case, noise, 0, demands=demands))
 
 
@@ -88,11 +88,11 @@ def test_no_plan_is_worth_more_than_the_bound(seed: int, first: bool) -> None:
 
 
 def test_cuts_lower_the_bound_where_memory_and_cores_are_short() -> None:
-    """From 690.9 to 681.8."""
+    """From 690.9 to 678.7."""
     program = fragments(128)
     prices = priced(program)
     found = tighten(program, prices, 0.0, 0.0, monotonic() + 300.0).prices
-    assert found.bound < 0.99 * prices.bound
+    assert found.bound < 0.985 * prices.bound
 
 
 def test_without_an_answer_the_prices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_without_an_answer_the_prices_stay(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_was_found_before_the_solver_gave_up_is_kept(
     monkeypatch: pytest.MonkeyPatch, programs: int
 ) -> None:
-    program = fragments(128)
+    program = fragments(128, bench.Demands.RULES)
     prices = priced(program)
     seen, left = [prices.bound], iter(range(programs))
     minimise, between = Simplex.minimise, tighten_module._interpolate
