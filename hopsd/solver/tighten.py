@@ -66,8 +66,8 @@ _STEPS_OF_ROUND = 600
 # A clique's row has a limit like a server's: steps take rows as they are scaled.
 _OF_CLIQUE = 6.0
 # Rounds of steps, and how many of them come between dives; where these lower the bound by less than
-# a share of it, they are the last.
-_ROUNDS_OF_STEPS, _PER_DIVE, _SLOW = 40, 4, 3e-4
+# a share of it, or so many more with the same progress would not meet the gap, they are the last.
+_ROUNDS_OF_STEPS, _PER_DIVE, _SLOW, _MORE = 40, 4, 3e-4, 10
 # Dives after those, each with other factors of the columns' values from 1 - so much to 1 + so much.
 _OTHER_DIVES, _SPREAD = 8, 0.25
 # The child stops by itself a little before it is killed.
@@ -238,9 +238,9 @@ def _rounds_by_steps(
         yield Tightened(relaxation.go_on(give_up), choice)
         if number % _PER_DIVE == _PER_DIVE - 1 and not met():
             yield from dive()
-            slow = before - relaxation.best.bound < _SLOW * relaxation.best.bound
-            before = relaxation.best.bound
-            if slow:
+            bound = relaxation.best.bound
+            progress, before = before - bound, bound
+            if progress < _SLOW * bound or _MORE * progress < bound - value / (1 - gap):
                 break
         if met() or monotonic() > give_up or not relaxation.cut(give_up):
             break
