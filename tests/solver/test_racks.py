@@ -46,9 +46,11 @@ def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None
     check_racks(snapshot, made)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(seed: int) -> None:
-    snapshot = demanding_snapshot(600, 1 / 3, seed, idle=0.8)
+@pytest.mark.parametrize(("seed", "idle"), [(0, 0.8), (1, 0.8), (0, 1.0), (0, 0.5), (1, 0.5)])
+def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(
+    seed: int, idle: float
+) -> None:
+    snapshot = demanding_snapshot(600, 1 / 3, seed, idle)
     made = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
     assert made.gap <= 0.01
     check_racks(snapshot, made)

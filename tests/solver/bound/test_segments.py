@@ -296,7 +296,7 @@ def test_a_larger_gap_asked_for_needs_fewer_prices(
 
     monkeypatch.setattr(large, "prices_in_stages", counted)
     task = Task(gap, monotonic() + 60.0, CheckedSolver(backend()))
-    choice, bound = solve_large(program, task, turns=0)
+    choice, bound, _ = solve_large(program, task, turns=0)
     assert len(taken) == stages
     assert bound <= taken[0].bound
     assert program.scaled_objective(choice) >= (1 - max(gap, 0.2)) * bound
