@@ -56,6 +56,8 @@ _CLOSE = 2e-4
 # close to the LP's; and the share of the time in which cuts are made.
 _PROGRESS, _REACHED, _CUTTING = (5e-4, 1e-4), 2e-3, 0.5
 _VIOLATED, _USED = 1e-4, 1e-6
+# Cliques are grown from columns that are chosen so often: steps choose many others a little.
+_IN_CLIQUE = 0.02
 # About so many columns take part in a round of steps, and so many of each job at most: those with
 # the least loss, up to a loss relative to value; of earlier ones those stay that lose little more.
 _COLUMNS, _PER_JOB, _NEAR_OF_ROUND, _STAYS = 15_000, 120, 0.3, 0.6
@@ -437,7 +439,8 @@ class _Relaxation:
 
     def _cut(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
-        cliques = self._finder.find(self._active, self._x, give_up)
+        chosen = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
+        cliques = self._finder.find(self._active, chosen, give_up)
         self._cliques += cliques
         short = self._program.configurations.short_of_more_than_gpus
         return (short and self._cut_knapsacks(give_up)) or bool(cliques)
