@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array, diags_array
 
 from hopsd.health.measurements import ALONE, KINDS, Units
@@ -44,9 +46,11 @@ MAX_SPREAD = 0.01
 FREEDOM_RUN, FREEDOM_NODE = 5.0, 3.0
 """Degrees of freedom of Student's t: of single runs and of nodes."""
 
-COURSE_SECONDS = 3600.0
 COURSE_NODES = 3
-"""A type's common course is estimated in hours with at least so many nodes."""
+"""A type's common course is estimated from hours with at least so many nodes."""
+
+COURSE_CLIP = 1.5
+"""Standard deviations beyond which a node's hour counts no more in it."""
 
 ROUNDS = 8
 """Of reweighting."""
@@ -206,28 +210,94 @@ def initial_cells(units: Units) -> Floats:
 
 
 def common_course(
-    units: Units, rows: Rows, residuals: Floats, groups: Ints, width: float
+    units: Units,
+    rows: Rows,
+    residuals: Floats,
+    run_variance: Floats,
+    groups: Ints,
+    width: float,
+    scales: Sequence[float] = (),
 ) -> Floats:
     """What nodes have in common at the time of each unit (n,): heat, a busy file server, new code.
 
-    ``groups``: of each unit (n,), within which nodes are compared; ``residuals``: of each row.
+    ``groups``: of each unit (n,), within which nodes are compared; -1: of none. ``residuals``: of
+    each row. ``width``: seconds that are one time; ``scales``: in widths, how long the course may
+    last. What the times' differences do not tell from chance is left out.
     """
     course = np.zeros(len(units))
-    if not len(rows.unit):
+    row = np.flatnonzero(groups[rows.unit] >= 0)
+    if not len(row):
         return course
-    period = group(groups, np.floor(units.middle / width))
+    unit, node, share = rows.unit[row], rows.node[row], rows.share[row]
+    time = np.floor(units.middle / width)
+    period = group(groups[unit], time[unit])
     count = int(period.max()) + 1
-    pair = group(period[rows.unit], rows.node)
+    pair = group(period, node)
     pairs = int(pair.max()) + 1
-    weights = rows.share / units.variance[rows.unit]
-    means = group_means(residuals, weights, pair, pairs)
+    weights = share / units.variance[unit]
+    means = group_means(residuals[row], weights, pair, pairs)
+    between = group_means(run_variance[units.kind[unit]] / share, weights, pair, pairs)
+    variance = 1.0 / np.bincount(pair, weights, pairs) + between
     period_of = np.zeros(pairs, np.int64)
-    period_of[pair] = period[rows.unit]
+    period_of[pair] = period
+    usual, error2 = _robust_means(means, variance, period_of, count)
     nodes = np.bincount(period_of, minlength=count)
-    usual = np.nan_to_num(group_medians(means, period_of, count)) * nodes / (nodes + 3.0)
-    usual[nodes < COURSE_NODES] = 0.0
-    course[:] = usual[period]
+    first = np.zeros(count, np.int64)
+    first[period] = unit
+    value = np.zeros(count)
+    for number in np.unique(groups[first]):
+        members = np.flatnonzero(groups[first] == number)
+        known = nodes[members] >= COURSE_NODES
+        times = time[first[members]]
+        value[members] = _course(usual[members], error2[members], times, known, scales)
+    course[unit] = value[period]
     return course
+
+
+def _robust_means(
+    values: Floats, variances: Floats, groups: Ints, count: int
+) -> tuple[Floats, Floats]:
+    """The mean of each group (count,) and its variance; what is far from it counts less."""
+    middle = group_medians(values, groups, count)
+    deviation = COURSE_CLIP * np.sqrt(variances)
+    for _ in range(3):
+        away = np.clip(values - middle[groups], -deviation, deviation)
+        middle = middle + group_means(away, 1.0 / variances, groups, count)
+    return middle, 1.0 / np.bincount(groups, 1.0 / variances, count)
+
+
+def _course(
+    usual: Floats, error2: Floats, times: Floats, known: NDArray[np.bool_], scales: Sequence[float]
+) -> Floats:
+    """The course at ``times`` (n,) from the means ``usual``, with variances ``error2``, of those
+    that are ``known``: a Gaussian process, of the likeliest of ``scales``, and times of their own.
+    """
+    course = np.zeros(len(usual))
+    if not known.any():
+        return course
+    mean, error = usual[known], error2[known]
+    varies = extra_variance(mean, error, float(len(mean)))
+    if varies > 0.0 and scales:
+        apart = np.abs(times[:, None] - times[known])
+        course = max(
+            (_process(varies, apart / scale, mean, error, known) for scale in scales),
+            key=lambda fitted: fitted[0],
+        )[1]
+    rest = mean - course[known]
+    own = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
+    course[known] += rest * own / (own + error)
+    return course
+
+
+def _process(
+    variance: float, apart: Floats, mean: Floats, error2: Floats, known: NDArray[np.bool_]
+) -> tuple[float, Floats]:
+    """Logarithm of the likelihood, and the course, of a Matern process of order 3/2."""
+    covariance = variance * (1.0 + np.sqrt(3.0) * apart) * np.exp(-np.sqrt(3.0) * apart)
+    factor = cho_factor(covariance[known] + np.diag(error2), lower=True)
+    solved = cho_solve(factor, mean)
+    likelihood = -0.5 * float(mean @ solved) - float(np.log(np.diag(factor[0])).sum())
+    return likelihood, covariance @ solved
 
 
 def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int) -> Summaries:

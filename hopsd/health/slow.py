@@ -9,7 +9,7 @@ import numpy as np
 
 from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
-from hopsd.health.measurements import KINDS, Units, join_blocks, node_types, read_columns
+from hopsd.health.measurements import KINDS, RANKS, Units, join_blocks, node_types, read_columns
 from hopsd.health.model import (
     MAX_SPREAD,
     USUAL_RUN_DEVIATION,
@@ -53,6 +53,8 @@ MIN_KNOWN = 0.01
 PASSES = 5
 
 HOUR, DAY = 3600.0, 86_400.0
+COURSE_HOURS = (1.0, 3.0, 10.0)
+"""How long what nodes of a type have in common lasts: the likeliest is taken."""
 
 
 def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
@@ -116,6 +118,9 @@ def fit_course(units: Units, types: Ints) -> Course:
     begins: list[list[float | None]] = [[None] for _ in range(nodes)]
     slowness, error = np.zeros(nodes), np.ones(nodes)
     first_epoch = np.arange(nodes)
+    # Ranks are compared within an hour of their job: they have no such course.
+    types_compared = np.where(units.kind == RANKS, -1, _type_of(units, types))
+    cells_compared = np.where(units.kind == RANKS, -1, units.cell)
     suspects: dict[int, float] = {}
     if (units.widths > 1).any():
         suspects = find_suspects(units, units.value, run_variance, nodes)
@@ -131,9 +136,11 @@ def fit_course(units: Units, types: Ints) -> Course:
         rows = blame(units, units.value - course - level[units.cell], run_variance, slowness_of)
         epoch = _epoch_of(units, rows, begins, first_epoch)
         residual = (units.value - level[units.cell])[rows.unit] - slowness[epoch]
-        type_of = _type_of(units, types)
-        hourly = common_course(units, rows, residual, type_of, HOUR)
-        daily = common_course(units, rows, residual - hourly[rows.unit], units.cell, DAY)
+        hourly = common_course(
+            units, rows, residual, run_variance, types_compared, HOUR, COURSE_HOURS
+        )
+        rest = residual - hourly[rows.unit]
+        daily = common_course(units, rows, rest, run_variance, cells_compared, DAY)
         course = hourly + daily
         if number:
             residuals = units.value - course - level[units.cell]
