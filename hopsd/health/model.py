@@ -156,13 +156,18 @@ class Fit:
 
     def changes(self, epochs: Sequence[int]) -> Floats:
         """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
-        before it, by measurements alone.
+        before it: by measurements alone, or beside what is assumed of one of them.
         """
         indices = list(epochs)
-        mean, covariance = self._free_epochs(indices, range(len(indices)))
-        variances = np.diag(covariance)
-        variance = variances[1:] + variances[:-1] - 2.0 * np.diag(covariance, 1)
-        return np.abs(np.diff(mean)) / np.sqrt(np.maximum(variance, 1e-12))
+        clear = np.zeros(len(indices) - 1)
+        for index in range(len(clear)):
+            for free in (range(len(indices)), [index], [index + 1]):
+                mean, covariance = self._free_epochs(indices, free)
+                pair = covariance[index : index + 2, index : index + 2]
+                variance = pair[0, 0] + pair[1, 1] - 2.0 * pair[0, 1]
+                change = abs(mean[index + 1] - mean[index]) / np.sqrt(max(variance, 1e-12))
+                clear[index] = max(clear[index], change)
+        return clear
 
     def _last_free(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[float, float]:
         """The last epoch's slowness and variance, assuming nothing of ``epochs[i]``, i in free."""

@@ -21,6 +21,7 @@ from hopsd.health.model import (
     initial_cells,
     summarize,
 )
+from hopsd.health.onsets import onsets
 from hopsd.health.records import HealthRecords, SlowNode
 from hopsd.health.robust import Floats, Ints, group
 from hopsd.health.sudden import REACH_SECONDS, RunSeries, find_changes
@@ -146,6 +147,14 @@ def fit_course(units: Units, types: Ints) -> Course:
             residuals = units.value - course - level[units.cell]
             begins = _changes(units, rows, residuals, run_variance, nodes)
         values = units.value - course
+        if number:
+            since = np.array([times[-1] or -np.inf for times in begins])
+            spread = min(result.spread, MAX_SPREAD**2)
+            slow_since = onsets(
+                units, rows, values, slowness[epoch], run_variance, spread, since
+            )
+            for node, time in slow_since.items():
+                begins[node].append(time)
         first_epoch, result = _fitted(units, rows, values, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
         error = np.sqrt(np.diag(result.covariance))
