@@ -23,8 +23,11 @@ from hopsd.health.measurements import (
 )
 from hopsd.health.model import Estimate
 from hopsd.health.records import HealthNode, HealthRecords, SlowNode, SpeedRecord
-from hopsd.health.slow import ALARM, MARGIN, fit_course, slow_node
+from hopsd.health.slow import MARGIN, fit_course, slow_node
 from hopsd.model.ids import NodeName, WorkloadName
+
+ALARM = 4.5
+"""Standard errors beyond MARGIN at which a GPU is slower than the others of its node."""
 
 TOGETHER = 64
 """The GPUs of so many nodes are judged at a time: the fit takes the cube of their number."""

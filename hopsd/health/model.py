@@ -122,7 +122,8 @@ class Summaries:
 class Fit:
     """``cells``: their levels; ``slowness`` (epochs,) with its ``covariance``, under what was
     assumed of each epoch, ``precision``. ``strangeness``: of each summary, see `_strangeness`.
-    ``spread``: variance of healthy nodes' slowness.
+    ``spread``: variance of healthy nodes' slowness; ``freedom``: degrees of freedom of each kind's
+    ``run_variance`` (KINDS,).
     """
 
     cells: Floats
@@ -132,6 +133,7 @@ class Fit:
     summaries: Summaries
     strangeness: Floats
     run_variance: Floats
+    freedom: Floats
     spread: float
 
     def judge(self, epochs: Sequence[int]) -> Estimate | None:
@@ -338,6 +340,7 @@ def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int
 def fit(summaries: Summaries, cells: int) -> Fit:
     """Estimate everything in a few rounds of reweighting."""
     run_variance = np.full(KINDS, USUAL_RUN_DEVIATION**2)
+    all_freedom = np.full(KINDS, USUAL_WEIGHT)
     epochs, split = summaries.epochs, summaries.effect >= 0
     precision = np.full(epochs, 1.0 / USUAL_SPREAD**2)
     robust = np.ones(len(summaries))
@@ -358,6 +361,7 @@ def fit(summaries: Summaries, cells: int) -> Fit:
             freedom = float(free[rows].sum())
             extra = extra_variance(residuals[rows], summaries.variance[rows], freedom)
             run_variance[kind] = _blend(extra, USUAL_RUN_DEVIATION**2, freedom)
+            all_freedom[kind] = USUAL_WEIGHT + freedom
         run_variance = np.maximum(run_variance, MIN_DEVIATION**2)
         strange = _strangeness(summaries, deviations)
         squares = strange**2 / (summaries.variance + between_runs)
@@ -367,7 +371,8 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         usual = min(spread, MAX_SPREAD**2)
         precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * usual + slowness**2)
         precision = np.minimum(precision, 1.0 / usual)
-    return Fit(level, slowness, assumed[:epochs], inner, summaries, strange, run_variance, spread)
+    assumed, fitted = assumed[:epochs], (summaries, strange, run_variance, all_freedom, spread)
+    return Fit(level, slowness, assumed, inner, *fitted)
 
 
 def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:

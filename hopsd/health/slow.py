@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtrit
 
 from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
@@ -28,14 +29,13 @@ from hopsd.health.sudden import REACH_SECONDS, RunSeries, find_changes
 from hopsd.model.ids import NodeName
 
 MARGIN = 0.003
-"""A node that loses no more than 0.3 % is never named."""
+"""A node that may lose no more than 0.3 %, by its interval, is not named."""
 
-UNUSUAL = 4.0
-"""Standard deviations of healthy nodes' speeds beyond which a node is not one of them."""
-
-ALARM = 4.5
-"""Standard errors beyond MARGIN at which a node is named. One normal variable passes them with
-probability 3.4e-6; looked at every ten minutes, one server would pass once in 2,000 days."""
+CHANCE = 1e-3 / 30.0
+"""Probability with which a healthy node is named: one in 1,000 days, if what is known of a node in a
+day is 30 independent chances. Healthy nodes' differences count as much as measurements' errors; how
+much runs differ is estimated, so that deviations are Student's t.
+"""
 
 INTERVAL = 1.45
 """By how much intervals are wider than the model's own, which takes estimated variances and change
@@ -239,11 +239,12 @@ def _changes(
 
 def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
-    if estimate.slowness - MARGIN < ALARM * estimate.error or not len(deviations):
+    if estimate.slowness - MARGIN < 1.96 * INTERVAL * estimate.error or not len(deviations):
         return False
     alone = len(deviations) == 1 and not estimate.controlled
-    spread = np.sqrt(result.spread if alone else min(result.spread, MAX_SPREAD**2))
-    if estimate.slowness < UNUSUAL * spread:
+    spread = result.spread if alone else min(result.spread, MAX_SPREAD**2)
+    least = stdtrit(result.freedom[estimate.kind], 1.0 - CHANCE)
+    if estimate.slowness < least * np.sqrt(estimate.error**2 + spread):
         return False
     if alone:
         return result.strange_runs(UNLIKE * estimate.slowness, estimate.kind) < STRANGE
