@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from hopsd.health.gpus import find_slow_gpus
 from hopsd.health.lemons import find_lemons
+from hopsd.health.measurements import read_past
 from hopsd.health.records import Health, HealthRecords
 from hopsd.health.slow import find_slow
 
 
 def judge(records: HealthRecords) -> Health:
     """What is certain at ``records.now``, from what happened before."""
-    slow = (*find_slow(records), *find_slow_gpus(records))
+    past = read_past(records)
+    slow = (*find_slow(records, past), *find_slow_gpus(records, past))
     return Health(slow, find_lemons(records))

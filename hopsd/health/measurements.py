@@ -139,29 +139,41 @@ _REALS = ("at", "age", "value", "common", "warm_up")
 _INTEGERS = ("run", "cell", "workload", "kind", "target", "job_run", "beside", "width", "full")
 
 
-def read_columns(records: HealthRecords) -> Columns:
-    """All records up to ``records.now``, without what runs of each age are slower by."""
-    columns = _columns(records)
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was reported until now, in order of time; lists of length n, but for ``begins``.
+
+    ``runs``: which run, by number, each record is of; ``begins``: when each run began; ``beside``:
+    which other runs were on its nodes, as a number, 0: none. It changes whenever one comes or goes:
+    how fast a run is beside other neighbours is another question.
+    """
+
+    records: Sequence[SpeedRecord]
+    runs: Sequence[int]
+    begins: Sequence[float]
+    beside: Sequence[int]
+
+
+def read_past(records: HealthRecords) -> Past:
+    """The runs up to ``records.now``, and their neighbours."""
+    order = sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
+    runs, begins = _runs(order)
+    return Past(order, runs, begins, _jobs_beside(order, runs, records.stays))
+
+
+def read_columns(records: HealthRecords, past: Past | None = None) -> Columns:
+    """All records up to ``records.now``, without what runs of each age are slower by.
+
+    ``past``: of these records, where it is known already.
+    """
+    columns = _columns(records, past or read_past(records))
     _remove_warm_up(columns)
     return columns
 
 
-def records_in_order(records: HealthRecords) -> list[SpeedRecord]:
-    """What was reported until now, in order of time."""
-    return sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
-
-
-def beside_others(records: HealthRecords) -> list[bool]:
-    """Whether another job was beside each record, of :func:`records_in_order`."""
-    past = records_in_order(records)
-    return [count > 0 for count in _jobs_beside(past, _runs(past)[0], records.stays)]
-
-
-def _columns(records: HealthRecords) -> Columns:
+def _columns(records: HealthRecords, known: Past) -> Columns:
     index = {node.name: i for i, node in enumerate(records.nodes)}
-    past = records_in_order(records)
-    runs, begins = _runs(past)
-    neighbour_counts = _jobs_beside(past, runs, records.stays)
+    past, runs, begins, neighbour_counts = known.records, known.runs, known.begins, known.beside
     number_cell: _Index[Hashable] = _Index()
     number_target: _Index[tuple[int, ...]] = _Index()
     number_workload: _Index[str] = _Index()
@@ -268,11 +280,7 @@ def _runs(past: Sequence[SpeedRecord]) -> tuple[list[int], list[float]]:
 def _jobs_beside(
     past: Sequence[SpeedRecord], runs: Sequence[int], stays: Sequence[Stay]
 ) -> list[int]:
-    """Which other runs were on the nodes of each record when it was measured, as a number.
-
-    0: none. It changes whenever one comes or goes: how fast a run is beside other neighbours is
-    another question.
-    """
+    """Which other runs were on the nodes of each record when it was measured, as a number."""
     begins, ends = {}, {}
     for node, spans in _presence(past, runs, stays).items():
         begins[node], ends[node] = np.sort(np.array(sorted(spans)).T)

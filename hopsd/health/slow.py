@@ -10,7 +10,15 @@ from scipy.special import stdtrit
 
 from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
-from hopsd.health.measurements import KINDS, RANKS, Units, join_blocks, node_types, read_columns
+from hopsd.health.measurements import (
+    KINDS,
+    RANKS,
+    Past,
+    Units,
+    join_blocks,
+    node_types,
+    read_columns,
+)
 from hopsd.health.model import (
     MAX_SPREAD,
     USUAL_RUN_DEVIATION,
@@ -32,9 +40,9 @@ MARGIN = 0.003
 """A node that may lose no more than 0.3 %, by its interval, is not named."""
 
 CHANCE = 1e-3 / 30.0
-"""Probability with which a healthy node is named: one in 1,000 days, if what is known of a node in a
-day is 30 independent chances. Healthy nodes' differences count as much as measurements' errors; how
-much runs differ is estimated, so that deviations are Student's t.
+"""Probability with which a healthy node is named: once in 1,000 days, if what is known of a node in
+a day is 30 independent chances. Healthy nodes' differences count as much as measurements' errors;
+how much runs differ is estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
@@ -58,9 +66,11 @@ COURSE_HOURS = (1.0, 3.0, 10.0)
 """How long what nodes of a type have in common lasts: the likeliest is taken."""
 
 
-def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
-    """The nodes that are slow at ``records.now``, the slowest first."""
-    columns, types = read_columns(records), node_types(records.nodes)
+def find_slow(records: HealthRecords, past: Past | None = None) -> tuple[SlowNode, ...]:
+    """The nodes that are slow at ``records.now``, the slowest first. ``past``: of the records,
+    where it is known already.
+    """
+    columns, types = read_columns(records, past), node_types(records.nodes)
     units = join_blocks(columns.steady(), records.now)
     if not len(units):
         return ()
@@ -115,6 +125,7 @@ def fit_course(units: Units, types: Ints) -> Course:
     nodes = len(types)
     level = initial_cells(units)
     run_variance = np.full(KINDS, (2.0 * USUAL_RUN_DEVIATION) ** 2)
+    spread = MAX_SPREAD**2
     course = np.zeros(len(units))
     begins: list[list[float | None]] = [[None] for _ in range(nodes)]
     slowness, error = np.zeros(nodes), np.ones(nodes)
@@ -149,14 +160,12 @@ def fit_course(units: Units, types: Ints) -> Course:
         values = units.value - course
         if number:
             since = np.array([times[-1] or -np.inf for times in begins])
-            spread = min(result.spread, MAX_SPREAD**2)
-            slow_since = onsets(
-                units, rows, values, slowness[epoch], run_variance, spread, since
-            )
+            slow_since = onsets(units, rows, values, slowness[epoch], run_variance, spread, since)
             for node, time in slow_since.items():
                 begins[node].append(time)
         first_epoch, result = _fitted(units, rows, values, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
+        spread = min(result.spread, MAX_SPREAD**2)
         error = np.sqrt(np.diag(result.covariance))
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
         begins = clear
