@@ -65,7 +65,8 @@ class Units:
 
     ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
     ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
-    runs. ``time``: of the first record.
+    runs. ``time``: of the first record. ``alone``: of each of ``cells``, the number of that of the
+    same runs without neighbours, -1: there is none.
     """
 
     value: Floats
@@ -78,6 +79,7 @@ class Units:
     target: Ints
     targets: tuple[tuple[int, ...], ...]
     cells: int
+    alone: Ints
 
     def __len__(self) -> int:
         return len(self.value)
@@ -105,7 +107,8 @@ class Columns:
     ``value``: logarithm of seconds without ``warm_up``, what runs of that age are slower by, of
     ranks less ``common``, the mean over the ``width`` nodes of that type. ``run``: what deviates
     together; ``job_run``: the run itself. ``beside``: which runs were beside it, 0: none; ``full``:
-    these jobs hold all GPUs of the node, so that nobody else can have come.
+    these jobs hold all GPUs of the node, so that nobody else can have come. ``alone``: as of
+    :class:`Units`.
     """
 
     at: Floats
@@ -124,6 +127,7 @@ class Columns:
     full: Ints
     targets: tuple[tuple[int, ...], ...]
     cells: int
+    alone: Ints
 
     def steady(self) -> Columns:
         """Without ages at which runs are so much slower or faster that what that is matters, and
@@ -179,6 +183,7 @@ def _columns(records: HealthRecords, known: Past) -> Columns:
     number_workload: _Index[str] = _Index()
     gpus_held = _gpus_held(past, runs, neighbour_counts)
     rows: list[tuple[float, ...]] = []
+    alone: dict[int, int] = {}
     number_run: _Index[tuple[str, int, int]] = _Index()
     for record, whole_run, neighbours in zip(past, runs, neighbour_counts, strict=True):
         shared = neighbours > 0
@@ -202,7 +207,10 @@ def _columns(records: HealthRecords, known: Past) -> Columns:
                     key = (run, cell, workload, RANKS, target, whole_run, neighbours)
                     rows.append((*head, value - mean, mean, 0.0, *key, len(values), full))
         elif len({node.gpu_type for node in nodes}) == 1:
-            cell = number_cell((workload, _shape(record), nodes[0].gpu_type, shared))
+            what = workload, _shape(record), nodes[0].gpu_type
+            cell = number_cell((*what, shared))
+            if shared:
+                alone[cell] = number_cell((*what, False))
             value = float(np.log(record.seconds_per_iteration))
             kind = SHARED if shared else ALONE
             key = (run, cell, workload, kind, target, whole_run, neighbours)
@@ -214,6 +222,7 @@ def _columns(records: HealthRecords, known: Past) -> Columns:
         **dict(zip(_INTEGERS, integers.T.astype(np.int64), strict=True)),
         targets=tuple(number_target.keys),
         cells=len(number_cell.keys),
+        alone=np.array([alone.get(cell, -1) for cell in number_cell.keys.values()], np.int64),
     )
 
 
@@ -417,6 +426,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
         target=columns.target[first],
         targets=columns.targets,
         cells=columns.cells,
+        alone=columns.alone,
     )
     return _with_wander(units)
 

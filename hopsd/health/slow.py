@@ -18,6 +18,7 @@ from hopsd.health.measurements import (
     join_blocks,
     node_types,
     read_columns,
+    read_past,
 )
 from hopsd.health.model import (
     MAX_SPREAD,
@@ -31,8 +32,9 @@ from hopsd.health.model import (
     summarize,
 )
 from hopsd.health.onsets import onsets
-from hopsd.health.records import HealthRecords, SlowNode
+from hopsd.health.records import HealthRecords, SharedNode, SlowNode
 from hopsd.health.robust import Floats, Ints, group
+from hopsd.health.shared import find_shared
 from hopsd.health.sudden import REACH_SECONDS, RunSeries, find_changes
 from hopsd.model.ids import NodeName
 
@@ -66,14 +68,21 @@ COURSE_HOURS = (1.0, 3.0, 10.0)
 """How long what nodes of a type have in common lasts: the likeliest is taken."""
 
 
-def find_slow(records: HealthRecords, past: Past | None = None) -> tuple[SlowNode, ...]:
-    """The nodes that are slow at ``records.now``, the slowest first. ``past``: of the records,
-    where it is known already.
+def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
+    """The nodes that are slow at ``records.now``, the slowest first."""
+    return judge_nodes(records, read_past(records))[0]
+
+
+def judge_nodes(
+    records: HealthRecords, past: Past
+) -> tuple[tuple[SlowNode, ...], tuple[SharedNode, ...]]:
+    """The nodes that are slow at ``records.now``, the slowest first, and those that are not, whose
+    jobs are slower beside each other. ``past``: of the records.
     """
     columns, types = read_columns(records, past), node_types(records.nodes)
     units = join_blocks(columns.steady(), records.now)
     if not len(units):
-        return ()
+        return (), ()
     course = fit_course(units, types)
     series = RunSeries(columns, types, records.now - REACH_SECONDS)
     changes = find_changes(series, records.now)
@@ -85,7 +94,14 @@ def find_slow(records: HealthRecords, past: Past | None = None) -> tuple[SlowNod
             slow_nodes.append(slow_node(details.name, estimate.slowness, estimate.error, begin))
         elif (change := changes.get(node)) is not None:
             slow_nodes.append(slow_node(details.name, change.slowness, change.error, change.since))
-    return tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
+    slow = tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
+    named = {each.node for each in slow}
+    shared = find_shared(records.nodes, units, course.values, course.fit, course.last, records.now)
+    return slow, tuple(sorted((each for each in shared if each.node not in named), key=_by_factor))
+
+
+def _by_factor(node: SharedNode) -> tuple[float, NodeName]:
+    return node.factor, node.node
 
 
 def slow_node(node: NodeName, slowness: float, error: float, since: float | None) -> SlowNode:
@@ -98,11 +114,19 @@ def slow_node(node: NodeName, slowness: float, error: float, since: float | None
 
 @dataclass(slots=True)
 class Course:
-    """The fit, and of each node the epochs with when they began (None: the first)."""
+    """The fit, and of each node the epochs with when they began (None: the first). ``values``: of
+    units, without what nodes have in common.
+    """
 
     fit: Fit
+    values: Floats
     begins: list[list[float | None]]
     first_epoch: Ints
+
+    @property
+    def last(self) -> Floats:
+        """What the fit takes for each node's slowness in its last epoch (nodes,)."""
+        return self.fit.slowness[[*(self.first_epoch[1:] - 1).tolist(), -1]]
 
     def estimate(self, node: int, last: int = -1) -> Estimate | None:
         """The node's slowness in the ``last`` of its epochs; None: nothing is compared with it."""
@@ -170,7 +194,7 @@ def fit_course(units: Units, types: Ints) -> Course:
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
         begins = clear
         first_epoch, result = _fitted(units, rows, values, begins)
-    return Course(result, begins, first_epoch)
+    return Course(result, values, begins, first_epoch)
 
 
 def _fitted(
