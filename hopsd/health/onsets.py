@@ -22,6 +22,9 @@ MIN_GAIN = 3.0**2
 MIN_CHANGE = 0.01
 """Smaller changes are left in the mean."""
 
+MOST_RUNS = 400
+"""The newest on a node that are looked at: time and memory take the square of their number."""
+
 UNKNOWN = 1.0
 """Variance of a cell's level that no other node tells."""
 
@@ -62,14 +65,14 @@ def onsets(
     order = np.lexsort((time, node))
     bounds = np.searchsorted(node[order], np.arange(len(since) + 1))
     begins = {}
-    for number_, begin in enumerate(since.tolist()):
-        rows_ = order[bounds[number_] : bounds[number_ + 1]]
-        rows_ = rows_[time[rows_] >= begin]
+    for each, begin in enumerate(since.tolist()):
+        runs = order[bounds[each] : bounds[each + 1]]
+        runs = runs[time[runs] >= begin][-MOST_RUNS:]
         place = slower_from(
-            (value - level)[rows_], variance[rows_], cell[rows_], uncertain[rows_], spread
+            (value - level)[runs], variance[runs], cell[runs], uncertain[runs], spread
         )
         if place:
-            begins[number_] = float(time[rows_[place]])
+            begins[each] = float(time[runs[place]])
     return begins
 
 

@@ -15,20 +15,20 @@ NODES = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(5))
 REPORTS = 10
 
 
-def site(nodes: list[int], workload: str = "w", begin: float = 0.0) -> HealthRecords:
-    """One run on each of ``nodes``."""
-    stays = tuple(Stay(JobId(f"{n}"), (NODES[n].name,), begin, begin + 3600.0) for n in nodes)
+def site(servers: int) -> HealthRecords:
+    """One run on each of the first ``servers``."""
+    stays = tuple(Stay(JobId(node.name), (node.name,), 0.0, 3600.0) for node in NODES[:servers])
     records = tuple(
-        SpeedRecord(begin + 300.0 + 60.0 * i, WorkloadName(workload), stay.job, {stay.nodes[0]: 4}, 1.0)
+        SpeedRecord(300.0 + 60.0 * i, WorkloadName("w"), stay.job, {stay.nodes[0]: 4}, 1.0)
         for stay in stays
         for i in range(REPORTS)
-    )  # fmt: skip
-    return HealthRecords(begin + 3600.0, NODES, records, (), stays)
+    )
+    return HealthRecords(3600.0, NODES, records, (), stays)
 
 
 @pytest.mark.parametrize("others", [1, 4])
 def test_one_run_is_as_certain_as_its_own_deviation_and_the_others_allow(others: int) -> None:
-    records = site(list(range(others + 1)))
+    records = site(others + 1)
     each = SITE.run**2 + SITE.healthy**2 + SITE.noise**2 / REPORTS
     assert standard_error(records, SITE, NODES[0].name, 0.0) == pytest.approx(
         np.sqrt(each * (1.0 + 1.0 / others))
@@ -36,7 +36,7 @@ def test_one_run_is_as_certain_as_its_own_deviation_and_the_others_allow(others:
 
 
 def test_a_workload_that_ran_nowhere_else_says_nothing() -> None:
-    assert standard_error(site([0]), SITE, NODES[0].name, 0.0) == np.inf
+    assert standard_error(site(1), SITE, NODES[0].name, 0.0) == np.inf
 
 
 def test_a_healthy_server_is_named_as_often_as_allowed() -> None:
