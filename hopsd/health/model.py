@@ -232,45 +232,49 @@ def common_course(
     last. What the times' differences do not tell from chance is left out.
     """
     course = np.zeros(len(units))
+    compared = np.flatnonzero(groups >= 0)
     row = np.flatnonzero(groups[rows.unit] >= 0)
     if not len(row):
         return course
-    unit, node, share = rows.unit[row], rows.node[row], rows.share[row]
     time = np.floor(units.middle / width)
-    period = group(groups[unit], time[unit])
+    period = np.full(len(units), -1)
+    period[compared] = group(groups[compared], time[compared])
     count = int(period.max()) + 1
-    pair = group(period, node)
+    unit, share = rows.unit[row], rows.share[row]
+    pair = group(period[unit], rows.node[row])
     pairs = int(pair.max()) + 1
     weights = share / units.variance[unit]
     means = group_means(residuals[row], weights, pair, pairs)
     between = group_means(run_variance[units.kind[unit]] / share, weights, pair, pairs)
     variance = 1.0 / np.bincount(pair, weights, pairs) + between
     period_of = np.zeros(pairs, np.int64)
-    period_of[pair] = period
+    period_of[pair] = period[unit]
     usual, error2 = _robust_means(means, variance, period_of, count)
     nodes = np.bincount(period_of, minlength=count)
     first = np.zeros(count, np.int64)
-    first[period] = unit
+    first[period[compared]] = compared
     value = np.zeros(count)
     for number in np.unique(groups[first]):
         members = np.flatnonzero(groups[first] == number)
         known = nodes[members] >= COURSE_NODES
         times = time[first[members]]
         value[members] = _course(usual[members], error2[members], times, known, scales)
-    course[unit] = value[period]
+    course[compared] = value[period[compared]]
     return course
 
 
 def _robust_means(
     values: Floats, variances: Floats, groups: Ints, count: int
 ) -> tuple[Floats, Floats]:
-    """The mean of each group (count,) and its variance; what is far from it counts less."""
-    middle = group_medians(values, groups, count)
+    """The mean of each group (count,) and its variance; what is far from it counts less. Of an
+    empty one: 0 and a large variance.
+    """
+    middle = np.nan_to_num(group_medians(values, groups, count))
     deviation = COURSE_CLIP * np.sqrt(variances)
     for _ in range(3):
         away = np.clip(values - middle[groups], -deviation, deviation)
         middle = middle + group_means(away, 1.0 / variances, groups, count)
-    return middle, 1.0 / np.bincount(groups, 1.0 / variances, count)
+    return middle, 1.0 / np.maximum(np.bincount(groups, 1.0 / variances, count), 1e-300)
 
 
 def _course(
