@@ -49,6 +49,9 @@ FREEDOM_RUN, FREEDOM_NODE = 5.0, 3.0
 COURSE_NODES = 3
 """A type's common course is estimated from hours with at least so many nodes."""
 
+COURSE_DEVIATIONS = (0.002, 0.006, 0.02)
+"""By how much all may vary together."""
+
 COURSE_CLIP = 1.5
 """Standard deviations beyond which a node's hour counts no more in it."""
 
@@ -288,12 +291,15 @@ def _course(
         return course
     mean, error = usual[known], error2[known]
     varies = extra_variance(mean, error, float(len(mean)))
-    if varies > 0.0 and scales:
-        apart = np.abs(times[:, None] - times[known])
-        course = max(
-            (_process(varies, apart / scale, mean, error, known) for scale in scales),
-            key=lambda fitted: fitted[0],
-        )[1]
+    limit = 3.0 * np.sqrt(varies + error)
+    clipped = np.clip(mean, -limit, limit)
+    likeliest = -0.5 * float((clipped**2 / error + np.log(error)).sum())
+    apart = np.abs(times[:, None] - times[known])
+    for scale in scales:
+        for deviation in COURSE_DEVIATIONS:
+            likelihood, fitted = _process(deviation**2, apart / scale, clipped, error, known)
+            if likelihood > likeliest:
+                likeliest, course = likelihood, fitted
     rest = mean - course[known]
     own = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
     course[known] += rest * own / (own + error)

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from hopsd.health.measurements import ALONE, SHARED, Units
 from hopsd.health.model import Fit
 from hopsd.health.records import HealthNode, SharedNode
-from hopsd.health.robust import Floats, group_means
+from hopsd.health.robust import Floats, Ints, group_means
 
 MIN_LOSS = 0.01
 """Neighbours that cost less are not mentioned."""
@@ -42,16 +42,10 @@ def find_shared(
     count = np.bincount(units.cell[kind == ALONE], minlength=units.cells)
     runs = np.bincount(fit.summaries.cell[fit.summaries.kind == ALONE], minlength=units.cells)
     least = float(stdtrit(fit.freedom[ALONE], 1.0 - CHANCE))
-    width, first = units.widths, np.array([members[0] for members in units.targets] or [0])
-    for number, node in enumerate(nodes):
-        here = np.isin(units.target, [t for t, each in enumerate(units.targets) if number in each])
-        without = units.time[here & (kind != SHARED)].max(initial=-np.inf)
-        together = here & (kind == SHARED) & (units.time > without)
-        if not together.any() or units.middle[together].max() < now - PRESENT_SECONDS:
-            continue
-        comparable = together & (width == 1) & (first[units.target] == number) & (alone >= 0)
-        comparable &= count[alone] > 0
-        if not comparable.any():
+    for number, unit in _beside_now(units, len(nodes), now):
+        comparable = unit[(units.widths[unit] == 1) & (alone[unit] >= 0)]
+        comparable = comparable[count[alone[comparable]] > 0]
+        if not len(comparable):
             continue
         cells, cell = np.unique(alone[comparable], return_inverse=True)
         weight = 1.0 / units.variance[comparable]
@@ -60,4 +54,23 @@ def find_shared(
         precision = 1.0 / (between + 1.0 / np.bincount(cell, weight))
         loss = float((precision * losses).sum() / precision.sum()) - float(slowness[number])
         if loss > max(MIN_LOSS, least / np.sqrt(precision.sum())):
-            yield SharedNode(node.name, float(np.exp(-loss)), float(units.time[together].min()))
+            since = float(units.time[unit].min())
+            yield SharedNode(nodes[number].name, float(np.exp(-loss)), since)
+
+
+def _beside_now(units: Units, nodes: int, now: float) -> Iterator[tuple[int, Ints]]:
+    """Each node whose jobs run beside each other now, by index, and the units since they do."""
+    width = units.widths
+    unit = np.repeat(np.arange(len(units)), width)
+    node = np.array([n for t in units.target.tolist() for n in units.targets[t]], np.int64)
+    shared = units.kind[unit] == SHARED
+    without = np.full(nodes, -np.inf)
+    np.maximum.at(without, node[~shared], units.time[unit[~shared]])
+    since = np.flatnonzero(shared & (units.time[unit] > without[node]))
+    last = np.full(nodes, -np.inf)
+    np.maximum.at(last, node[since], units.middle[unit[since]])
+    since = since[last[node[since]] > now - PRESENT_SECONDS]
+    order = since[np.argsort(node[since], kind="stable")]
+    for rows in np.split(order, np.flatnonzero(np.diff(node[order])) + 1):
+        if len(rows):
+            yield int(node[rows[0]]), unit[rows]
