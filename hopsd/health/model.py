@@ -47,13 +47,16 @@ FREEDOM_RUN, FREEDOM_NODE = 5.0, 3.0
 """Degrees of freedom of Student's t: of single runs and of nodes."""
 
 COURSE_NODES = 3
-"""A type's common course is estimated from hours with at least so many nodes."""
+"""A common course is estimated of so many nodes or more; of two, times are part of a smooth one."""
 
 COURSE_DEVIATIONS = (0.002, 0.006, 0.02)
 """By how much all may vary together."""
 
 COURSE_CLIP = 1.5
 """Standard deviations beyond which a node's hour counts no more in it."""
+
+NOISY = 0.25
+"""A run whose noise, a standard deviation, is this part of a slowness shows nothing of it."""
 
 ROUNDS = 8
 """Of reweighting."""
@@ -189,8 +192,11 @@ class Fit:
         return covariance @ (inner @ self.slowness[indices]), covariance
 
     def strange_runs(self, slowness: float, kind: int) -> float:
-        """Part of the runs of a kind that were slower by ``slowness`` than others on their node."""
+        """Part of the runs of a kind that were slower by ``slowness`` than others on their node, of
+        those whose noise cannot be what makes them so.
+        """
         alone = (self.summaries.share == 1.0) & (self.summaries.kind == kind)
+        alone &= np.sqrt(self.summaries.variance) < NOISY * slowness
         strange = self.strangeness[alone] > slowness
         return float(strange.mean()) if len(strange) else 0.0
 
@@ -259,9 +265,10 @@ def common_course(
     value = np.zeros(count)
     for number in np.unique(groups[first]):
         members = np.flatnonzero(groups[first] == number)
-        known = nodes[members] >= COURSE_NODES
-        times = time[first[members]]
-        value[members] = _course(usual[members], error2[members], times, known, scales)
+        if len(np.unique(rows.node[row][groups[unit] == number])) < COURSE_NODES:
+            continue
+        times, alike = time[first[members]], nodes[members]
+        value[members] = _course(usual[members], error2[members], times, alike, scales)
     course[compared] = value[period[compared]]
     return course
 
@@ -281,16 +288,15 @@ def _robust_means(
 
 
 def _course(
-    usual: Floats, error2: Floats, times: Floats, known: NDArray[np.bool_], scales: Sequence[float]
+    usual: Floats, error2: Floats, times: Floats, nodes: Ints, scales: Sequence[float]
 ) -> Floats:
-    """The course at ``times`` (n,) from the means ``usual``, with variances ``error2``, of those
-    that are ``known``: a Gaussian process, of the likeliest of ``scales``, and times of their own.
+    """The course at ``times`` (n,) from the means ``usual`` of ``nodes``, with variances
+    ``error2``: the likeliest Gaussian process, and what times with enough nodes have of their own.
     """
     course = np.zeros(len(usual))
-    if not known.any():
-        return course
+    known, enough = nodes > 1, nodes >= COURSE_NODES
     mean, error = usual[known], error2[known]
-    varies = extra_variance(mean, error, float(len(mean)))
+    varies = extra_variance(usual[enough], error2[enough], float(enough.sum()))
     limit = 3.0 * np.sqrt(varies + error)
     clipped = np.clip(mean, -limit, limit)
     likeliest = -0.5 * float((clipped**2 / error + np.log(error)).sum())
@@ -300,9 +306,9 @@ def _course(
             likelihood, fitted = _process(deviation**2, apart / scale, clipped, error, known)
             if likelihood > likeliest:
                 likeliest, course = likelihood, fitted
-    rest = mean - course[known]
+    rest, error = (usual - course)[enough], error2[enough]
     own = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
-    course[known] += rest * own / (own + error)
+    course[enough] += rest * own / (own + error)
     return course
 
 

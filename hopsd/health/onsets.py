@@ -16,8 +16,9 @@ from hopsd.health.robust import Floats, Ints, group, group_means
 MIN_DEVIATIONS = 4.0
 """A beginning must be clearer than this many standard errors."""
 
-MIN_GAIN = 3.0**2
-"""By how much it must be likelier than that the node always was so: twice the logarithm."""
+MIN_GAIN = 2.0**2
+"""By how much it must be likelier than that the node always was so: twice the logarithm. Of nodes
+that are slow for sure, so that little depends on it."""
 
 MIN_CHANGE = 0.01
 """Smaller changes are left in the mean."""
@@ -36,13 +37,12 @@ def onsets(
     slowness: Floats,
     run_variance: Floats,
     spread: float,
-    since: Floats,
+    nodes: int,
 ) -> dict[int, float]:
     """By node, the time of the first record of the run from which on it is slow.
 
     ``values``: of units, without the common course; ``slowness``: of each row's epoch;
-    ``run_variance``: by kind; ``spread``: the variance of healthy nodes; ``since``: when each
-    node's last epoch began (nodes,).
+    ``run_variance``: by kind; ``spread``: the variance of healthy nodes.
     """
     run, cell = units.run[rows.unit], units.cell[rows.unit]
     number = group(run, cell, rows.node)
@@ -63,11 +63,10 @@ def onsets(
     )
     level, uncertain = _elsewhere(usual, 1.0 / (variance + spread), node, cell)
     order = np.lexsort((time, node))
-    bounds = np.searchsorted(node[order], np.arange(len(since) + 1))
+    bounds = np.searchsorted(node[order], np.arange(nodes + 1))
     begins = {}
-    for each, begin in enumerate(since.tolist()):
-        runs = order[bounds[each] : bounds[each + 1]]
-        runs = runs[time[runs] >= begin][-MOST_RUNS:]
+    for each in range(nodes):
+        runs = order[bounds[each] : bounds[each + 1]][-MOST_RUNS:]
         place = slower_from(
             (value - level)[runs], variance[runs], cell[runs], uncertain[runs], spread
         )

@@ -183,10 +183,10 @@ def fit_course(units: Units, types: Ints) -> Course:
             begins = _changes(units, rows, residuals, run_variance, nodes)
         values = units.value - course
         if number:
-            since = np.array([times[-1] or -np.inf for times in begins])
-            slow_since = onsets(units, rows, values, slowness[epoch], run_variance, spread, since)
+            slow_since = onsets(units, rows, values, slowness[epoch], run_variance, spread, nodes)
             for node, time in slow_since.items():
-                begins[node].append(time)
+                first, *later = begins[node]
+                begins[node] = [first, *sorted({*later, time})]
         first_epoch, result = _fitted(units, rows, values, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
         spread = min(result.spread, MAX_SPREAD**2)
