@@ -185,8 +185,8 @@ def fit_course(units: Units, types: Ints) -> Course:
         if number:
             slow_since = onsets(units, rows, values, slowness[epoch], run_variance, spread, nodes)
             for node, time in slow_since.items():
-                first, *later = begins[node]
-                begins[node] = [first, *sorted({*later, time})]
+                changes = {begin for begin in begins[node] if begin is not None}
+                begins[node] = [None, *sorted({*changes, time})]
         first_epoch, result = _fitted(units, rows, values, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
         spread = min(result.spread, MAX_SPREAD**2)
