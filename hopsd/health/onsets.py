@@ -103,9 +103,8 @@ def _elsewhere(values: Floats, weights: Floats, nodes: Ints, cells: Ints) -> tup
     counts = int(here.max(initial=-1)) + 1, int(cells.max(initial=-1)) + 1
 
     def others(amounts: Floats) -> Floats:
-        both = np.bincount(cells, amounts, counts[1])[cells]
-        rest: Floats = both - np.bincount(here, amounts, counts[0])[here]
-        return rest
+        everywhere = np.bincount(cells, amounts, counts[1])[cells]
+        return (everywhere - np.bincount(here, amounts, counts[0])[here]).astype(np.float64)
 
     weight = others(weights)
     known = weight > 1.0 / UNKNOWN
