@@ -8,9 +8,11 @@ and the slowness of the slowest server.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,29 +79,28 @@ def simulate(settings: SiteSettings, seed: int) -> HealthRecords:
 
 def as_stored(records: HealthRecords, now: float) -> HealthRecords:
     """What hopsd has of ``records`` at ``now``: the newest of each workload, shape and server."""
+    past = records.records[: bisect_right(records.records, now, key=attrgetter("at"))]
     counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
+    keys: dict[JobId, tuple[str, tuple[tuple[str, int], ...]]] = {}
     stored = []
-    for record in reversed(records.records):
-        if record.at <= now:
-            key = record.workload, tuple(sorted(record.nodes.items()))
-            counts[key] += 1
-            if counts[key] <= KEPT:
-                stored.append(record)
-    return replace(
-        records, now=now, records=tuple(reversed(stored)), stays=_stays(records.records, now)
-    )
+    for record in reversed(past):
+        key = keys.get(record.job)
+        if key is None:
+            key = keys[record.job] = record.workload, tuple(sorted(record.nodes.items()))
+        counts[key] += 1
+        if counts[key] <= KEPT:
+            stored.append(record)
+    return replace(records, now=now, records=tuple(reversed(stored)), stays=_stays(past))
 
 
-def _stays(records: Iterable[SpeedRecord], now: float) -> tuple[Stay, ...]:
+def _stays(records: Iterable[SpeedRecord]) -> tuple[Stay, ...]:
     """When jobs were where, by their own records."""
-    spans: dict[JobId, Stay] = {}
+    first: dict[JobId, SpeedRecord] = {}
+    last: dict[JobId, float] = {}
     for record in records:
-        if record.at <= now:
-            stay = spans.setdefault(
-                record.job, Stay(record.job, tuple(record.nodes), record.at - 60.0, record.at)
-            )
-            spans[record.job] = replace(stay, end=record.at)
-    return tuple(spans.values())
+        first.setdefault(record.job, record)
+        last[record.job] = record.at
+    return tuple(Stay(j, tuple(r.nodes), r.at - 60.0, last[j]) for j, r in first.items())
 
 
 class _Site:

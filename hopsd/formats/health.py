@@ -174,6 +174,10 @@ def health_json(health: Health) -> dict[str, Any]:
             }
             for lemon in health.lemons
         ],
+        "shared": [
+            {"node": shared.node, "factor": round(shared.factor, 5), "since": shared.since}
+            for shared in health.shared
+        ],
     }
 
 

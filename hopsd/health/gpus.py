@@ -15,28 +15,33 @@ from itertools import groupby
 import numpy as np
 
 from hopsd.health.measurements import (
-    beside_others,
+    Past,
     join_blocks,
     node_types,
     read_columns,
-    records_in_order,
+    read_past,
 )
 from hopsd.health.model import Estimate
 from hopsd.health.records import HealthNode, HealthRecords, SlowNode, SpeedRecord
-from hopsd.health.slow import ALARM, MARGIN, fit_course, slow_node
+from hopsd.health.slow import MARGIN, fit_course, slow_node
 from hopsd.model.ids import NodeName, WorkloadName
+
+ALARM = 4.5
+"""Standard errors beyond MARGIN at which a GPU is slower than the others of its node."""
 
 TOGETHER = 64
 """The GPUs of so many nodes are judged at a time: the fit takes the cube of their number."""
 
 
-def find_slow_gpus(records: HealthRecords) -> tuple[SlowNode, ...]:
-    """The GPUs that are slow at ``records.now``, the slowest first."""
+def find_slow_gpus(records: HealthRecords, past: Past | None = None) -> tuple[SlowNode, ...]:
+    """The GPUs that are slow at ``records.now``, the slowest first. ``past``: of the records, where
+    it is known already.
+    """
     if all(record.gpu is None for record in records.records):
         return ()
     singles: dict[tuple[int, int], list[SpeedRecord]] = defaultdict(list)
     index = {node.name: number for number, node in enumerate(records.nodes)}
-    for record in _singles(records):
+    for record in _singles(past or read_past(records)):
         (node,) = record.nodes
         singles[index[node], record.gpu or 0].append(record)
     slow: list[SlowNode] = []
@@ -46,11 +51,11 @@ def find_slow_gpus(records: HealthRecords) -> tuple[SlowNode, ...]:
     return tuple(sorted(slow, key=lambda each: (each.factor, each.node, each.gpu)))
 
 
-def _singles(records: HealthRecords) -> Iterator[SpeedRecord]:
+def _singles(past: Past) -> Iterator[SpeedRecord]:
     """What single GPUs reported. Beside others, a workload is another one."""
-    for record, shared in zip(records_in_order(records), beside_others(records), strict=True):
+    for record, beside in zip(past.records, past.beside, strict=True):
         if record.gpu is not None:
-            name = f"{record.workload}{' beside others' * shared}"
+            name = f"{record.workload}{' beside others' * (beside > 0)}"
             yield replace(record, workload=WorkloadName(name))
 
 

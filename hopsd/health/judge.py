@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from hopsd.health.gpus import find_slow_gpus
 from hopsd.health.lemons import find_lemons
+from hopsd.health.measurements import read_past
 from hopsd.health.records import Health, HealthRecords
-from hopsd.health.slow import find_slow
+from hopsd.health.slow import judge_nodes
 
 
 def judge(records: HealthRecords) -> Health:
     """What is certain at ``records.now``, from what happened before."""
-    slow = (*find_slow(records), *find_slow_gpus(records))
-    return Health(slow, find_lemons(records))
+    past = read_past(records)
+    slow, shared = judge_nodes(records, past)
+    return Health((*slow, *find_slow_gpus(records, past)), find_lemons(records), shared)

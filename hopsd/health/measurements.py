@@ -65,7 +65,8 @@ class Units:
 
     ``target`` indexes ``targets``: nodes, by index; the slowest of several determined the speed.
     ``value``: mean logarithm of seconds; ``variance``: its noise, without what differs between
-    runs. ``time``: of the first record.
+    runs. ``time``: of the first record. ``alone``: of each of ``cells``, the number of that of the
+    same runs without neighbours, -1: there is none.
     """
 
     value: Floats
@@ -78,6 +79,7 @@ class Units:
     target: Ints
     targets: tuple[tuple[int, ...], ...]
     cells: int
+    alone: Ints
 
     def __len__(self) -> int:
         return len(self.value)
@@ -105,7 +107,8 @@ class Columns:
     ``value``: logarithm of seconds without ``warm_up``, what runs of that age are slower by, of
     ranks less ``common``, the mean over the ``width`` nodes of that type. ``run``: what deviates
     together; ``job_run``: the run itself. ``beside``: which runs were beside it, 0: none; ``full``:
-    these jobs hold all GPUs of the node, so that nobody else can have come.
+    these jobs hold all GPUs of the node, so that nobody else can have come. ``alone``: as of
+    :class:`Units`.
     """
 
     at: Floats
@@ -124,6 +127,7 @@ class Columns:
     full: Ints
     targets: tuple[tuple[int, ...], ...]
     cells: int
+    alone: Ints
 
     def steady(self) -> Columns:
         """Without ages at which runs are so much slower or faster that what that is matters, and
@@ -139,34 +143,47 @@ _REALS = ("at", "age", "value", "common", "warm_up")
 _INTEGERS = ("run", "cell", "workload", "kind", "target", "job_run", "beside", "width", "full")
 
 
-def read_columns(records: HealthRecords) -> Columns:
-    """All records up to ``records.now``, without what runs of each age are slower by."""
-    columns = _columns(records)
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was reported until now, in order of time; lists of length n, but for ``begins``.
+
+    ``runs``: which run, by number, each record is of; ``begins``: when each run began; ``beside``:
+    which other runs were on its nodes, as a number, 0: none. It changes whenever one comes or goes:
+    how fast a run is beside other neighbours is another question.
+    """
+
+    records: Sequence[SpeedRecord]
+    runs: Sequence[int]
+    begins: Sequence[float]
+    beside: Sequence[int]
+
+
+def read_past(records: HealthRecords) -> Past:
+    """The runs up to ``records.now``, and their neighbours."""
+    order = sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
+    runs, begins = _runs(order)
+    return Past(order, runs, begins, _jobs_beside(order, runs, records.stays))
+
+
+def read_columns(records: HealthRecords, past: Past | None = None) -> Columns:
+    """All records up to ``records.now``, without what runs of each age are slower by.
+
+    ``past``: of these records, where it is known already.
+    """
+    columns = _columns(records, past or read_past(records))
     _remove_warm_up(columns)
     return columns
 
 
-def records_in_order(records: HealthRecords) -> list[SpeedRecord]:
-    """What was reported until now, in order of time."""
-    return sorted((r for r in records.records if r.at <= records.now), key=lambda r: (r.at, r.job))
-
-
-def beside_others(records: HealthRecords) -> list[bool]:
-    """Whether another job was beside each record, of :func:`records_in_order`."""
-    past = records_in_order(records)
-    return [count > 0 for count in _jobs_beside(past, _runs(past)[0], records.stays)]
-
-
-def _columns(records: HealthRecords) -> Columns:
+def _columns(records: HealthRecords, known: Past) -> Columns:
     index = {node.name: i for i, node in enumerate(records.nodes)}
-    past = records_in_order(records)
-    runs, begins = _runs(past)
-    neighbour_counts = _jobs_beside(past, runs, records.stays)
+    past, runs, begins, neighbour_counts = known.records, known.runs, known.begins, known.beside
     number_cell: _Index[Hashable] = _Index()
     number_target: _Index[tuple[int, ...]] = _Index()
     number_workload: _Index[str] = _Index()
     gpus_held = _gpus_held(past, runs, neighbour_counts)
     rows: list[tuple[float, ...]] = []
+    alone: dict[int, int] = {}
     number_run: _Index[tuple[str, int, int]] = _Index()
     for record, whole_run, neighbours in zip(past, runs, neighbour_counts, strict=True):
         shared = neighbours > 0
@@ -190,7 +207,10 @@ def _columns(records: HealthRecords) -> Columns:
                     key = (run, cell, workload, RANKS, target, whole_run, neighbours)
                     rows.append((*head, value - mean, mean, 0.0, *key, len(values), full))
         elif len({node.gpu_type for node in nodes}) == 1:
-            cell = number_cell((workload, _shape(record), nodes[0].gpu_type, shared))
+            what = workload, _shape(record), nodes[0].gpu_type
+            cell = number_cell((*what, shared))
+            if shared:
+                alone[cell] = number_cell((*what, False))
             value = float(np.log(record.seconds_per_iteration))
             kind = SHARED if shared else ALONE
             key = (run, cell, workload, kind, target, whole_run, neighbours)
@@ -202,6 +222,7 @@ def _columns(records: HealthRecords) -> Columns:
         **dict(zip(_INTEGERS, integers.T.astype(np.int64), strict=True)),
         targets=tuple(number_target.keys),
         cells=len(number_cell.keys),
+        alone=np.array([alone.get(cell, -1) for cell in number_cell.keys.values()], np.int64),
     )
 
 
@@ -268,11 +289,7 @@ def _runs(past: Sequence[SpeedRecord]) -> tuple[list[int], list[float]]:
 def _jobs_beside(
     past: Sequence[SpeedRecord], runs: Sequence[int], stays: Sequence[Stay]
 ) -> list[int]:
-    """Which other runs were on the nodes of each record when it was measured, as a number.
-
-    0: none. It changes whenever one comes or goes: how fast a run is beside other neighbours is
-    another question.
-    """
+    """Which other runs were on the nodes of each record when it was measured, as a number."""
     begins, ends = {}, {}
     for node, spans in _presence(past, runs, stays).items():
         begins[node], ends[node] = np.sort(np.array(sorted(spans)).T)
@@ -409,6 +426,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
         target=columns.target[first],
         targets=columns.targets,
         cells=columns.cells,
+        alone=columns.alone,
     )
     return _with_wander(units)
 

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array, diags_array
 
 from hopsd.health.measurements import ALONE, KINDS, Units
@@ -44,9 +46,17 @@ MAX_SPREAD = 0.01
 FREEDOM_RUN, FREEDOM_NODE = 5.0, 3.0
 """Degrees of freedom of Student's t: of single runs and of nodes."""
 
-COURSE_SECONDS = 3600.0
 COURSE_NODES = 3
-"""A type's common course is estimated in hours with at least so many nodes."""
+"""A common course is estimated of so many nodes or more; of two, times are part of a smooth one."""
+
+COURSE_DEVIATIONS = (0.002, 0.006, 0.02)
+"""By how much all may vary together."""
+
+COURSE_CLIP = 1.5
+"""Standard deviations beyond which a node's hour counts no more in it."""
+
+NOISY = 0.25
+"""A run whose noise, a standard deviation, is this part of a slowness shows nothing of it."""
 
 ROUNDS = 8
 """Of reweighting."""
@@ -118,7 +128,8 @@ class Summaries:
 class Fit:
     """``cells``: their levels; ``slowness`` (epochs,) with its ``covariance``, under what was
     assumed of each epoch, ``precision``. ``strangeness``: of each summary, see `_strangeness`.
-    ``spread``: variance of healthy nodes' slowness.
+    ``spread``: variance of healthy nodes' slowness; ``freedom``: degrees of freedom of each kind's
+    ``run_variance`` (KINDS,).
     """
 
     cells: Floats
@@ -128,6 +139,7 @@ class Fit:
     summaries: Summaries
     strangeness: Floats
     run_variance: Floats
+    freedom: Floats
     spread: float
 
     def judge(self, epochs: Sequence[int]) -> Estimate | None:
@@ -152,13 +164,18 @@ class Fit:
 
     def changes(self, epochs: Sequence[int]) -> Floats:
         """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
-        before it, by measurements alone.
+        before it: by measurements alone, or beside what is assumed of one of them.
         """
         indices = list(epochs)
-        mean, covariance = self._free_epochs(indices, range(len(indices)))
-        variances = np.diag(covariance)
-        variance = variances[1:] + variances[:-1] - 2.0 * np.diag(covariance, 1)
-        return np.abs(np.diff(mean)) / np.sqrt(np.maximum(variance, 1e-12))
+        clear = np.zeros(len(indices) - 1)
+        for index in range(len(clear)):
+            for free in (range(len(indices)), [index], [index + 1]):
+                mean, covariance = self._free_epochs(indices, free)
+                pair = covariance[index : index + 2, index : index + 2]
+                variance = pair[0, 0] + pair[1, 1] - 2.0 * pair[0, 1]
+                change = abs(mean[index + 1] - mean[index]) / np.sqrt(max(variance, 1e-12))
+                clear[index] = max(clear[index], change)
+        return clear
 
     def _last_free(self, epochs: Sequence[int], free: Sequence[int]) -> tuple[float, float]:
         """The last epoch's slowness and variance, assuming nothing of ``epochs[i]``, i in free."""
@@ -175,8 +192,11 @@ class Fit:
         return covariance @ (inner @ self.slowness[indices]), covariance
 
     def strange_runs(self, slowness: float, kind: int) -> float:
-        """Part of the runs of a kind that were slower by ``slowness`` than others on their node."""
+        """Part of the runs of a kind that were slower by ``slowness`` than others on their node, of
+        those whose noise cannot be what makes them so.
+        """
         alone = (self.summaries.share == 1.0) & (self.summaries.kind == kind)
+        alone &= np.sqrt(self.summaries.variance) < NOISY * slowness
         strange = self.strangeness[alone] > slowness
         return float(strange.mean()) if len(strange) else 0.0
 
@@ -206,28 +226,101 @@ def initial_cells(units: Units) -> Floats:
 
 
 def common_course(
-    units: Units, rows: Rows, residuals: Floats, groups: Ints, width: float
+    units: Units,
+    rows: Rows,
+    residuals: Floats,
+    run_variance: Floats,
+    groups: Ints,
+    width: float,
+    scales: Sequence[float] = (),
 ) -> Floats:
     """What nodes have in common at the time of each unit (n,): heat, a busy file server, new code.
 
-    ``groups``: of each unit (n,), within which nodes are compared; ``residuals``: of each row.
+    ``groups``: of each unit (n,), within which nodes are compared; -1: of none. ``residuals``: of
+    each row. ``width``: seconds that are one time; ``scales``: in widths, how long the course may
+    last. What the times' differences do not tell from chance is left out.
     """
     course = np.zeros(len(units))
-    if not len(rows.unit):
+    compared = np.flatnonzero(groups >= 0)
+    row = np.flatnonzero(groups[rows.unit] >= 0)
+    if not len(row):
         return course
-    period = group(groups, np.floor(units.middle / width))
+    time = np.floor(units.middle / width)
+    period = np.full(len(units), -1)
+    period[compared] = group(groups[compared], time[compared])
     count = int(period.max()) + 1
-    pair = group(period[rows.unit], rows.node)
+    unit, share = rows.unit[row], rows.share[row]
+    pair = group(period[unit], rows.node[row])
     pairs = int(pair.max()) + 1
-    weights = rows.share / units.variance[rows.unit]
-    means = group_means(residuals, weights, pair, pairs)
+    weights = share / units.variance[unit]
+    means = group_means(residuals[row], weights, pair, pairs)
+    between = group_means(run_variance[units.kind[unit]] / share, weights, pair, pairs)
+    variance = 1.0 / np.bincount(pair, weights, pairs) + between
     period_of = np.zeros(pairs, np.int64)
-    period_of[pair] = period[rows.unit]
+    period_of[pair] = period[unit]
+    usual, error2 = _robust_means(means, variance, period_of, count)
     nodes = np.bincount(period_of, minlength=count)
-    usual = np.nan_to_num(group_medians(means, period_of, count)) * nodes / (nodes + 3.0)
-    usual[nodes < COURSE_NODES] = 0.0
-    course[:] = usual[period]
+    first = np.zeros(count, np.int64)
+    first[period[compared]] = compared
+    value = np.zeros(count)
+    for number in np.unique(groups[first]):
+        members = np.flatnonzero(groups[first] == number)
+        if len(np.unique(rows.node[row][groups[unit] == number])) < COURSE_NODES:
+            continue
+        times, alike = time[first[members]], nodes[members]
+        value[members] = _course(usual[members], error2[members], times, alike, scales)
+    course[compared] = value[period[compared]]
     return course
+
+
+def _robust_means(
+    values: Floats, variances: Floats, groups: Ints, count: int
+) -> tuple[Floats, Floats]:
+    """The mean of each group (count,) and its variance; what is far from it counts less. Of an
+    empty one: 0 and a large variance.
+    """
+    middle = np.nan_to_num(group_medians(values, groups, count))
+    deviation = COURSE_CLIP * np.sqrt(variances)
+    for _ in range(3):
+        away = np.clip(values - middle[groups], -deviation, deviation)
+        middle = middle + group_means(away, 1.0 / variances, groups, count)
+    return middle, 1.0 / np.maximum(np.bincount(groups, 1.0 / variances, count), 1e-300)
+
+
+def _course(
+    usual: Floats, error2: Floats, times: Floats, nodes: Ints, scales: Sequence[float]
+) -> Floats:
+    """The course at ``times`` (n,) from the means ``usual`` of ``nodes``, with variances
+    ``error2``: the likeliest Gaussian process, and what times with enough nodes have of their own.
+    """
+    course = np.zeros(len(usual))
+    known, enough = nodes > 1, nodes >= COURSE_NODES
+    mean, error = usual[known], error2[known]
+    varies = extra_variance(usual[enough], error2[enough], float(enough.sum()))
+    limit = 3.0 * np.sqrt(varies + error)
+    clipped = np.clip(mean, -limit, limit)
+    likeliest = -0.5 * float((clipped**2 / error + np.log(error)).sum())
+    apart = np.abs(times[:, None] - times[known])
+    for scale in scales:
+        for deviation in COURSE_DEVIATIONS:
+            likelihood, fitted = _process(deviation**2, apart / scale, clipped, error, known)
+            if likelihood > likeliest:
+                likeliest, course = likelihood, fitted
+    rest, error = (usual - course)[enough], error2[enough]
+    own = np.maximum(extra_variance(rest, error, float(len(rest))), rest**2 - 4.0 * error)
+    course[enough] += rest * own / (own + error)
+    return course
+
+
+def _process(
+    variance: float, apart: Floats, mean: Floats, error2: Floats, known: NDArray[np.bool_]
+) -> tuple[float, Floats]:
+    """Logarithm of the likelihood, and the course, of a Matern process of order 3/2."""
+    covariance = variance * (1.0 + np.sqrt(3.0) * apart) * np.exp(-np.sqrt(3.0) * apart)
+    factor = cho_factor(covariance[known] + np.diag(error2), lower=True)
+    solved = cho_solve(factor, mean)
+    likelihood = -0.5 * float(mean @ solved) - float(np.log(np.diag(factor[0])).sum())
+    return likelihood, covariance @ solved
 
 
 def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int) -> Summaries:
@@ -263,6 +356,7 @@ def summarize(units: Units, rows: Rows, values: Floats, epoch: Ints, epochs: int
 def fit(summaries: Summaries, cells: int) -> Fit:
     """Estimate everything in a few rounds of reweighting."""
     run_variance = np.full(KINDS, USUAL_RUN_DEVIATION**2)
+    all_freedom = np.full(KINDS, USUAL_WEIGHT)
     epochs, split = summaries.epochs, summaries.effect >= 0
     precision = np.full(epochs, 1.0 / USUAL_SPREAD**2)
     robust = np.ones(len(summaries))
@@ -283,6 +377,7 @@ def fit(summaries: Summaries, cells: int) -> Fit:
             freedom = float(free[rows].sum())
             extra = extra_variance(residuals[rows], summaries.variance[rows], freedom)
             run_variance[kind] = _blend(extra, USUAL_RUN_DEVIATION**2, freedom)
+            all_freedom[kind] = USUAL_WEIGHT + freedom
         run_variance = np.maximum(run_variance, MIN_DEVIATION**2)
         strange = _strangeness(summaries, deviations)
         squares = strange**2 / (summaries.variance + between_runs)
@@ -292,7 +387,8 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         usual = min(spread, MAX_SPREAD**2)
         precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * usual + slowness**2)
         precision = np.minimum(precision, 1.0 / usual)
-    return Fit(level, slowness, assumed[:epochs], inner, summaries, strange, run_variance, spread)
+    assumed, fitted = assumed[:epochs], (summaries, strange, run_variance, all_freedom, spread)
+    return Fit(level, slowness, assumed, inner, *fitted)
 
 
 def _strangeness(summaries: Summaries, deviations: Floats) -> Floats:

@@ -100,6 +100,17 @@ class SlowNode:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedNode:
+    """A node that is not slow, but whose jobs are: ``factor``, their speed beside each other over
+    that alone; ``since``, epoch seconds, they have run so.
+    """
+
+    node: NodeName
+    factor: float
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Lemon:
     """A node that breaks jobs: its failures, and how many these workloads have elsewhere.
 
@@ -118,3 +129,4 @@ class Lemon:
 class Health:
     slow: tuple[SlowNode, ...]
     lemons: tuple[Lemon, ...]
+    shared: tuple[SharedNode, ...] = ()

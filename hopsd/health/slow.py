@@ -6,10 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtrit
 
 from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
-from hopsd.health.measurements import KINDS, Units, join_blocks, node_types, read_columns
+from hopsd.health.measurements import (
+    KINDS,
+    RANKS,
+    Past,
+    Units,
+    join_blocks,
+    node_types,
+    read_columns,
+    read_past,
+)
 from hopsd.health.model import (
     MAX_SPREAD,
     USUAL_RUN_DEVIATION,
@@ -21,20 +31,21 @@ from hopsd.health.model import (
     initial_cells,
     summarize,
 )
-from hopsd.health.records import HealthRecords, SlowNode
+from hopsd.health.onsets import onsets
+from hopsd.health.records import HealthRecords, SharedNode, SlowNode
 from hopsd.health.robust import Floats, Ints, group
+from hopsd.health.shared import find_shared
 from hopsd.health.sudden import REACH_SECONDS, RunSeries, find_changes
 from hopsd.model.ids import NodeName
 
 MARGIN = 0.003
-"""A node that loses no more than 0.3 % is never named."""
+"""A node that may lose no more than 0.3 %, by its interval, is not named."""
 
-UNUSUAL = 4.0
-"""Standard deviations of healthy nodes' speeds beyond which a node is not one of them."""
-
-ALARM = 4.5
-"""Standard errors beyond MARGIN at which a node is named. One normal variable passes them with
-probability 3.4e-6; looked at every ten minutes, one server would pass once in 2,000 days."""
+CHANCE = 1e-3 / 30.0
+"""Probability with which a healthy node is named: once in 1,000 days, if what is known of a node in
+a day is 30 independent chances. Healthy nodes' differences count as much as measurements' errors;
+how much runs differ is estimated, so that deviations are Student's t.
+"""
 
 INTERVAL = 1.45
 """By how much intervals are wider than the model's own, which takes estimated variances and change
@@ -53,14 +64,25 @@ MIN_KNOWN = 0.01
 PASSES = 5
 
 HOUR, DAY = 3600.0, 86_400.0
+COURSE_HOURS = (1.0, 3.0, 10.0)
+"""How long what nodes of a type have in common lasts: the likeliest is taken."""
 
 
 def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
     """The nodes that are slow at ``records.now``, the slowest first."""
-    columns, types = read_columns(records), node_types(records.nodes)
+    return judge_nodes(records, read_past(records))[0]
+
+
+def judge_nodes(
+    records: HealthRecords, past: Past
+) -> tuple[tuple[SlowNode, ...], tuple[SharedNode, ...]]:
+    """The nodes that are slow at ``records.now``, the slowest first, and those that are not, whose
+    jobs are slower beside each other. ``past``: of the records.
+    """
+    columns, types = read_columns(records, past), node_types(records.nodes)
     units = join_blocks(columns.steady(), records.now)
     if not len(units):
-        return ()
+        return (), ()
     course = fit_course(units, types)
     series = RunSeries(columns, types, records.now - REACH_SECONDS)
     changes = find_changes(series, records.now)
@@ -72,7 +94,14 @@ def find_slow(records: HealthRecords) -> tuple[SlowNode, ...]:
             slow_nodes.append(slow_node(details.name, estimate.slowness, estimate.error, begin))
         elif (change := changes.get(node)) is not None:
             slow_nodes.append(slow_node(details.name, change.slowness, change.error, change.since))
-    return tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
+    slow = tuple(sorted(slow_nodes, key=lambda slow: (slow.factor, slow.node)))
+    named = {each.node for each in slow}
+    shared = find_shared(records.nodes, units, course.values, course.fit, course.last, records.now)
+    return slow, tuple(sorted((each for each in shared if each.node not in named), key=_by_factor))
+
+
+def _by_factor(node: SharedNode) -> tuple[float, NodeName]:
+    return node.factor, node.node
 
 
 def slow_node(node: NodeName, slowness: float, error: float, since: float | None) -> SlowNode:
@@ -85,11 +114,19 @@ def slow_node(node: NodeName, slowness: float, error: float, since: float | None
 
 @dataclass(slots=True)
 class Course:
-    """The fit, and of each node the epochs with when they began (None: the first)."""
+    """The fit, and of each node the epochs with when they began (None: the first). ``values``: of
+    units, without what nodes have in common.
+    """
 
     fit: Fit
+    values: Floats
     begins: list[list[float | None]]
     first_epoch: Ints
+
+    @property
+    def last(self) -> Floats:
+        """What the fit takes for each node's slowness in its last epoch (nodes,)."""
+        return self.fit.slowness[[*(self.first_epoch[1:] - 1).tolist(), -1]]
 
     def estimate(self, node: int, last: int = -1) -> Estimate | None:
         """The node's slowness in the ``last`` of its epochs; None: nothing is compared with it."""
@@ -112,10 +149,14 @@ def fit_course(units: Units, types: Ints) -> Course:
     nodes = len(types)
     level = initial_cells(units)
     run_variance = np.full(KINDS, (2.0 * USUAL_RUN_DEVIATION) ** 2)
+    spread = MAX_SPREAD**2
     course = np.zeros(len(units))
     begins: list[list[float | None]] = [[None] for _ in range(nodes)]
     slowness, error = np.zeros(nodes), np.ones(nodes)
     first_epoch = np.arange(nodes)
+    # Ranks are compared within an hour of their job: they have no such course.
+    types_compared = np.where(units.kind == RANKS, -1, _type_of(units, types))
+    cells_compared = np.where(units.kind == RANKS, -1, units.cell)
     suspects: dict[int, float] = {}
     if (units.widths > 1).any():
         suspects = find_suspects(units, units.value, run_variance, nodes)
@@ -131,21 +172,29 @@ def fit_course(units: Units, types: Ints) -> Course:
         rows = blame(units, units.value - course - level[units.cell], run_variance, slowness_of)
         epoch = _epoch_of(units, rows, begins, first_epoch)
         residual = (units.value - level[units.cell])[rows.unit] - slowness[epoch]
-        type_of = _type_of(units, types)
-        hourly = common_course(units, rows, residual, type_of, HOUR)
-        daily = common_course(units, rows, residual - hourly[rows.unit], units.cell, DAY)
+        hourly = common_course(
+            units, rows, residual, run_variance, types_compared, HOUR, COURSE_HOURS
+        )
+        rest = residual - hourly[rows.unit]
+        daily = common_course(units, rows, rest, run_variance, cells_compared, DAY)
         course = hourly + daily
         if number:
             residuals = units.value - course - level[units.cell]
             begins = _changes(units, rows, residuals, run_variance, nodes)
         values = units.value - course
+        if number:
+            slow_since = onsets(units, rows, values, slowness[epoch], run_variance, spread, nodes)
+            for node, time in slow_since.items():
+                changes = {begin for begin in begins[node] if begin is not None}
+                begins[node] = [None, *sorted({*changes, time})]
         first_epoch, result = _fitted(units, rows, values, begins)
         level, slowness, run_variance = result.cells, result.slowness, result.run_variance
+        spread = min(result.spread, MAX_SPREAD**2)
         error = np.sqrt(np.diag(result.covariance))
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
         begins = clear
         first_epoch, result = _fitted(units, rows, values, begins)
-    return Course(result, begins, first_epoch)
+    return Course(result, values, begins, first_epoch)
 
 
 def _fitted(
@@ -223,11 +272,12 @@ def _changes(
 
 def _sure(estimate: Estimate, result: Fit) -> bool:
     deviations = estimate.deviations
-    if estimate.slowness - MARGIN < ALARM * estimate.error or not len(deviations):
+    if estimate.slowness - MARGIN < 1.96 * INTERVAL * estimate.error or not len(deviations):
         return False
     alone = len(deviations) == 1 and not estimate.controlled
-    spread = np.sqrt(result.spread if alone else min(result.spread, MAX_SPREAD**2))
-    if estimate.slowness < UNUSUAL * spread:
+    spread = result.spread if alone else min(result.spread, MAX_SPREAD**2)
+    least = stdtrit(result.freedom[estimate.kind], 1.0 - CHANCE)
+    if estimate.slowness < least * np.sqrt(estimate.error**2 + spread):
         return False
     if alone:
         return result.strange_runs(UNLIKE * estimate.slowness, estimate.kind) < STRANGE

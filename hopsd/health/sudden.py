@@ -49,6 +49,9 @@ USUAL_WANDER, USUAL_WEIGHT = 0.003, 4.0
 """By how much a run's speed changes in such times besides its noise, before anything is measured;
 that counts as much as so many runs."""
 
+NOISE_WEIGHT, MIN_RUNS = 30.0, 5
+"""What is usual counts as much as so many records of a run; the workload's, if it has so many."""
+
 HIDDEN_SECONDS = 420.0
 """Where other jobs may have come that have not reported yet, a change is one after so long."""
 
@@ -119,6 +122,7 @@ class RunSeries:
         bounds = np.searchsorted(self._series, np.arange(count + 1)).tolist()
         for number, (start, end) in enumerate(pairwise(bounds)):
             clipped[start:end], self._noise[number] = _clipped(value[start:end])
+        self._noise = _at_least_usual(self._noise, np.diff(bounds), columns.workload[self._head])
         self._sums = np.concatenate([[0.0], np.cumsum(clipped)])
         self._whole_sums = np.concatenate([[0.0], np.cumsum(self._whole)])
         self._begin = float(self._at.min(initial=0.0))
@@ -268,6 +272,19 @@ def _wander(change: Floats, variance: Floats) -> float:
     """By how much other runs changed besides their noise, as a variance."""
     extra = extra_variance(change, variance, float(len(change)), FIRM_CLIP)
     return (USUAL_WEIGHT * USUAL_WANDER**2 + len(change) * extra) / (USUAL_WEIGHT + len(change))
+
+
+def _at_least_usual(noise: Floats, counts: Ints, workloads: Ints) -> Floats:
+    """Each run's ``noise`` (n,), or what that of its workload makes likely, if that is more: the
+    few records that hopsd keeps of a run may be alike by chance. ``counts``: of records.
+    """
+    usual = np.full(len(noise), float(np.median(noise)) if len(noise) else 0.0)
+    for number in np.unique(workloads):
+        members = workloads == number
+        if members.sum() >= MIN_RUNS:
+            usual[members] = np.median(noise[members])
+    likely = (counts * noise**2 + NOISE_WEIGHT * usual**2) / (counts + NOISE_WEIGHT)
+    return np.maximum(noise, np.sqrt(likely))
 
 
 def _mean(sums: Floats, start: Ints, end: Ints) -> Floats:

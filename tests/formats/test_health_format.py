@@ -11,7 +11,7 @@ from documents import HEALTH
 
 from hopsd.errors import FormatError
 from hopsd.formats.health import health_json, read_health
-from hopsd.health.records import Health, Lemon, SlowNode
+from hopsd.health.records import Health, Lemon, SharedNode, SlowNode
 from hopsd.model.ids import NodeName
 
 
@@ -73,6 +73,7 @@ def test_a_verdict_keeps_the_digits_that_matter() -> None:
                 SlowNode(NodeName("n1"), 0.9, 0.89, 0.91, 5.0, gpu=2),
             ),
             (Lemon(NodeName("n1"), 9, 0.51234, 1.23456e-9),),
+            (SharedNode(NodeName("n2"), 0.9412345, 7.0),),
         )
     )
     assert printed == {
@@ -81,4 +82,5 @@ def test_a_verdict_keeps_the_digits_that_matter() -> None:
             {"node": "n1", "factor": 0.9, "low": 0.89, "high": 0.91, "since": 5.0, "gpu": 2},
         ],
         "lemons": [{"node": "n1", "failures": 9, "expected": 0.5123, "p": 1.23e-9}],
+        "shared": [{"node": "n2", "factor": 0.94123, "since": 7.0}],
     }

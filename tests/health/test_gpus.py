@@ -10,6 +10,7 @@ import pytest
 from hopsd.health.gpus import find_slow_gpus
 from hopsd.health.judge import judge
 from hopsd.health.records import HealthNode, HealthRecords, SlowNode, SpeedRecord
+from hopsd.health.slow import find_slow
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 NODES = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(4))
@@ -60,6 +61,14 @@ def test_a_slow_gpu_is_named_and_not_its_server(seed: int) -> None:
     assert named(judge(records).slow) == [("n2", 1)]
     (slow,) = find_slow_gpus(records)
     assert slow.low <= 0.95 <= slow.high
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_and_gpus_judged_together_are_as_judged_one_by_one(seed: int) -> None:
+    """Runs and neighbours are worked out once for both."""
+    records = site({(2, 1): 0.05, (3, 0): 0.08}, beside=lambda n, _: 0.06 * (n == 0), seed=seed)
+    assert judge(records).slow == (*find_slow(records), *find_slow_gpus(records))
+    assert find_slow_gpus(records)
 
 
 def test_a_server_whose_gpus_are_all_slow_is_named_as_one() -> None:

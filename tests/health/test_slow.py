@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.health.site import DAY, SiteSettings, Slowdown, simulate
-from hopsd.health.measurements import beside_others
+from hopsd.health.measurements import read_past
 from hopsd.health.records import HealthNode, HealthRecords, RankTime, SlowNode, SpeedRecord, Stay
 from hopsd.health.slow import find_slow
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
@@ -223,5 +223,7 @@ def test_neighbours_whose_records_are_gone_were_there() -> None:
         Stay(JobId("2"), (node.name,), 50.0, 150.0),
     ]
     alone = HealthRecords(1e3, (node,), (record, replace(record, at=500.0)), (), tuple(stays[:1]))
-    assert beside_others(alone) == [False, False]
-    assert beside_others(replace(alone, stays=tuple(stays))) == [True, False]
+    assert read_past(alone).beside == [0, 0]
+    first, second = read_past(replace(alone, stays=tuple(stays))).beside
+    assert first > 0
+    assert second == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,6 +158,20 @@ def test_the_end_of_a_run_leaves_what_it_showed_for_a_while() -> None:
     assert set(named(over, others(), now=NOW + 3600.0)) == {"n0"}
     after = run(0, begin=NOW + 600.0, end=NOW + 3600.0)
     assert named(over, after, others(), now=NOW + 3600.0) == {}
+
+
+def test_a_short_run_that_varies_little_by_chance_is_as_noisy_as_others() -> None:
+    """hopsd keeps 32 records of a run."""
+    quiet = [
+        replace(r, seconds_per_iteration=1.0 + 0.004 * (i % 2) + 0.035 * (r.at > NOW - 300.0))
+        for i, r in enumerate(run(0, begin=NOW - 1800.0))
+    ]
+    assert named(quiet, others()) == {}
+    assert set(named(quiet, *[quieter(r) for r in others()])) == {"n0"}
+
+
+def quieter(record: SpeedRecord) -> list[SpeedRecord]:
+    return [replace(record, seconds_per_iteration=record.seconds_per_iteration**0.1)]
 
 
 def test_no_runs_no_changes() -> None:

@@ -66,6 +66,13 @@ def _show(document: Mapping[str, Any]) -> None:
         ]
         head = ["node", "failed runs", "expected", "probability by chance"]
         show(table("Nodes that break jobs", head, failures))
+    # An older hopsd does not tell.
+    if shared := document.get("shared"):
+        losses = [
+            (row["node"], f"{1.0 - row['factor']:.1%}", _time(row["since"])) for row in shared
+        ]
+        title = "Not slow themselves: jobs beside each other"
+        show(table(title, ["node", "slower than alone by", "since"], losses))
     for job in document.get("hung", []):
         facts = [(f"rank {rank['rank']}", standing(rank)) for rank in job["ranks"]]
         show(table(f"Job {job['job']} of {job['user']} {job['text']}", ["rank", "is"], facts))

@@ -15,6 +15,14 @@ def test_a_slow_gpu_is_named_beside_its_node(capsys: pytest.CaptureFixture[str])
     assert "n3, GPU 2" in capsys.readouterr().out
 
 
+def test_a_shared_node_has_a_table_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    shared = {"node": "n5", "factor": 0.94, "since": 0.0}
+    _show({"slow": [], "lemons": [], "shared": [shared]})
+    said = capsys.readouterr().out
+    assert "n5    6.0%                  1970-01-01 00:00 UTC" in said
+    assert "No node is certain to be slow" in said
+
+
 RANK = {"rank": 1, "node": "n0", "pid": 7, "state": "silent", "line": "", "waits_in": ""}
 
 

@@ -1,0 +1,113 @@
+"""When a node became slow that no run saw becoming so: from some run on all are slower than usual.
+
+The test of a step at the beginning of every run, by generalized least squares: a node's runs are
+compared with what their cells take on other nodes, whose levels are as uncertain as these have
+few. What the node did before counts as much as the spread of healthy nodes allows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hopsd.health.measurements import ALONE, Units
+from hopsd.health.model import Rows
+from hopsd.health.robust import Floats, Ints, group, group_means
+
+MIN_DEVIATIONS = 4.0
+"""A beginning must be clearer than this many standard errors."""
+
+MIN_GAIN = 2.0**2
+"""By how much it must be likelier than that the node always was so: twice the logarithm. Of nodes
+that are slow for sure, so that little depends on it."""
+
+MIN_CHANGE = 0.01
+"""Smaller changes are left in the mean."""
+
+MOST_RUNS = 400
+"""The newest on a node that are looked at: time and memory take the square of their number."""
+
+UNKNOWN = 1.0
+"""Variance of a cell's level that no other node tells."""
+
+
+def onsets(
+    units: Units,
+    rows: Rows,
+    values: Floats,
+    slowness: Floats,
+    run_variance: Floats,
+    spread: float,
+    nodes: int,
+) -> dict[int, float]:
+    """By node, the time of the first record of the run from which on it is slow.
+
+    ``values``: of units, without the common course; ``slowness``: of each row's epoch;
+    ``run_variance``: by kind; ``spread``: the variance of healthy nodes.
+    """
+    run, cell = units.run[rows.unit], units.cell[rows.unit]
+    number = group(run, cell, rows.node)
+    count = int(number.max(initial=-1)) + 1
+    first = np.zeros(count, np.int64)
+    first[number] = np.arange(len(number))
+    weight = rows.share / units.variance[rows.unit]
+    value = group_means(values[rows.unit], weight, number, count)
+    usual = value - group_means(slowness, weight, number, count)
+    time = np.full(count, np.inf)
+    np.minimum.at(time, number, units.time[rows.unit])
+    node, cell, kind = rows.node[first], cell[first], units.kind[rows.unit[first]]
+    # Neighbours, and hours of a run's ranks, are in different cells and yet deviate together.
+    together = group(run[first], node)
+    repeats = np.where(kind == ALONE, 1.0, np.bincount(together, minlength=1)[together])
+    variance = (
+        1.0 / np.bincount(number, weight, count) + run_variance[kind] * repeats / rows.share[first]
+    )
+    level, uncertain = _elsewhere(usual, 1.0 / (variance + spread), node, cell)
+    order = np.lexsort((time, node))
+    bounds = np.searchsorted(node[order], np.arange(nodes + 1))
+    begins = {}
+    for each in range(nodes):
+        runs = order[bounds[each] : bounds[each + 1]][-MOST_RUNS:]
+        place = slower_from(
+            (value - level)[runs], variance[runs], cell[runs], uncertain[runs], spread
+        )
+        if place:
+            begins[each] = float(time[runs[place]])
+    return begins
+
+
+def slower_from(
+    deviations: Floats, variances: Floats, cells: Ints, levels: Floats, spread: float
+) -> int:
+    """The run from which on a node that was usual before is slower; 0: there is no such run.
+
+    ``deviations``: of its runs (n,), in order of time, from their ``cells``' levels;
+    ``variances``: of each; ``levels``: of its cell's level; ``spread``: of healthy nodes.
+    """
+    if len(deviations) < 2:
+        return 0
+    same_cell = np.where(cells[:, None] == cells, levels[:, None], 0.0)
+    inverse = np.linalg.inv(np.diag(variances) + same_cell + spread)
+    # Of a step at each run: sums from there to the last.
+    sums = np.cumsum((inverse @ deviations)[::-1])[::-1]
+    norms = np.diag(np.cumsum(np.cumsum(inverse[::-1, ::-1], axis=0), axis=1))[::-1]
+    clear = sums / np.sqrt(np.maximum(norms, 1e-12))
+    best = int(np.argmax(clear))
+    if clear[best] < MIN_DEVIATIONS or sums[best] < MIN_CHANGE * norms[best]:
+        return 0
+    return best if clear[best] ** 2 - max(clear[0], 0.0) ** 2 > MIN_GAIN else 0
+
+
+def _elsewhere(values: Floats, weights: Floats, nodes: Ints, cells: Ints) -> tuple[Floats, Floats]:
+    """What each one's cell takes on other nodes, and the variance of that (n,)."""
+    here = group(nodes, cells)
+    counts = int(here.max(initial=-1)) + 1, int(cells.max(initial=-1)) + 1
+
+    def others(amounts: Floats) -> Floats:
+        everywhere = np.bincount(cells, amounts, counts[1])[cells]
+        return (everywhere - np.bincount(here, amounts, counts[0])[here]).astype(np.float64)
+
+    weight = others(weights)
+    known = weight > 1.0 / UNKNOWN
+    level = np.where(known, others(weights * values) / np.where(known, weight, 1.0), 0.0)
+    own = group_means(values, weights, cells, counts[1])[cells]
+    return np.where(known, level, own), np.where(known, 1.0 / np.where(known, weight, 1.0), UNKNOWN)

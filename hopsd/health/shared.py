@@ -1,0 +1,76 @@
+"""Nodes on which jobs are slower than elsewhere, but no more than those beside them make them.
+
+A slow node is slow whoever runs there. Where several jobs run beside each other now, each is
+compared with what its workload takes alone, on this node and on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.special import stdtrit
+
+from hopsd.health.measurements import ALONE, SHARED, Units
+from hopsd.health.model import Fit
+from hopsd.health.records import HealthNode, SharedNode
+from hopsd.health.robust import Floats, Ints, group_means
+
+MIN_LOSS = 0.01
+"""Neighbours that cost less are not mentioned."""
+
+CHANCE = 1e-3
+"""Probability with which neighbours that cost nothing are."""
+
+PRESENT_SECONDS = 7200.0
+"""Who has reported since is still there."""
+
+
+def find_shared(
+    nodes: Sequence[HealthNode],
+    units: Units,
+    values: Floats,
+    fit: Fit,
+    slowness: Floats,
+    now: float,
+) -> Iterator[SharedNode]:
+    """The nodes whose jobs now are slower than alone, each with by how much, and since when.
+
+    ``values``: of units, without the common course; ``slowness``: of each node itself (nodes,).
+    """
+    kind, alone = units.kind, units.alone[units.cell]
+    count = np.bincount(units.cell[kind == ALONE], minlength=units.cells)
+    runs = np.bincount(fit.summaries.cell[fit.summaries.kind == ALONE], minlength=units.cells)
+    least = float(stdtrit(fit.freedom[ALONE], 1.0 - CHANCE))
+    for number, unit in _beside_now(units, len(nodes), now):
+        comparable = unit[(units.widths[unit] == 1) & (alone[unit] >= 0)]
+        comparable = comparable[count[alone[comparable]] > 0]
+        if not len(comparable):
+            continue
+        cells, cell = np.unique(alone[comparable], return_inverse=True)
+        weight = 1.0 / units.variance[comparable]
+        losses = group_means(values[comparable], weight, cell, len(cells)) - fit.cells[cells]
+        between = fit.run_variance[ALONE] * (1.0 + 1.0 / runs[cells])
+        precision = 1.0 / (between + 1.0 / np.bincount(cell, weight))
+        loss = float((precision * losses).sum() / precision.sum()) - float(slowness[number])
+        if loss > max(MIN_LOSS, least / np.sqrt(precision.sum())):
+            since = float(units.time[unit].min())
+            yield SharedNode(nodes[number].name, float(np.exp(-loss)), since)
+
+
+def _beside_now(units: Units, nodes: int, now: float) -> Iterator[tuple[int, Ints]]:
+    """Each node whose jobs run beside each other now, by index, and the units since they do."""
+    width = units.widths
+    unit = np.repeat(np.arange(len(units)), width)
+    node = np.array([n for t in units.target.tolist() for n in units.targets[t]], np.int64)
+    shared = units.kind[unit] == SHARED
+    without = np.full(nodes, -np.inf)
+    np.maximum.at(without, node[~shared], units.time[unit[~shared]])
+    since = np.flatnonzero(shared & (units.time[unit] > without[node]))
+    last = np.full(nodes, -np.inf)
+    np.maximum.at(last, node[since], units.middle[unit[since]])
+    since = since[last[node[since]] > now - PRESENT_SECONDS]
+    order = since[np.argsort(node[since], kind="stable")]
+    for rows in np.split(order, np.flatnonzero(np.diff(node[order])) + 1):
+        if len(rows):
+            yield int(node[rows[0]]), unit[rows]

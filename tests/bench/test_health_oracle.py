@@ -1,0 +1,45 @@
+"""What a test that knows all variances can name at best."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.health.oracle import power, standard_error
+from bench.health.site import SiteSettings
+from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord, Stay
+from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
+
+SITE = SiteSettings(run=0.005, healthy=0.001, noise=0.02)
+NODES = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(5))
+REPORTS = 10
+
+
+def site(servers: int) -> HealthRecords:
+    """One run on each of the first ``servers``."""
+    stays = tuple(Stay(JobId(node.name), (node.name,), 0.0, 3600.0) for node in NODES[:servers])
+    records = tuple(
+        SpeedRecord(300.0 + 60.0 * i, WorkloadName("w"), stay.job, {stay.nodes[0]: 4}, 1.0)
+        for stay in stays
+        for i in range(REPORTS)
+    )
+    return HealthRecords(3600.0, NODES, records, (), stays)
+
+
+@pytest.mark.parametrize("others", [1, 4])
+def test_one_run_is_as_certain_as_its_own_deviation_and_the_others_allow(others: int) -> None:
+    records = site(others + 1)
+    each = SITE.run**2 + SITE.healthy**2 + SITE.noise**2 / REPORTS
+    assert standard_error(records, SITE, NODES[0].name, 0.0) == pytest.approx(
+        np.sqrt(each * (1.0 + 1.0 / others))
+    )
+
+
+def test_a_workload_that_ran_nowhere_else_says_nothing() -> None:
+    assert standard_error(site(1), SITE, NODES[0].name, 0.0) == np.inf
+
+
+def test_a_healthy_server_is_named_as_often_as_allowed() -> None:
+    assert power(0.0, 0.01, 1e-3) == pytest.approx(1e-3)
+    assert power(0.05, np.inf, 1e-3) == pytest.approx(1e-3)
+    assert power(0.05, 0.01, 1e-3) > 0.97
