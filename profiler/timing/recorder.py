@@ -10,7 +10,7 @@ from __future__ import annotations
 from hops_profiler.timing.counts import WARMUP, Counts, between
 from hops_profiler.timing.device_times import DeviceTimes
 from hops_profiler.timing.phases import PhaseClock
-from hops_profiler.timing.regular import RegularIterations, WarmUp
+from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
 from hops_profiler.timing.sample_counter import SampleCounter
 
 TYPE_CHECKING = False
@@ -30,10 +30,6 @@ steps that were compiled into the user's graph, or of an optimizer that is not P
 MAX_STEPS_WITHOUT_BACKWARD = 10
 """Steps in a row without a backward pass after which such a step ends an iteration: gradients that
 come from elsewhere (`torch.autograd.grad`)."""
-
-MIN_EVALUATION_INTERVAL = 16
-"""An evaluation is at least so many iterations after the one before; rollouts and generated texts
-that a step trains on come more often."""
 
 _BACKWARD = 0
 """Stands for an optimizer where backward passes lead; no object has this id."""
@@ -357,6 +353,7 @@ class Recorder:
             rare = fetches > 0 and done - self._last_graphless >= MIN_EVALUATION_INTERVAL
             self._evaluations += self._has_evaluation or rare
             self._last_graphless = done
+        self._evaluations = self._regular.even_out(self._passes, self._evaluations, done)
         regular = done > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)

@@ -34,6 +34,7 @@ def d4rl(steps: int = 2000, seed: int = 0) -> None:
     }
     sys.modules["d4rl"].qlearning_dataset = lambda *_, **__: dict(data)
     old_gym.Old.get_dataset = lambda self: dict(data)
+    old_gym.Old.get_normalized_score = lambda self, score: score
     gym = sys.modules["gym"]
     gym.make = lambda *_, **__: old_gym.make("Pendulum-v1")
     gym.wrappers = MagicMock()
