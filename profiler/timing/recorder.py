@@ -212,6 +212,8 @@ class Recorder:
                 self._leader = optimizer
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
+        if self._passes and self.counts.iterations and not self.counts.passes and self.trains:
+            self._forget_idle_steps()
         iterations = 1
         if optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
@@ -314,6 +316,13 @@ class Recorder:
         self.counts.count(samples, batches, read=self.sample_counter.reads)
         self._regular, self._leader = RegularIterations(), None
         self._warmup.clear()
+        self._device_times.ignore_pending()
+
+    def _forget_idle_steps(self) -> None:
+        """All steps before the first backward pass trained nothing: they drew a learning rate."""
+        self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
+        self._warmup.clear()
+        self._other_steps.clear()
         self._device_times.ignore_pending()
 
     def _end_iteration(self, now: float, iterations: int = 1) -> bool:

@@ -319,6 +319,16 @@ def distribution_beside_a_value():
         train(-policy.log_prob(torch.ones(BATCH, 2)).mean(), optimizer)
 
 
+def schedule_drawn_first():
+    """Steps without gradients show the learning rates of a schedule; then the training begins."""
+    idle = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.01)
+    for _ in range(2 * STEPS):
+        idle.step()
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
 def temperature_first():
     """The optimizer that steps first trains one number, on what the model made without a graph."""
     model, optimizer = model_and_optimizer()
