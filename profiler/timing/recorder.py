@@ -98,8 +98,8 @@ class Recorder:
 
     @property
     def steady(self) -> bool:
-        """True while an optimizer's steps end the iterations."""
-        return self.trains and self._leader != _BACKWARD
+        """True while an optimizer's steps end the iterations, and backward passes lead to them."""
+        return self.trains and self._leader != _BACKWARD and self.counts.passes > 0
 
     @property
     def evaluating(self) -> bool:
