@@ -125,7 +125,8 @@ def _tensors_returned(result: Any) -> list[torch.Tensor]:
     """Tensors of a result, those in its objects' attributes included: distributions hold theirs so.
     The result may be a cycle, or large.
     """
-    tensors, parts = [], [result]
+    tensors: list[torch.Tensor] = []
+    parts: list[Any] = [result]
     for part in parts:  # which grows meanwhile
         inner: Iterable[Any] = ()
         if isinstance(part, torch.Tensor):
