@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LISTS = ("catalogue", "unusual", "further")
+LISTS = ("catalogue", "unusual", "further", "fresh", "later")
 """``unusual``: programs with rare kinds of loops, not known while the plugin was written."""
 
 
@@ -19,7 +19,8 @@ class Program:
     ``clocks``: pairs of a text and code; the code is inserted after each line that contains the
     text (starts with it if indented), at the same depth. ``clocked``: the file to insert into, if
     not the script. ``edits``: replacements in the script, so that it runs on a CPU and synthetic
-    data; ``first``: code to run before it. ``steps``: the most steps to clock.
+    data; ``first``: code to run before it. ``steps``: the most steps to clock. ``sample``: what a
+    reader of the program counts.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Program:
     first: str = ""
     ranks: int = 1
     steps: int = 60
+    sample: str = ""
     environment: dict[str, str] = field(default_factory=dict)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -16,6 +17,12 @@ from bench.programs.catalogue import Program
 INSIDE = Path(__file__).parent / "inside"
 SITE = Path(__file__).parents[2] / "profiler" / "site"
 LIMIT_SECONDS = 300
+
+GOOD = 0.05
+"""Largest relative error of a figure that is right."""
+
+EQUAL_STEPS = 8
+"""Iterations after which the parameters of two runs are compared."""
 
 
 @dataclass(frozen=True)
@@ -36,40 +43,23 @@ class Result:
             for plugin, hand in (self.iteration, self.speed)
         )
 
+    @property
+    def verdict(self) -> str:
+        """Empty if both figures are right; "unknown" if the plugin gives none where it is not."""
+        figures = zip(self.errors, (self.iteration[0], self.speed[0]), strict=True)
+        wrong = [figure for error, figure in figures if abs(error) > GOOD]
+        if not wrong:
+            return ""
+        return "off" if any(wrong) else "unknown"
+
 
 def run(program: Program, folder: Path, python: Path, scratch: Path) -> Result:
     """``folder`` holds the public repositories; ``scratch`` is emptied first."""
-    shutil.rmtree(scratch, ignore_errors=True)
-    (scratch / "reports").mkdir(parents=True)
-    (scratch / "clocks").mkdir()
-    script = _copy(program, folder, scratch)
-    launcher = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={program.ranks}",
-    ]
-    try:
-        process = subprocess.run(
-            [
-                *(python, "-W", "ignore"),
-                *(launcher if program.ranks > 1 else ()),
-                *(script.name, *program.args),
-            ],
-            cwd=script.parent,
-            env=_environment(program, scratch),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return Result(program, failure=f"not done after {LIMIT_SECONDS} s")
-    hands = [json.loads(path.read_text()) for path in (scratch / "clocks").glob("*.json")]
-    reports = [json.loads(path.read_text()) for path in (scratch / "reports").glob("*.json")]
-    if not hands:
-        return Result(program, failure="did not run: " + (process.stderr.strip() or "?")[-200:])
+    failure = _execute(program, folder, python, scratch, plugin=True)
+    if failure:
+        return Result(program, failure=failure)
+    hands = _read(scratch / "clocks")
+    reports = _read(scratch / "reports")
     version = _version(program, folder, python)
     hand = _mean([_by_hand(report) for report in hands])
     reports = [report for report in reports if report["timed"]["iterations"]]
@@ -88,6 +78,67 @@ def run(program: Program, folder: Path, python: Path, scratch: Path) -> Result:
     return Result(program, version, (plugin[0], hand[0]), (plugin[1], hand[1]))
 
 
+def compare(program: Program, folder: Path, python: Path, scratch: Path) -> str:
+    """Whether the parameters after EQUAL_STEPS iterations are equal bit for bit with the plugin and
+    without it: "equal", "different", or why that cannot be judged.
+    """
+    seeded = dataclasses.replace(
+        program,
+        first=f"import parameters; {program.first}",
+        steps=EQUAL_STEPS,
+        environment={**program.environment, "HAND_CLOCK_SECONDS": "1000"},
+    )
+    digests = []
+    for plugin in (False, False, True):
+        failure = _execute(seeded, folder, python, scratch, plugin=plugin)
+        if failure:
+            return failure
+        digests.append(sorted(clock["parameters"] for clock in _read(scratch / "clocks")))
+        if not all(digests[0]):
+            return "no optimizer of PyTorch's"
+        if digests[0] != digests[-1]:
+            return "different" if plugin else "two runs without the plugin differ"
+    return "equal"
+
+
+def _execute(program: Program, folder: Path, python: Path, scratch: Path, *, plugin: bool) -> str:
+    """Run a copy of the program. Why it did not run, or nothing."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    (scratch / "reports").mkdir(parents=True)
+    (scratch / "clocks").mkdir()
+    script = _copy(program, folder, scratch)
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={program.ranks}",
+    ]
+    try:
+        process = subprocess.run(
+            [
+                *(python, "-W", "ignore"),
+                *(launcher if program.ranks > 1 else ()),
+                *(script.name, *program.args),
+            ],
+            cwd=script.parent,
+            env=_environment(program, scratch, plugin=plugin),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done after {LIMIT_SECONDS} s"
+    if not any((scratch / "clocks").iterdir()):
+        return "did not run: " + (process.stderr.strip() or "?")[-200:]
+    return ""
+
+
+def _read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in folder.glob("*.json")]
+
+
 def _by_hand(clock: dict[str, Any]) -> tuple[float, float]:
     intervals = clock["intervals"]
     seconds = sum(interval for interval, _ in intervals)
@@ -99,10 +150,11 @@ def _mean(figures: list[tuple[float, float]]) -> tuple[float, float]:
     return statistics.fmean(figure[0] for figure in figures), sum(figure[1] for figure in figures)
 
 
-def _environment(program: Program, scratch: Path) -> dict[str, str]:
+def _environment(program: Program, scratch: Path, *, plugin: bool) -> dict[str, str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
     variables = dict(program.environment)
-    path = [str(SITE), str(INSIDE), *variables.pop("PYTHONPATH", "").split(":")]
+    path = [str(SITE)] if plugin else []
+    path += [str(INSIDE), *variables.pop("PYTHONPATH", "").split(":")]
     return clean | {
         "HOPS_JOB": "1",
         "HOPS_REPORT_DIR": str(scratch / "reports"),

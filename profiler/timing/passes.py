@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -15,7 +16,10 @@ MAX_NODES = 4096
 """Nodes of a graph that are visited; a larger graph is assumed to contain all calls."""
 
 DEPTH = 4
-"""Nesting depth at which tensors are looked for in what a module returns."""
+"""Nesting depth at which tensors are looked for in what a module is given."""
+
+MAX_PARTS = 1024
+"""Parts of what a module returns in which tensors are looked for."""
 
 
 class Call:
@@ -37,7 +41,7 @@ class Call:
 
     def add_result(self, result: Any) -> None:
         """Note what the call returned, while a graph is built."""
-        tensors = list(tensors_in(result, DEPTH))
+        tensors = _tensors_returned(result)
         if isinstance(result, torch.Tensor) and result.dim():
             self.outputs = int(result.shape[0])
         if tensors:
@@ -115,6 +119,26 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
     elif depth and isinstance(value, dict):
         for part in value.values():
             yield from tensors_in(part, depth - 1)
+
+
+def _tensors_returned(result: Any) -> list[torch.Tensor]:
+    """Tensors of a result, those in its objects' attributes included: distributions hold theirs so.
+    The result may be a cycle, or large.
+    """
+    tensors: list[torch.Tensor] = []
+    parts: list[Any] = [result]
+    for part in parts:  # which grows meanwhile
+        inner: Iterable[Any] = ()
+        if isinstance(part, torch.Tensor):
+            tensors.append(part)
+        elif isinstance(part, (list, tuple)):
+            inner = part
+        elif isinstance(part, dict):
+            inner = part.values()
+        elif hasattr(part, "__dict__") and not isinstance(part, (type, torch.nn.Module)):
+            inner = vars(part).values()
+        parts.extend(islice(inner, max(0, MAX_PARTS - len(parts))))
+    return tensors
 
 
 def _number(node: Any) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hops_profiler.timing.counts import WARMUP, Counts, between
 from hops_profiler.timing.device_times import DeviceTimes
 from hops_profiler.timing.phases import PhaseClock
-from hops_profiler.timing.regular import RegularIterations, WarmUp
+from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
 from hops_profiler.timing.sample_counter import SampleCounter
 
 TYPE_CHECKING = False
@@ -30,10 +30,6 @@ steps that were compiled into the user's graph, or of an optimizer that is not P
 MAX_STEPS_WITHOUT_BACKWARD = 10
 """Steps in a row without a backward pass after which such a step ends an iteration: gradients that
 come from elsewhere (`torch.autograd.grad`)."""
-
-MIN_EVALUATION_INTERVAL = 16
-"""An evaluation is at least so many iterations after the one before; rollouts and generated texts
-that a step trains on come more often."""
 
 _BACKWARD = 0
 """Stands for an optimizer where backward passes lead; no object has this id."""
@@ -102,8 +98,8 @@ class Recorder:
 
     @property
     def steady(self) -> bool:
-        """True while an optimizer's steps end the iterations."""
-        return self.trains and self._leader != _BACKWARD
+        """True while an optimizer's steps end the iterations, and backward passes lead to them."""
+        return self.trains and self._leader != _BACKWARD and self.counts.passes > 0
 
     @property
     def evaluating(self) -> bool:
@@ -216,6 +212,8 @@ class Recorder:
                 self._leader = optimizer
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
+        if self._passes and self.counts.iterations and not self.counts.passes and self.trains:
+            self._forget_idle_steps()
         iterations = 1
         if optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
@@ -320,6 +318,13 @@ class Recorder:
         self._warmup.clear()
         self._device_times.ignore_pending()
 
+    def _forget_idle_steps(self) -> None:
+        """All steps before the first backward pass trained nothing: they drew a learning rate."""
+        self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
+        self._warmup.clear()
+        self._other_steps.clear()
+        self._device_times.ignore_pending()
+
     def _end_iteration(self, now: float, iterations: int = 1) -> bool:
         """End an iteration, or several that are counted as one."""
         counter = self.sample_counter
@@ -357,6 +362,7 @@ class Recorder:
             rare = fetches > 0 and done - self._last_graphless >= MIN_EVALUATION_INTERVAL
             self._evaluations += self._has_evaluation or rare
             self._last_graphless = done
+        self._evaluations = self._regular.even_out(self._passes, self._evaluations, done)
         regular = done > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)

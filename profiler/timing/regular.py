@@ -8,6 +8,10 @@ MAX_VOTES = 8
 MAX_KINDS = 32
 """How many numbers of backward passes are distinguished."""
 
+MIN_EVALUATION_INTERVAL = 16
+"""An evaluation is at least so many iterations after the one before; rollouts and generated texts
+that a step trains on come more often."""
+
 
 class RegularIterations:
     """For each number of backward passes in an iteration: how many batches it reads, how often it
@@ -21,6 +25,20 @@ class RegularIterations:
     def __init__(self) -> None:
         # By passes: fetches, evaluations, votes, samples, batches.
         self._kinds: dict[int, list[float]] = {}
+        self._last_uneven = -MIN_EVALUATION_INTERVAL
+
+    def even_out(self, passes: int, evaluations: int, done: int) -> int:
+        """Evaluations of the iteration after ``done`` others, without those of a rollout.
+
+        Where each iteration has some, and their number often differs, each step of a rollout puts
+        the model into evaluation mode.
+        """
+        kind = self._kinds.get(passes)
+        if kind is None or evaluations in (0, kind[1]) or not kind[1]:
+            return evaluations
+        often = done - self._last_uneven < MIN_EVALUATION_INTERVAL
+        self._last_uneven = done
+        return int(kind[1]) if often else evaluations
 
     def vote(self, passes: int, fetches: int, evaluations: int) -> bool:
         """Add an iteration's vote. True if the iteration is a regular one."""

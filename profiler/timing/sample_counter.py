@@ -56,6 +56,7 @@ class SampleCounter:
         self.has_inspection = False
         self._loader_is_empty = self._mixes_sizes = False
         self._rows = self._outputs = 0
+        self._earlier_samples = 0.0  # of passes that led to other optimizers' steps
         self._axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
         self._step_passes: tuple[int, float] = _NO_PASSES  # that led to the last step
@@ -107,6 +108,7 @@ class SampleCounter:
 
     def begin_step(self) -> None:
         """The passes since the last step lead to the one that begins."""
+        self._earlier_samples = max(self._earlier_samples, self._step_passes[1])
         self._step_passes, self._new_passes = self._new_passes, _NO_PASSES
 
     def attribute_prefetched_batch(self, regular: RegularIterations, passes: int) -> None:
@@ -146,8 +148,10 @@ class SampleCounter:
         return samples, min(passes, self.fetches / self.share)
 
     def _learn_input(self) -> None:
-        # An inspection that saw no call of a model says nothing; an earlier one still holds.
-        samples = max(self._step_passes[1], self._new_passes[1]) or self._input
+        # The leading optimizer's pass may have no model in it, as a temperature's. An inspection
+        # that saw no call of a model at all says nothing; an earlier one still holds.
+        samples = max(self._step_passes[1], self._new_passes[1])
+        samples = samples or self._earlier_samples or self._input
         self.varies = self.varies or 0 < self._input != samples
         self._input = samples
         self._inspections.add(samples)

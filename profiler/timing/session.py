@@ -212,7 +212,7 @@ class Session:
         if reporter.saves.is_open:
             reporter.saves.end()
             reporter.write(final=False)
-        if counts.iterations >= self._next_check:
+        if counts.iterations >= self._next_check or counts.iterations == 1:
             self._check_ranks(counts)
         if self._job.profile and enough(counts, self._job.profile):
             reporter.write(final=True)

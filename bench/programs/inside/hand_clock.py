@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,17 +21,20 @@ _intervals: list[tuple[float, float]] = []
 _last: float | None = None
 _began: float | None = None
 _steps = 0
+_parameters = ""
 
 
 def step(samples: float) -> None:
     """Record the end of a step on ``samples``."""
-    global _last, _began, _steps  # noqa: PLW0603 - a clock for a process
+    global _last, _began, _steps, _parameters  # noqa: PLW0603 - a clock for a process
     now = time.perf_counter()
     _steps += 1
     if _last is not None and _steps > 3:
         _intervals.append((now - _last, samples))
     _began = _began or now
     if _steps >= MOST_STEPS or now - _began > MOST_SECONDS:
+        if "parameters" in sys.modules:
+            _parameters = sys.modules["parameters"].digest()
         if threading.current_thread() is not threading.main_thread():
             _write()
             os._exit(0)  # an exception would end only this thread
@@ -49,4 +53,5 @@ def _write() -> None:
     folder = os.environ.get("HAND_CLOCK")
     if folder and _intervals:
         path = Path(folder, f"{os.getpid()}.json")
-        path.write_text(json.dumps({"steps": _steps, "intervals": _intervals}))
+        clock = {"steps": _steps, "intervals": _intervals, "parameters": _parameters}
+        path.write_text(json.dumps(clock))

@@ -113,3 +113,59 @@ def small_resnet() -> None:
         )
 
     torchvision.models.resnet18 = small_model
+
+
+def cifar_files(folder: str, images: int = 400) -> None:
+    """The files of CIFAR-10 below ``folder``, for programs that derive from torchvision's class."""
+    import pickle
+
+    import torchvision
+
+    rng = random.Random(0)
+    place = Path(folder, "cifar-10-batches-py")
+    place.mkdir(parents=True, exist_ok=True)
+    import numpy as np
+
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        count = images // 5
+        entry = {
+            "data": np.frombuffer(rng.randbytes(count * 3072), np.uint8).reshape(count, 3072),
+            "labels": [n % 10 for n in range(count)],
+        }
+        (place / name).write_bytes(pickle.dumps(entry))
+    (place / "batches.meta").write_bytes(pickle.dumps({"label_names": [str(n) for n in range(10)]}))
+    dataset = torchvision.datasets.CIFAR10
+    dataset._check_integrity = lambda self: True  # its checksums are those of the real files
+    dataset._load_meta = lambda self: setattr(self, "classes", [str(n) for n in range(10)])
+
+
+def conversations(path: str, rows: int = 400) -> None:
+    """Lines of JSON as MiniMind reads them: texts, conversations, and pairs to prefer from."""
+    import json
+
+    rng = random.Random(0)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+
+    def text() -> str:
+        return " ".join(f"word{rng.randrange(300)}" for _ in range(rng.randrange(5, 20)))
+
+    def talk() -> list[dict[str, str]]:
+        empty = {"reasoning_content": "", "tools": "", "tool_calls": ""}
+        return [{"role": role, "content": text(), **empty} for role in ("user", "assistant")]
+
+    with Path(path).open("w") as file:
+        for _ in range(rows):
+            row = {"text": text(), "conversations": talk(), "chosen": talk(), "rejected": talk()}
+            file.write(json.dumps(row) + "\n")
+
+
+def graph(nodes: int = 600) -> None:
+    """Replace `torch_geometric.datasets.Planetoid` by a random graph."""
+    import torch_geometric
+
+    def fake_planetoid(*_: Any, transform: Any = None, **__: Any) -> Any:
+        return torch_geometric.datasets.FakeDataset(
+            1, nodes, num_channels=50, num_classes=7, task="node", transform=transform
+        )
+
+    torch_geometric.datasets.Planetoid = fake_planetoid

@@ -290,6 +290,60 @@ class Sampler(torch.nn.Module):
         return state
 
 
+def acting_in_evaluation_mode():
+    """Each step of a rollout puts the model into evaluation mode; some rollouts end early."""
+    model, optimizer = model_and_optimizer()
+    for step in range(STEPS):
+        for _ in range(2 if step % 4 == 3 else 5):
+            model.eval()
+            model(torch.randn(1, 6))
+        model.train()
+        train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+class PolicyAndValue(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.policy, self.value = torch.nn.Linear(6, 2), torch.nn.Linear(6, 1)
+
+    def forward(self, states):
+        return torch.distributions.Normal(self.policy(states), 1.0), self.value(states)
+
+
+def distribution_beside_a_value():
+    """The loss is over the distribution alone, which the model returns beside a tensor."""
+    model = PolicyAndValue()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        policy, _ = model(torch.randn(BATCH, 6))
+        train(-policy.log_prob(torch.ones(BATCH, 2)).mean(), optimizer)
+
+
+def schedule_drawn_first():
+    """Steps without gradients show the learning rates of a schedule; then the training begins."""
+    idle = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.01)
+    for _ in range(2 * STEPS):
+        idle.step()
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def temperature_first():
+    """The optimizer that steps first trains one number, on what the model made without a graph."""
+    model, optimizer = model_and_optimizer()
+    temperature = torch.zeros((), requires_grad=True)
+    first = torch.optim.SGD([temperature], lr=0.01)
+    for _ in range(STEPS):
+        features = torch.randn(BATCH, 6)
+        with torch.no_grad():
+            entropy = model(features).mean()
+        first.zero_grad()
+        (temperature * entropy).backward()
+        first.step()
+        train(model(features).pow(2).mean(), optimizer)
+
+
 def made_inside():
     """The model makes its batch."""
     model = Sampler()
