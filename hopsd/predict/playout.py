@@ -13,6 +13,7 @@ number of jobs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -159,18 +160,22 @@ class Playout:
                 increment[:, m] > 0.0, np.minimum(density[:, m], last * 0.999999), -1.0
             )
             last = np.where(increment[:, m] > 0.0, density[:, m], last)
-        self._cost, self._density = increment[self._source], density[self._source]
+        used = int((increment > 0.0).any(axis=0).nonzero()[0].max(initial=0)) + 1
+        self._cost = increment[self._source, :used]
+        self._density = density[self._source, :used]
 
-    def run(self, only_start: int | None = None) -> Timeline:
-        """``only_start``: stop once this job has started in all playouts."""
+    def run(self, asked: Sequence[int] | None = None) -> Timeline:
+        """``asked``: stop once these have started or, where they run now, ended; None: once all
+        jobs have ended. What has not happened by then is infinity.
+        """
+        runs = self._situation.gpus_held > 0.0
+        jobs = list(range(self._jobs)) if asked is None else asked
         self._plan(np.zeros(len(self._clock), dtype=bool))
         for _ in range(STEPS_MAX):
-            if only_start is not None and np.isfinite(self._start[:, only_start]).all():
-                break
-            busy = ~np.isfinite(self._end[:, : self._jobs])
-            if only_start is None and not (busy & self._competes[:, : self._jobs]).any():
-                break
-            if not self._step():
+            moments = self._end[:, jobs]
+            if asked is not None:
+                moments = np.where(runs[jobs], moments, self._start[:, jobs])
+            if not (~np.isfinite(moments) & self._competes[:, jobs]).any() or not self._step():
                 break
         jobs = slice(0, self._jobs)
         return Timeline(self._start[:, jobs], self._end[:, jobs])

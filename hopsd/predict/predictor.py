@@ -176,7 +176,8 @@ class Predictor:
         draw = draw_sample(situation, self.playouts, times, likeness, rng, self.limits)
         if (table := self._timetable(situation, draw)) is not None:
             return table.starts, table.ends
-        timeline = Playout(situation, self.traits, draw).run(only)
+        asked = range(len(situation.ids)) if only is None else (only,)
+        timeline = Playout(situation, self.traits, draw).run(list(asked))
         return timeline.starts, timeline.ends
 
     def _timetable(self, situation: Situation, draw: Draw) -> Timeline | None:
