@@ -215,12 +215,22 @@ class Predictor:
         )
         centre = scale(mid)
         spread = np.log1p(times / UNIT_SECONDS) - centre
-        ends = [centre + q for q in self.calibration.quantiles(key, situation.now, spread)]
-        median = unscale(ends[1])
-        margin = max(MIN_MARGIN_SECONDS, MIN_MARGIN_SHARE * median if kind is Kind.START else 0.0)
-        first = max(0.0, min(unscale(ends[0]), median - margin))
-        last = max(min(unscale(ends[2]), HORIZON_SECONDS), median + margin)
-        forecast = Forecast(kind, situation.now, centre, scale(first), scale(last))
+        share = MIN_MARGIN_SHARE if kind is Kind.START else 0.0
+        margin = scale(mid + max(MIN_MARGIN_SECONDS, share * mid)) - centre
+        interval = self.calibration.interval(key, situation.now, spread, margin)
+        median = unscale(centre + interval.middle)
+        seconds = max(MIN_MARGIN_SECONDS, share * median)
+        first = max(0.0, min(unscale(centre + interval.low), median - seconds))
+        last = max(min(unscale(centre + interval.high), HORIZON_SECONDS), median + seconds)
+        forecast = Forecast(
+            kind,
+            situation.now,
+            centre,
+            scale(first),
+            scale(last),
+            tails=interval.tails,
+            certain=interval.certain,
+        )
         job = situation.ids[index]
         if keep:
             self._keep(key, forecast, job)
