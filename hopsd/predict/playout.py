@@ -8,7 +8,8 @@ What that gets wrong on average, calibration corrects (``calibration.py``).
 
 Arrays are (playouts, jobs); every playout has its own clock. A step goes to its next event, and the
 further ahead, the more events it takes together, so the number of steps hardly depends on the
-number of jobs.
+number of jobs. Where that is less than a round, it ends no later than the round: most jobs start
+just then.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class Playout:
         self._change_times, self._change_gpus = draw.change_times, draw.change_gpus
         self._limit = situation.work_cap[source]
         self._options()
-        self._min_count = self._sizes[source, 0]
+        self._min_count, self._largest = self._sizes[source, 0], self._sizes[source, -1]
         self._fits_now = np.where(new, True, situation.fits_now[source])
         idle = max(0.0, situation.gpus - float(situation.gpus_held.sum()))
         small = situation.competes & (situation.gpus_held == 0.0) & (self._sizes[:, 0] <= idle)
@@ -192,9 +193,10 @@ class Playout:
         )
         waiting = self._present() & ~running
         waits: Bools = np.asarray((waiting | running).any(axis=1))
-        boundary = np.where(
-            waits & self._traits.preempts, np.maximum(self._boundary - self._clock, 1e-6), np.inf
-        )
+        # While nobody waits and all have their largest counts, a first plan changes nothing.
+        calm = ~(waiting | (running & (self._gpus < self._largest))).any(axis=1)
+        replans = waits & ~calm & self._traits.preempts
+        boundary = np.where(replans, np.maximum(self._boundary - self._clock, 1e-6), np.inf)
         event = np.minimum(ends.min(axis=1, initial=np.inf), arrive.min(axis=1, initial=np.inf))
         event = np.minimum(event, boundary)
         if self._change_gpus.size:
@@ -205,16 +207,19 @@ class Playout:
         alive = np.isfinite(event)
         if not alive.any():
             return False
-        step = np.where(alive, np.maximum(event, COARSENESS * self._clock), 0.0)
-        self._advance(step, ends)
-        crossed = alive & self._traits.preempts & (self._clock >= self._boundary - 1e-6)
+        length = self._situation.round_seconds
+        coarse = COARSENESS * self._clock
+        coarse = np.where(coarse < length, np.minimum(coarse, boundary), coarse)
+        self._advance(np.where(alive, np.maximum(event, coarse), 0.0), ends)
+        passed = alive & self._traits.preempts & (self._clock >= self._boundary - 1e-6)
+        behind = np.ceil((self._clock - self._boundary + 1e-6) / length).clip(0)
+        self._boundary = np.where(passed, self._boundary + behind * length, self._boundary)
+        self._round_start = np.where(passed, self._boundary - length, self._round_start)
+        crossed = passed & ~calm
         if self._traits.ends_early:
             min_length = max(MIN_ROUND[0], MIN_ROUND[1] * self._situation.round_seconds)
             crossed |= alive & (self._clock - self._round_start >= min_length)
         self._round_start = np.where(crossed, self._clock, self._round_start)
-        length = self._situation.round_seconds
-        behind = np.ceil((self._clock - self._boundary + 1e-6) / length).clip(0)
-        self._boundary = np.where(crossed, self._boundary + behind * length, self._boundary)
         self._plan(crossed)
         return True
 
