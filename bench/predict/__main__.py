@@ -70,11 +70,15 @@ AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
 
 
-def learn(family: str, numbers: int, workers: int) -> None:
-    """Write the family's prior; the others stay."""
+def learn(family: str, numbers: int, jobs_max: int, workers: int) -> None:
+    """Write the family's prior, of works with at most ``jobs_max`` jobs; the others stay."""
     with ProcessPoolExecutor(workers) as pool:
         every = (to_learn(number) for number in range(numbers))
-        cases = [case for case in every if family_of(traits_of(case.policy)) == family]
+        cases = [
+            case
+            for case in every
+            if family_of(traits_of(case.policy)) == family and len(case.workload.jobs) <= jobs_max
+        ]
         found = [residual for part in pool.map(_residuals, cases) for residual in part]
     shipped = json.loads(PRIOR.read_text())
     PRIOR.write_text(json.dumps(shipped | learn_prior(found), indent=0) + "\n")
@@ -318,6 +322,9 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
 @click.option("--numbers", type=click.IntRange(min=1), default=50, help="To learn from: below.")
+@click.option(
+    "--jobs-max", type=click.IntRange(min=1), default=200, help="Of a work to learn from."
+)
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes.")
 def main(
     philly: Path | None,
@@ -329,10 +336,11 @@ def main(
     no_run: bool,
     family: str | None,
     numbers: int,
+    jobs_max: int,
     workers: int,
 ) -> None:
     if family is not None:
-        learn(family, numbers, workers)
+        learn(family, numbers, jobs_max, workers)
         return
     every = list(works(Folders(philly, sia, shockwave, speeds)))
     cases = [

@@ -161,7 +161,7 @@ class Playout:
                 increment[:, m] > 0.0, np.minimum(density[:, m], last * 0.999999), -1.0
             )
             last = np.where(increment[:, m] > 0.0, density[:, m], last)
-        used = int((increment > 0.0).any(axis=0).nonzero()[0].max(initial=0)) + 1
+        used = int(np.flatnonzero((increment > 0.0).any(axis=0)).max(initial=0)) + 1
         self._cost = increment[self._source, :used]
         self._density = density[self._source, :used]
 
@@ -170,13 +170,13 @@ class Playout:
         jobs have ended. What has not happened by then is infinity.
         """
         runs = self._situation.gpus_held > 0.0
-        jobs = list(range(self._jobs)) if asked is None else asked
+        columns = list(range(self._jobs)) if asked is None else asked
         self._plan(np.zeros(len(self._clock), dtype=bool))
         for _ in range(STEPS_MAX):
-            moments = self._end[:, jobs]
+            moments = self._end[:, columns]
             if asked is not None:
-                moments = np.where(runs[jobs], moments, self._start[:, jobs])
-            if not (~np.isfinite(moments) & self._competes[:, jobs]).any() or not self._step():
+                moments = np.where(runs[columns], moments, self._start[:, columns])
+            if not (~np.isfinite(moments) & self._competes[:, columns]).any() or not self._step():
                 break
         jobs = slice(0, self._jobs)
         return Timeline(self._start[:, jobs], self._end[:, jobs])
