@@ -117,10 +117,8 @@ def measured(of: Replay, kind: Kind) -> Floats:
         if p.kind is kind and (p.job, kind) in true:
             other = rival.get((p.job, p.at), np.nan)
             load, first = of.playouts.load.get(p.at, 0), float(p.job not in seen)
-            certain = float(p.forecast is not None and p.forecast.certain)
-            rows.append(
-                (p.at, p.expected, p.low, p.high, true[p.job, kind], other, load, first, certain)
-            )
+            came, certain = true[p.job, kind], float(p.certain)
+            rows.append((p.at, p.expected, p.low, p.high, came, other, load, first, certain))
             seen.add(p.job)
     return np.array(rows, dtype=np.float64).reshape(len(rows), 9)
 

@@ -89,6 +89,25 @@ class Kind(StrEnum):
 
 _KINDS = frozenset(kind.value for kind in Kind)
 
+
+class Group(StrEnum):
+    """Predictions whose ends move together: ``SURE`` ones are of classes of which nearly all came
+    when expected.
+    """
+
+    START = "start"
+    END = "end"
+    SURE_START = "sure start"
+    SURE_END = "sure end"
+
+
+_GROUPS = {
+    (Kind.START, False): Group.START,
+    (Kind.END, False): Group.END,
+    (Kind.START, True): Group.SURE_START,
+    (Kind.END, True): Group.SURE_END,
+}
+
 Class = tuple[str, ...]
 """Kind, time ahead, spread of the playouts, knowledge, of starts the sort of job: from the coarsest
 to the finest.
@@ -136,14 +155,15 @@ def sort_of(*, wide: bool, waited: float, seconds_ahead: float) -> str:
 @dataclass(frozen=True, slots=True)
 class Interval:
     """Residuals: the ends and the middle. ``tails``: shares of outcomes expected beyond the ends.
-    ``certain``: so many outcomes come when expected that the interval has no width of its own.
+    ``sure``: enough outcomes came when expected for an interval without width; it has one all the
+    same where that was wrong too often.
     """
 
     low: float
     middle: float
     high: float
     tails: tuple[float, float] = (TAIL, TAIL)
-    certain: bool = False
+    sure: bool = False
 
 
 class Curve:
@@ -242,7 +262,7 @@ class History:
 class Forecast:
     """A prediction awaiting its outcome. ``centre`` and ``low`` to ``high`` are scaled; ``low`` and
     ``high`` as published. ``weight``: how much it counts, ``weight_max``: at most. ``outcome``:
-    what came true, scaled; None: nothing yet. ``tails`` and ``certain``: of its :class:`Interval`.
+    what came true, scaled; None: nothing yet. ``tails`` and ``sure``: of its :class:`Interval`.
     """
 
     kind: Kind
@@ -254,7 +274,7 @@ class Forecast:
     weight_max: float = 1.0
     outcome: float | None = None
     tails: tuple[float, float] = (TAIL, TAIL)
-    certain: bool = False
+    sure: bool = False
     _places: list[tuple[History, int]] = field(default_factory=list)
 
     def keep(self, history: History) -> None:
@@ -295,8 +315,8 @@ class Calibration:
     """
 
     prior: Mapping[Class, Sequence[float]] = field(default_factory=dict)
-    shifts: dict[Kind, tuple[float, float]] = field(
-        default_factory=lambda: dict.fromkeys(Kind, (0.0, 0.0))
+    shifts: dict[Group, tuple[float, float]] = field(
+        default_factory=lambda: dict.fromkeys(Group, (0.0, 0.0))
     )
     _histories: dict[Class, History] = field(default_factory=dict)
     _sorted: dict[Class, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
@@ -304,8 +324,8 @@ class Calibration:
     _round_counts: dict[Class, int] = field(default_factory=dict)
     _batches: dict[Class, _Batch] = field(default_factory=dict)
     _latest: dict[Class, float] = field(default_factory=dict)
-    _judged: dict[Kind, deque[float]] = field(
-        default_factory=lambda: {kind: deque(maxlen=JUDGED_MAX) for kind in Kind}
+    _judged: dict[Group, deque[float]] = field(
+        default_factory=lambda: {group: deque(maxlen=JUDGED_MAX) for group in Group}
     )
     _deadlines: list[tuple[float, int, bool, Forecast]] = field(default_factory=list)
     _forecast_count: int = 0
@@ -333,11 +353,10 @@ class Calibration:
         margin += 1e-9
         below, above = curve.below(middle - margin), curve.above(middle + margin)
         tails = split_tails(below, above)
-        if below + above <= 2.0 * TAIL:
-            return Interval(middle, middle, middle, tails, certain=True)
-        first, last = self.shifts[kind]
+        sure = below + above <= 2.0 * TAIL
+        first, last = self.shifts[_GROUPS[kind, sure]]
         low = end_at(curve, middle, tails[0], first, -1)
-        return Interval(low, middle, end_at(curve, middle, tails[1], last, 1), tails)
+        return Interval(low, middle, end_at(curve, middle, tails[1], last, 1), tails, sure)
 
     def _curve(self, key: Class, now: float, playout_residuals: Floats) -> Curve:
         if key in self._curves:
@@ -417,24 +436,24 @@ class Calibration:
 
     def _judge(self, late: bool, forecast: Forecast) -> None:
         """One end has passed, the high one if ``late``: move it."""
-        if forecast.weight <= 0.0 or forecast.certain:
+        if forecast.weight <= 0.0:
             return
-        kind, true = forecast.kind, forecast.outcome
+        group, true = _GROUPS[forecast.kind, forecast.sure], forecast.outcome
         if late:
             wrong = true is None or true > forecast.high + 1e-9
         else:
             wrong = true is not None and true < forecast.low - 1e-9
-        judged = self._judged[kind]
+        judged = self._judged[group]
         judged.append(forecast.weight)
         step = GAIN * sqrt(sum(judged) / len(judged)) * (wrong - forecast.tails[late])
-        shifts = list(self.shifts[kind])
+        shifts = list(self.shifts[group])
         shifts[late] = min(max(shifts[late] + step, -SHIFT_MAX), SHIFT_MAX)
-        self.shifts[kind] = shifts[0], shifts[1]
+        self.shifts[group] = shifts[0], shifts[1]
 
     def as_dict(self) -> dict[str, Any]:
         """The state that survives a restart, as JSON; pending forecasts are dropped."""
         return {
-            "shifts": {kind.value: list(ends) for kind, ends in self.shifts.items()},
+            "shifts": {group.value: list(ends) for group, ends in self.shifts.items()},
             "outcomes": {
                 "/".join(key): [[round(number, 4) for number in row] for row in rows]
                 for key, history in self._histories.items()
@@ -444,9 +463,9 @@ class Calibration:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore from :meth:`as_dict`; malformed entries are skipped."""
-        for kind, ends in dict(state.get("shifts", {})).items():
-            if kind in _KINDS and _are_within(ends, -SHIFT_MAX, SHIFT_MAX):
-                self.shifts[Kind(kind)] = ends[0], ends[1]
+        for group, ends in dict(state.get("shifts", {})).items():
+            if group in set(Group) and _are_within(ends, -SHIFT_MAX, SHIFT_MAX):
+                self.shifts[Group(group)] = ends[0], ends[1]
         for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))
             if key[0] in _KINDS and isinstance(outcomes, list):

@@ -56,7 +56,8 @@ MIN_MARGIN_SECONDS = 1.0
 class Prediction:
     """Made at ``at``: the job starts or ends at ``expected``, between ``low`` and ``high`` with
     80 %; all in seconds of one clock. ``progress``: share of the work, 0 to 1, None: unknown.
-    ``forecast`` and ``of_class``: what calibration keeps of it.
+    ``forecast`` and ``of_class``: what calibration keeps of it. ``certain``: the interval has no
+    width but the margin.
     """
 
     at: float
@@ -69,6 +70,7 @@ class Prediction:
     progress: float | None = None
     forecast: Forecast | None = field(default=None, compare=False)
     of_class: Class = ()
+    certain: bool = False
 
 
 @dataclass(slots=True)
@@ -229,7 +231,7 @@ class Predictor:
             scale(first),
             scale(last),
             tails=interval.tails,
-            certain=interval.certain,
+            sure=interval.sure,
         )
         job = situation.ids[index]
         if keep:
@@ -245,4 +247,5 @@ class Predictor:
             situation.progress[index],
             forecast,
             key,
+            certain=last - first <= 2.0 * seconds + 1e-6,
         )

@@ -18,6 +18,7 @@ from hopsd.predict.calibration import (
     Calibration,
     Class,
     Forecast,
+    Group,
     History,
     Kind,
     kaplan_meier,
@@ -99,7 +100,7 @@ def test_a_queue_that_errs_together_counts_as_few() -> None:
                 of.record(CLASS, said)
                 of.resolve(said, now + 3 * 3600.0)
         of.begin(1e7)
-        of.shifts[Kind.START] = 0.0, 0.0
+        of.shifts[Group.START] = 0.0, 0.0
         return of.interval(CLASS, 1e7, EXACT).middle
 
     assert high([60.0 * i for i in range(60)], 20) == pytest.approx(0.0, abs=0.11)
@@ -112,13 +113,13 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     late = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
     of.record(CLASS, late)
     of.begin(600.0)
-    assert of.shifts[Kind.END][1] == 0.0
+    assert of.shifts[Group.END][1] == 0.0
     of.begin(800.0)
-    first, last = of.shifts[Kind.END]
+    first, last = of.shifts[Group.END]
     assert first < 0.0 < last
     of.resolve(late, 900.0)  # it was judged already
     of.begin(1e6)
-    assert of.shifts[Kind.END] == (first, last)
+    assert of.shifts[Group.END] == (first, last)
 
 
 def test_each_end_is_judged_when_it_has_passed() -> None:
@@ -131,7 +132,7 @@ def test_each_end_is_judged_when_it_has_passed() -> None:
     found = []
     for now in (490.0, 690.0, 710.0):
         of.begin(now)
-        found.append([shift < 0.0 for shift in of.shifts[Kind.END]])
+        found.append([shift < 0.0 for shift in of.shifts[Group.END]])
     assert found == [[False, False], [True, False], [True, True]]
 
 
@@ -241,7 +242,7 @@ def of_outcomes(late: int, residual: float = 1.0) -> Calibration:
             made, made.time + unscale(3.0 + (residual * (1 + i / 2e3) if i % 20 < late else 0.0))
         )
     of.begin(1e9)
-    of.shifts[Kind.START] = 0.0, 0.0
+    of.shifts[Group.START] = 0.0, 0.0
     return of
 
 
@@ -252,34 +253,40 @@ def test_a_point_mass_makes_no_interval_too_wide() -> None:
     late = np.sort([1.0 * (1 + i / 2e3) for i in range(200) if i % 20 < 6])
     assert np.mean(late > made.high) * 0.3 == pytest.approx(0.2, abs=0.01)
     assert made.tails == pytest.approx((0.0, 0.2))
-    assert not made.certain
+    assert not made.sure
 
 
 def test_what_mostly_comes_when_expected_is_certain() -> None:
     made = of_outcomes(3).interval(CLASS, 1e9, EXACT)
-    assert made.certain
+    assert made.sure
     assert (made.low, made.high) == pytest.approx((0.0, 0.0), abs=1e-9)
-    assert not of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.01).certain
-    assert of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.1).certain
+    assert not of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.01).sure
+    assert of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.1).sure
 
 
-def test_certain_ones_move_no_ends() -> None:
-    of = Calibration()
+def test_ends_of_sure_predictions_move_alone() -> None:
+    """Of sure ones half are late: those after them get a width; others keep theirs."""
+    of = of_outcomes(3)
+    assert of.interval(CLASS, 1e9, EXACT).high == pytest.approx(0.0, abs=1e-9)
     for i in range(100):
-        of.record(CLASS, Forecast(Kind.END, 1e6 * i, 1.0, 1.0, 1.0, certain=True))
-        of.begin(1e6 * i + 9e5)
-    assert of.shifts[Kind.END] == (0.0, 0.0)
+        made = Forecast(Kind.START, 2e9 + 1e6 * i, 1.0, 1.0, 1.0, tails=(0.0, 0.15), sure=True)
+        of.record(("start", "3", "1", "samples"), made)
+        of.begin(made.time + (9e5 if i % 2 else 10.0))
+        of.resolve(made, made.time + 20.0)
+    assert of.shifts[Group.START] == (0.0, 0.0)
+    assert of.shifts[Group.SURE_START][1] > 0.5
+    assert of.interval(CLASS, 1e9, EXACT).high > 0.9
 
 
 def test_ends_move_beyond_all_outcomes() -> None:
     """Their quantiles bound the ends of before, however often they were wrong."""
     of = Calibration({CLASS[:depth]: [-1.0, -0.5, 0.0, 0.5, 1.0] for depth in (2, 3, 4)})
     usual = of.interval(CLASS, 0.0, EXACT)
-    of.shifts[Kind.START] = 0.0, SHIFT_MAX
+    of.shifts[Group.START] = 0.0, SHIFT_MAX
     moved = of.interval(CLASS, 0.0, EXACT)
     assert moved.low == usual.low
     assert moved.high > 1.5 * usual.high
-    of.shifts[Kind.START] = -SHIFT_MAX, -SHIFT_MAX
+    of.shifts[Group.START] = -SHIFT_MAX, -SHIFT_MAX
     assert of.interval(CLASS, 0.0, EXACT).high == 0.0
 
 
@@ -291,7 +298,7 @@ def test_shifts_stay_within_bounds() -> None:
             of.record(CLASS, each)
             of.resolve(each, each.time + 10.0)
             of.begin(each.time + 9e5)
-        assert of.shifts[Kind.END][0] == bound
+        assert of.shifts[Group.END][0] == bound
 
 
 def test_every_published_interval_counts_alike() -> None:
@@ -309,7 +316,7 @@ def test_every_published_interval_counts_alike() -> None:
         for each in (right, early):
             of.resolve(each, at + 600.0)
         of.begin(at + 9e4)
-    assert of.shifts[Kind.END][0] == SHIFT_MAX
+    assert of.shifts[Group.END][0] == SHIFT_MAX
 
 
 def test_shares_of_limits_are_learnt() -> None:
