@@ -2,7 +2,8 @@
 
     python -m bench.predict [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
         [--only TEXT ...] [--record | --no-run] [--workers N]
-    python -m bench.predict --learn steady|elastic   # writes hopsd/predict/prior.json
+    python -m bench.predict --learn steady|elastic [--number N ...]
+        # writes hopsd/predict/prior.json
 
 Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
 many are certain (the interval has no width of its own) and came true, how many of the others did
@@ -70,15 +71,11 @@ AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
 
 
-def learn(family: str, numbers: int, jobs_max: int, workers: int) -> None:
-    """Write the family's prior, of works with at most ``jobs_max`` jobs; the others stay."""
+def learn(family: str, numbers: Sequence[int], workers: int) -> None:
+    """Write the family's prior, of those of the numbered works that are its; the others stay."""
     with ProcessPoolExecutor(workers) as pool:
-        every = (to_learn(number) for number in range(numbers))
-        cases = [
-            case
-            for case in every
-            if family_of(traits_of(case.policy)) == family and len(case.workload.jobs) <= jobs_max
-        ]
+        every = map(to_learn, numbers)
+        cases = [case for case in every if family_of(traits_of(case.policy)) == family]
         found = [residual for part in pool.map(_residuals, cases) for residual in part]
     shipped = json.loads(PRIOR.read_text())
     PRIOR.write_text(json.dumps(shipped | learn_prior(found), indent=0) + "\n")
@@ -319,10 +316,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--record", is_flag=True, help="Play what is missing, and predict nothing.")
 @click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
-@click.option("--numbers", type=click.IntRange(min=1), default=50, help="To learn from: below.")
-@click.option(
-    "--jobs-max", type=click.IntRange(min=1), default=200, help="Of a work to learn from."
-)
+@click.option("--number", "numbers", type=int, multiple=True, default=range(50), help="To learn.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes.")
 def main(
     philly: Path | None,
@@ -333,12 +327,11 @@ def main(
     record: bool,
     no_run: bool,
     family: str | None,
-    numbers: int,
-    jobs_max: int,
+    numbers: Sequence[int],
     workers: int,
 ) -> None:
     if family is not None:
-        learn(family, numbers, jobs_max, workers)
+        learn(family, numbers, workers)
         return
     every = list(works(Folders(philly, sia, shockwave, speeds)))
     cases = [
