@@ -44,6 +44,6 @@ def test_certain_predictions_count_apart() -> None:
     rows[:10, 8] = 1.0
     cells = [cell.strip() for cell in line("all", rows).strip("|").split("|")]
     assert cells[1:5] == ["20", "50% (90%)", "70% (10%, 20%)", "100"]
-    assert cells[6] == "900 / 874 (0%)"
+    assert cells[6] == "900/874 (0%)"
     assert [cell.strip() for cell in line("none", rows[:0]).strip("|").split("|")][1] == "0"
     assert " 100% (90%) |  |  |" in line("certain", rows[:10])
