@@ -2,28 +2,32 @@
 
     python -m bench.predict [--philly FILE] [--sia DIR] [--shockwave DIR --speeds FILE]
         [--only TEXT ...] [--record | --no-run] [--workers N]
-    python -m bench.predict --learn steady|elastic   # writes hopsd/predict/prior.json
+    python -m bench.predict --learn steady|elastic [--number N ...]
+        # writes hopsd/predict/prior.json
 
 Folders are those of ``bench.rivals``. Prints, for each trace, policy and kind: predictions, how
-many intervals came true and how wide they were in the median, the median and mean absolute error,
+many are certain (the interval has no width of its own) and came true, how many of the others did
+and how wide they were in the median, the median and mean absolute error,
 those of Slurm's backfill with time limits (starts) or of ``samples left / present speed`` (ends)
 with the share that our median is of theirs, and shares within one and ten minutes. Then the same by
 load, by how far ahead, and of starts said at submission.
 
-What a predictor sees during a trace is kept under build/predict, and what it then predicted under
-build/predict/rows/DIGEST, where the digest is of the predictor's code: only what is missing is
-played or predicted, so a run that was interrupted goes on. ``--record``: play alone, the policies
-in turn; ``--no-run``: predict for the traces that are kept. ``--only``: cases whose name has the
-text. Without it the tables of docs/predictions.md are written, too.
+What a predictor sees during a trace is kept under build/predict, its playouts and what it then
+predicted in folders there whose names are digests of the code: only what is missing is played or
+predicted, so a run that was interrupted goes on. ``--record``: what is kept for every calibration
+alone, the policies in turn; ``--no-run``: predict for the traces that are kept. ``--only``: cases
+whose name has the text. Without it the tables of docs/predictions.md are written, too.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from hashlib import sha256
 from operator import itemgetter
 from pathlib import Path
@@ -31,11 +35,12 @@ from pathlib import Path
 import click
 import numpy as np
 
-from bench.predict.replay import Case, Replay, recorded, replay, true_of
+from bench.predict.replay import Case, Replay, playouts_of, recorded, replay, true_of
 from bench.predict.works import Folders, to_learn, works
 from bench.result_file import write_result
 from hopsd.model.arrays import Floats
 from hopsd.predict.calibration import Kind, scale
+from hopsd.predict.predictor import AHEAD_SECONDS, PLAYOUTS, Predictor
 from hopsd.predict.prior import FILE, Residual, family_of, learn_prior
 from hopsd.predict.traits import traits_of
 
@@ -43,7 +48,13 @@ PRIOR = Path("hopsd/predict") / FILE
 KEPT = Path("build/predict")
 PAGE = Path("docs/predictions.md")
 BEGIN, END = "<!-- Below: written by python -m bench.predict -->", "<!-- Above: written -->"
-PREDICTOR = (
+PLAYOUT_FILES = (
+    *(f"hopsd/predict/{name}.py" for name in ("arrivals", "capacity", "limit_share", "playout")),
+    "hopsd/predict/schedule.py",
+    "hopsd/predict/traits.py",
+    "hopsd/policies/timetable.py",
+)
+PREDICTOR_FILES = (
     "hopsd/predict/*.py",
     "hopsd/predict/prior.json",
     "hopsd/policies/timetable.py",
@@ -60,10 +71,10 @@ AHEADS = (60.0, 600.0, 3600.0, 6 * 3600.0)
 FAMILIES = ("steady", "elastic")
 
 
-def learn(family: str, numbers: int, workers: int) -> None:
-    """Write the family's prior; the others stay."""
+def learn(family: str, numbers: Sequence[int], workers: int) -> None:
+    """Write the family's prior, of those of the numbered works that are its; the others stay."""
     with ProcessPoolExecutor(workers) as pool:
-        every = (to_learn(number) for number in range(numbers))
+        every = map(to_learn, numbers)
         cases = [case for case in every if family_of(traits_of(case.policy)) == family]
         found = [residual for part in pool.map(_residuals, cases) for residual in part]
     shipped = json.loads(PRIOR.read_text())
@@ -72,10 +83,9 @@ def learn(family: str, numbers: int, workers: int) -> None:
 
 def _residuals(case: Case) -> list[Residual]:
     """Of one work to learn from."""
-    result = replay(case, recorded(case, path_of(case)))
+    result = replayed(case)
     true = true_of(result)
     traits = traits_of(case.policy)
-    print(f"{case.label}: {result.seconds:.0f} s", flush=True)
     return [
         Residual(
             traits,
@@ -88,23 +98,26 @@ def _residuals(case: Case) -> list[Residual]:
     ]
 
 
-Row = tuple[float, float, float, float, float, float, float, float]
-"""at, expected, low, high, true, rival (NaN: none), load, 1 if the first of its job."""
+Row = tuple[float, float, float, float, float, float, float, float, float]
+"""at, expected, low, high, true, rival (NaN: none), load, 1 if the first of its job, 1 if certain:
+without a width of its own.
+"""
 
 
 def measured(of: Replay, kind: Kind) -> Floats:
     """Rows of one kind that came true."""
     true = true_of(of)
-    rival = of.backfill if kind is Kind.START else of.present_speed
+    rival = of.playouts.backfill if kind is Kind.START else of.playouts.present_speed
     rows: list[Row] = []
     seen = set()
     for p in of.said:
         if p.kind is kind and (p.job, kind) in true:
             other = rival.get((p.job, p.at), np.nan)
-            load, first = of.load.get(p.at, 0), float(p.job not in seen)
-            rows.append((p.at, p.expected, p.low, p.high, true[p.job, kind], other, load, first))
+            load, first = of.playouts.load.get(p.at, 0), float(p.job not in seen)
+            came, certain = true[p.job, kind], float(p.certain)
+            rows.append((p.at, p.expected, p.low, p.high, came, other, load, first, certain))
             seen.add(p.job)
-    return np.array(rows, dtype=np.float64).reshape(len(rows), 8)
+    return np.array(rows, dtype=np.float64).reshape(len(rows), 9)
 
 
 def path_of(case: Case) -> Path:
@@ -124,29 +137,49 @@ def in_turn(cases: Sequence[Case]) -> list[Case]:
 
 
 def play(case: Case) -> None:
-    """Play a trace that is not kept yet."""
+    """Play a trace, and its playouts, where they are not kept yet."""
     began = time.process_time()
-    if not path_of(case).exists():
-        recorded(case, path_of(case))
-        print(f"{case.label}: {time.process_time() - began:.0f} s", flush=True)
+    recording = recorded(case, path_of(case))
+    recorded_at = time.process_time()
+    playouts_of(case, recording, playouts_path(case))
+    if (seconds := time.process_time() - began) > 5.0:
+        print(f"{case.label}: {recorded_at - began:.0f} of {seconds:.0f} s", flush=True)
 
 
-def predictor_digest() -> str:
-    """Of the code that predictions depend on."""
-    total = sha256()
-    for pattern in PREDICTOR:
+def replayed(case: Case) -> Replay:
+    """Predictions over a trace."""
+    recording = recorded(case, path_of(case))
+    return replay(case, recording, playouts_of(case, recording, playouts_path(case)))
+
+
+def digest(patterns: Iterable[str], *more: str) -> str:
+    """Of files and more text."""
+    total = sha256("".join(more).encode())
+    for pattern in patterns:
         for path in sorted(Path().glob(pattern)):
             total.update(path.read_bytes())
     return total.hexdigest()[:16]
 
 
+@cache
+def playouts_digest() -> str:
+    """Of the code that playouts depend on."""
+    play, table = inspect.getsource(Predictor._play), inspect.getsource(Predictor._timetable)
+    return digest(PLAYOUT_FILES, play, table, f"{PLAYOUTS} {AHEAD_SECONDS}")
+
+
+def playouts_path(case: Case) -> Path:
+    """Where its playouts are kept."""
+    return KEPT / "playouts" / playouts_digest() / path_of(case).name
+
+
 def rows_of(case: Case) -> dict[Kind, Floats]:
     """Rows of both kinds, as kept by an earlier run of the same code on the same recording."""
-    path = path_of(case)
     play(case)
-    rows = KEPT / "rows" / predictor_digest() / f"{path.stem}.{path.stat().st_mtime_ns}.npz"
+    path = path_of(case)
+    rows = KEPT / "rows" / digest(PREDICTOR_FILES) / f"{path.stem}.{path.stat().st_mtime_ns}.npz"
     if not rows.exists():
-        result = replay(case, recorded(case, path))
+        result = replayed(case)
         print(f"{case.label}: {result.seconds:.0f} s", flush=True)
         rows.parent.mkdir(parents=True, exist_ok=True)
         partial = rows.with_suffix(".part.npz")
@@ -161,28 +194,37 @@ def rows_of(case: Case) -> dict[Kind, Floats]:
 def line(name: str, rows: Floats) -> str:
     """One line of a table."""
     if not len(rows):
-        return f"| {name} | 0 | | | | | | |"
-    _, expected, low, high, true, rival, _, _ = rows.T
+        return f"| {name} | 0 | | | | | | | |"
+    _, expected, low, high, true, rival, _, _, certain = rows.T
     error, other = np.abs(expected - true), np.abs(rival - true)
     known = ~np.isnan(other)
     other = other[known]
     beside = ""
     if len(other):
-        beside = f"{np.median(other):,.0f} / {np.mean(other):,.0f}"
+        beside = f"{np.median(other):,.0f}/{np.mean(other):,.0f}"
         if np.median(other) >= RATIO_SECONDS:
             beside += f" ({np.median(error[known]) / np.median(other):.0%})"
-    early, late = np.mean(true < low - 1e-6), np.mean(true > high + 1e-6)
+    early, late = true < low - 1e-6, true > high + 1e-6
+    sure = certain > 0.0
+    of_sure = f"{np.mean(sure):.0%}"
+    if sure.any():
+        of_sure += f" ({1.0 - np.mean((early | late)[sure]):.0%})"
+    right = width = ""
+    if not sure.all():
+        early, late = np.mean(early[~sure]), np.mean(late[~sure])
+        right = f"{1.0 - early - late:.0%} ({early:.0%}, {late:.0%})"
+        width = f"{np.median((high - low)[~sure]):,.0f}"
     return (
-        f"| {name} | {len(rows):,} | {1.0 - early - late:.0%} ({early:.0%}, {late:.0%})"
-        f" | {np.median(high - low):,.0f} | {np.median(error):,.0f} / {np.mean(error):,.0f}"
+        f"| {name} | {len(rows):,} | {of_sure} | {right} | {width}"
+        f" | {np.median(error):,.0f}/{np.mean(error):,.0f}"
         f" | {beside} | {np.mean(error < 60):.0%} | {np.mean(error < 600):.0%} |"
     )
 
 
 HEAD = (
-    "| {} | predictions | right (too early, too late) | width, s | error, s: median / mean"
-    " | {}'s (ours of it) | < 1 min | < 10 min |\n"
-    "|---|---:|---:|---:|---:|---:|---:|---:|"
+    "| {} | predictions | certain (right) | others right (too early, too late) | width, s"
+    " | error, s: median/mean | {}'s (ours of it) | < 1 min | < 10 min |\n"
+    "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
 )
 RIVALS = {Kind.START: "backfill", Kind.END: "present speed"}
 
@@ -219,17 +261,15 @@ def summary(results: Results, whole: int) -> str:
     """The tables of docs/predictions.md."""
     starts = everything(results, Kind.START)
     lines = [
-        which(results, whole),
+        f"Of {len(results)} of {whole} replays.",
         "",
         HEAD.format("starts", RIVALS[Kind.START]),
         *by_policy(results, Kind.START),
-        line("all", starts),
         line("all, at submission", starts[starts[:, 7] > 0.0]),
         *by_load(starts),
         "",
         HEAD.format("ends", RIVALS[Kind.END]),
         *by_policy(results, Kind.END),
-        line("all", everything(results, Kind.END)),
     ]
     return "\n".join(lines)
 
@@ -274,7 +314,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--record", is_flag=True, help="Play what is missing, and predict nothing.")
 @click.option("--no-run", is_flag=True, help="Of the traces that are kept alone.")
 @click.option("--learn", "family", type=click.Choice(FAMILIES), help="Write the prior instead.")
-@click.option("--numbers", type=click.IntRange(min=1), default=50, help="To learn from: below.")
+@click.option("--number", "numbers", type=int, multiple=True, default=range(50), help="To learn.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes.")
 def main(
     philly: Path | None,
@@ -285,7 +325,7 @@ def main(
     record: bool,
     no_run: bool,
     family: str | None,
-    numbers: int,
+    numbers: Sequence[int],
     workers: int,
 ) -> None:
     if family is not None:

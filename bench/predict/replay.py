@@ -1,5 +1,6 @@
 """Records what a predictor sees during a trace; plays predictions over it, with what others would
-have predicted beside them. A recording holds for every predictor, since none changes the trace.
+have predicted beside them. A recording holds for every predictor, since none changes the trace, and
+its playouts for every calibration.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
+from hopsd.model.arrays import Floats
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.model.scenario import Cluster, Workload
@@ -69,38 +73,21 @@ class Recording:
     outcomes: Sequence[JobOutcome]
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """``present_speed``: at which time a running job ends if nothing changes, by (job, at).
-    ``backfill``: the same of starts by time limits. ``load``: GPUs wanted, percent of all, by time.
+@dataclass(slots=True)
+class Playouts:
+    """Of each question in turn: seconds until each job's event, (playouts, jobs); of a single
+    start (playouts, 1). ``present_speed``: at which time a running job ends if nothing changes, by
+    (job, at). ``backfill``: the same of starts by time limits. ``load``: GPUs wanted, percent of
+    all, by time.
     """
 
-    case: Case
-    said: Sequence[Prediction]
-    outcomes: Sequence[JobOutcome]
-    present_speed: dict[tuple[JobId, float], float]
-    backfill: dict[tuple[JobId, float], float]
-    seconds: float
-    load: dict[float, int]
-
-
-@dataclass(slots=True)
-class _Rivals(Predictor):
-    """Notes what simpler predictions would be in the same situations."""
-
+    times: list[Floats] = field(default_factory=list)
     present_speed: dict[tuple[JobId, float], float] = field(default_factory=dict)
     backfill: dict[tuple[JobId, float], float] = field(default_factory=dict)
     load: dict[float, int] = field(default_factory=dict)
 
-    def start_of(self, of: Situation, job: JobId, *, keep: bool = True) -> Prediction | None:
-        self._note(of)
-        return Predictor.start_of(self, of, job, keep=keep)
-
-    def all_of(self, of: Situation) -> list[Prediction]:
-        self._note(of)
-        return Predictor.all_of(self, of)
-
-    def _note(self, of: Situation) -> None:
+    def note(self, of: Situation) -> None:
+        """What simpler predictions would be in a situation."""
         wanted = of.rigid[of.competes & (of.gpus_held == 0.0)].sum() + of.gpus_held.sum()
         self.load[of.now] = int(100 * wanted / max(1, of.gpus))
         for at, job in enumerate(of.ids):
@@ -108,6 +95,39 @@ class _Rivals(Predictor):
                 self.present_speed[job, of.now] = of.now + of.remaining_work[at] / of.rate[at]
         for job, start in backfilled(of).items():
             self.backfill[job, of.now] = of.now + start
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What was predicted, and what came true."""
+
+    case: Case
+    said: Sequence[Prediction]
+    outcomes: Sequence[JobOutcome]
+    playouts: Playouts
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Kept(Predictor):
+    """Takes playouts from ``kept`` in turn, or makes and keeps them."""
+
+    kept: Playouts = field(default_factory=Playouts)
+    turn: int = 0
+
+    def _play(self, situation: Situation, only: int | None) -> tuple[Floats, Floats]:
+        if self.turn == len(self.kept.times):
+            self.kept.note(situation)
+            starts, ends = Predictor._play(self, situation, only)
+            times = np.where(situation.gpus_held > 0.0, ends, starts)
+            self.kept.times.append(times if only is None else times[:, only : only + 1])
+        else:
+            self._calls += 1
+        times = self.kept.times[self.turn]
+        self.turn += 1
+        if only is not None:
+            times = np.broadcast_to(times, (len(times), len(situation.ids)))
+        return times, times
 
 
 def backfilled(of: Situation) -> dict[JobId, float]:
@@ -180,20 +200,33 @@ def record(case: Case) -> Recording:
 def recorded(case: Case, path: Path) -> Recording:
     """As kept by an earlier run, else played and kept now."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".part")
-        with gzip.open(partial, "wb", compresslevel=3) as file:
-            pickle.dump(record(case), file)
-        partial.replace(path)
+        _write(path, record(case))
     with gzip.open(path) as file:
         recording: Recording = pickle.load(file)  # noqa: S301  (written above)
     return recording
 
 
-def replay(case: Case, recording: Recording) -> Replay:
-    """Predict over a recording."""
+def playouts_of(case: Case, recording: Recording, path: Path) -> Playouts:
+    """As kept by an earlier run, else played and kept now."""
+    if not path.exists():
+        _write(path, replay(case, recording, Playouts()).playouts)
+    with gzip.open(path) as file:
+        playouts: Playouts = pickle.load(file)  # noqa: S301  (written above)
+    return playouts
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".part")
+    with gzip.open(partial, "wb", compresslevel=3) as file:
+        pickle.dump(content, file)
+    partial.replace(path)
+
+
+def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
+    """Predict over a recording. ``playouts``: of all its questions, or of none: made here."""
     made = Predictor.of_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
-    predictor = _Rivals(made.traits, made.seed, calibration=made.calibration)
+    predictor = _Kept(made.traits, made.seed, calibration=made.calibration, kept=playouts)
     began = perf_counter()
     said: list[Prediction] = []
     running: set[JobId] = set()
@@ -214,15 +247,7 @@ def replay(case: Case, recording: Recording) -> Replay:
             predictor.resolve(event.job, event.kind, event.time)
             if event.kind is Kind.START:
                 running.add(event.job)
-    return Replay(
-        case,
-        said,
-        recording.outcomes,
-        predictor.present_speed,
-        predictor.backfill,
-        perf_counter() - began,
-        predictor.load,
-    )
+    return Replay(case, said, recording.outcomes, playouts, perf_counter() - began)
 
 
 def true_of(of: Replay) -> dict[tuple[JobId, Kind], float]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
 from math import expm1, inf, log1p, sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,13 @@ NOMINAL = 0.8
 TAIL = (1.0 - NOMINAL) / 2.0
 """Share of outcomes that should be beyond each end."""
 
-TAILS = 0.02, 0.25
-"""Bounds of the share that is left beyond an end to have :data:`TAIL` come true there."""
+SHIFT_MAX = 2.5
+"""Bound of how far ends move from their quantiles, in standard deviations of a normal."""
+
+LEAST_TAIL = 0.02
+"""Least share beyond an end at which the residuals themselves tell where it is; further out, the
+end is as much further from the middle as it would be under a normal distribution.
+"""
 
 UNSURE = 0.15
 """Of starts, the median is corrected only if more than this share of the outcomes above one half
@@ -44,10 +50,11 @@ is to one side: most starts are exactly at the end of a round, and come to nothi
 that a few long waits ask for.
 """
 
-GAIN = 0.03
-"""How much an outcome of weight 1 changes that share, in outcomes beyond the end. All count alike
-there, each with the mean weight: intervals are to hold for what is published, in which a job that
-waits or runs for long is as often as there are rounds.
+GAIN = 0.1
+"""How much an outcome moves an end, in standard deviations per outcome beyond it, times the root of
+the mean weight: so many outcomes that err together count as their root. All count alike there:
+intervals are to hold for what is published, in which a job that waits or runs for long is as often
+as there are rounds.
 """
 
 JUDGED_MAX = 500
@@ -81,6 +88,25 @@ class Kind(StrEnum):
 
 
 _KINDS = frozenset(kind.value for kind in Kind)
+
+
+class Group(StrEnum):
+    """Predictions whose ends move together: ``SURE`` ones are of classes of which nearly all came
+    when expected.
+    """
+
+    START = "start"
+    END = "end"
+    SURE_START = "sure start"
+    SURE_END = "sure end"
+
+
+_GROUPS = {
+    (Kind.START, False): Group.START,
+    (Kind.END, False): Group.END,
+    (Kind.START, True): Group.SURE_START,
+    (Kind.END, True): Group.SURE_END,
+}
 
 Class = tuple[str, ...]
 """Kind, time ahead, spread of the playouts, knowledge, of starts the sort of job: from the coarsest
@@ -124,6 +150,71 @@ def sort_of(*, wide: bool, waited: float, seconds_ahead: float) -> str:
     than it is still expected to wait is likely one whose earlier predictions were wrong.
     """
     return ("wide" if wide else "narrow") + (" overdue" if waited > seconds_ahead else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Residuals: the ends and the middle. ``tails``: shares of outcomes expected beyond the ends.
+    ``sure``: enough outcomes came when expected for an interval without width; it has one all the
+    same where that was wrong too often.
+    """
+
+    low: float
+    middle: float
+    high: float
+    tails: tuple[float, float] = (TAIL, TAIL)
+    sure: bool = False
+
+
+class Curve:
+    """A distribution of ``values``, some of them only lower bounds (``true`` 0): Kaplan-Meier."""
+
+    def __init__(self, values: Floats, weights: Floats, true: Floats) -> None:
+        order = np.lexsort((-true, values))
+        values, weights, true = values[order], weights[order], true[order]
+        at_risk = np.cumsum(weights[::-1])[::-1]
+        self._values = values
+        self._survival = np.cumprod(1.0 - true * weights / np.maximum(at_risk, 1e-12))
+
+    def quantile(self, share: float) -> float:
+        """A share that is beyond what came true is the largest value; 0 for no values."""
+        if not len(self._values):
+            return 0.0
+        index = np.searchsorted(-self._survival, -(1.0 - share) - 1e-12)
+        return float(self._values[min(int(index), len(self._values) - 1)])
+
+    def below(self, value: float) -> float:
+        """Share of the values that are less."""
+        index = int(np.searchsorted(self._values, value, side="left"))
+        return 1.0 - float(self._survival[index - 1]) if index else 0.0
+
+    def above(self, value: float) -> float:
+        """Share of the values that are more."""
+        index = int(np.searchsorted(self._values, value, side="right"))
+        return float(self._survival[index - 1]) if index else float(len(self._values) > 0)
+
+
+def split_tails(below: float, above: float) -> tuple[float, float]:
+    """How many outcomes to leave beyond either end, of so many that are not when expected: each
+    :data:`TAIL`, and what one end cannot use is the other's.
+    """
+    low = min(below, max(TAIL, 2.0 * TAIL - above))
+    return low, min(above, max(TAIL, 2.0 * TAIL - below))
+
+
+_NORMAL = NormalDist()
+
+
+def end_at(curve: Curve, middle: float, tail: float, shift: float, side: int) -> float:
+    """The end that leaves a share ``tail`` beyond it, moved outwards by ``shift``. ``side``: -1 the
+    low end, 1 the high one.
+    """
+    tail = min(max(tail, 1e-4), 0.5)
+    least = min(tail, LEAST_TAIL)
+    deviation = max(0.0, shift - _NORMAL.inv_cdf(tail))
+    share = max(least, _NORMAL.cdf(-deviation))
+    end = curve.quantile(share if side < 0 else 1.0 - share)
+    return middle + (end - middle) * max(1.0, deviation / -_NORMAL.inv_cdf(least))
 
 
 class History:
@@ -171,7 +262,7 @@ class History:
 class Forecast:
     """A prediction awaiting its outcome. ``centre`` and ``low`` to ``high`` are scaled; ``low`` and
     ``high`` as published. ``weight``: how much it counts, ``weight_max``: at most. ``outcome``:
-    what came true, scaled; None: nothing yet.
+    what came true, scaled; None: nothing yet. ``tails`` and ``sure``: of its :class:`Interval`.
     """
 
     kind: Kind
@@ -182,6 +273,8 @@ class Forecast:
     weight: float = 0.0
     weight_max: float = 1.0
     outcome: float | None = None
+    tails: tuple[float, float] = (TAIL, TAIL)
+    sure: bool = False
     _places: list[tuple[History, int]] = field(default_factory=list)
 
     def keep(self, history: History) -> None:
@@ -218,62 +311,69 @@ class _Batch:
 @dataclass(slots=True)
 class Calibration:
     """``prior``: residuals of classes as measured elsewhere, ascending and equally weighted.
-    ``tails``: shares of outcomes left beyond the low and the high ends.
+    ``shifts``: how far the low and the high ends are moved outwards, see :data:`SHIFT_MAX`.
     """
 
     prior: Mapping[Class, Sequence[float]] = field(default_factory=dict)
-    tails: dict[Kind, tuple[float, float]] = field(
-        default_factory=lambda: dict.fromkeys(Kind, (TAIL, TAIL))
+    shifts: dict[Group, tuple[float, float]] = field(
+        default_factory=lambda: dict.fromkeys(Group, (0.0, 0.0))
     )
     _histories: dict[Class, History] = field(default_factory=dict)
     _sorted: dict[Class, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
-    _quantiles: dict[Class, tuple[float, float, float]] = field(default_factory=dict)
+    _curves: dict[Class, Curve] = field(default_factory=dict)
     _round_counts: dict[Class, int] = field(default_factory=dict)
     _batches: dict[Class, _Batch] = field(default_factory=dict)
     _latest: dict[Class, float] = field(default_factory=dict)
-    _judged: dict[Kind, deque[float]] = field(
-        default_factory=lambda: {kind: deque(maxlen=JUDGED_MAX) for kind in Kind}
+    _judged: dict[Group, deque[float]] = field(
+        default_factory=lambda: {group: deque(maxlen=JUDGED_MAX) for group in Group}
     )
     _deadlines: list[tuple[float, int, bool, Forecast]] = field(default_factory=list)
     _forecast_count: int = 0
 
     def begin(self, now: float) -> None:
-        """Start a new set of predictions, with quantiles as of ``now``."""
+        """Start a new set of predictions, with intervals as of ``now``."""
         self._sorted.clear()
-        self._quantiles.clear()
+        self._curves.clear()
         self._round_counts.clear()
         self._batches.clear()
         while self._deadlines and self._deadlines[0][0] < now:
             self._judge(*heappop(self._deadlines)[2:])
 
-    def quantiles(
-        self, key: Class, now: float, playout_residuals: Floats
-    ) -> tuple[float, float, float]:
-        """Residuals: the low end, the median and the high end of the interval.
-
-        ``playout_residuals`` supplement a class that has too few residuals of its own.
+    def interval(
+        self, key: Class, now: float, playout_residuals: Floats, margin: float = 0.0
+    ) -> Interval:
+        """Of a prediction. ``playout_residuals`` supplement a class that has too few residuals of
+        its own. ``margin``: outcomes so close to the middle came when expected.
         """
-        if key in self._quantiles:
-            return self._quantiles[key]
+        curve = self._curve(key, now, playout_residuals)
+        kind = Kind(key[0])
+        unsure = UNSURE if kind is Kind.START else 0.0
+        least, most = curve.quantile(0.5 - unsure), curve.quantile(0.5 + unsure)
+        middle = min(max(0.0, least), most)
+        margin += 1e-9
+        below, above = curve.below(middle - margin), curve.above(middle + margin)
+        tails = split_tails(below, above)
+        sure = below + above <= 2.0 * TAIL
+        first, last = self.shifts[_GROUPS[kind, sure]]
+        low = end_at(curve, middle, tails[0], first, -1)
+        return Interval(low, middle, end_at(curve, middle, tails[1], last, 1), tails, sure)
+
+    def _curve(self, key: Class, now: float, playout_residuals: Floats) -> Curve:
+        if key in self._curves:
+            return self._curves[key]
         if key not in self._sorted:
             self._sorted[key] = self._residuals(key, now)
         values, weights, true = self._sorted[key]
         missing = ENOUGH - float((weights * true).sum())
-        if missing > 1e-9:
-            values = np.concatenate([values, playout_residuals])
-            weight = min(PRIOR_WEIGHT, missing) / len(playout_residuals)
-            weights = np.concatenate([weights, np.full(len(playout_residuals), weight)])
-            true = np.concatenate([true, np.ones(len(playout_residuals))])
-        kind = Kind(key[0])
-        unsure = UNSURE if kind is Kind.START else 0.0
-        first, last = self.tails[kind]
-        low, least, most, high = kaplan_meier(
-            values, weights, true, (first, 0.5 - unsure, 0.5 + unsure, 1.0 - last)
-        )
-        ends = low, min(max(0.0, least), most), high
         if missing <= 1e-9:
-            self._quantiles[key] = ends
-        return ends
+            self._curves[key] = Curve(values, weights, true)
+            return self._curves[key]
+        count = len(playout_residuals)
+        return Curve(
+            np.concatenate([values, playout_residuals]),
+            np.concatenate([weights, np.full(count, min(PRIOR_WEIGHT, missing) / count)]),
+            np.concatenate([true, np.ones(count)]),
+        )
 
     def _residuals(self, finest: Class, now: float) -> tuple[Floats, Floats, Floats]:
         values, weights, true = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
@@ -335,25 +435,25 @@ class Calibration:
         forecast.weigh(0.0)
 
     def _judge(self, late: bool, forecast: Forecast) -> None:
-        """One end has passed, the high one if ``late``: change the share that is left beyond it."""
+        """One end has passed, the high one if ``late``: move it."""
         if forecast.weight <= 0.0:
             return
-        kind, true = forecast.kind, forecast.outcome
+        group, true = _GROUPS[forecast.kind, forecast.sure], forecast.outcome
         if late:
             wrong = true is None or true > forecast.high + 1e-9
         else:
             wrong = true is not None and true < forecast.low - 1e-9
-        judged = self._judged[kind]
+        judged = self._judged[group]
         judged.append(forecast.weight)
-        step = GAIN * sum(judged) / len(judged) * (TAIL - wrong)
-        tails = list(self.tails[kind])
-        tails[late] = min(max(tails[late] + step, TAILS[0]), TAILS[1])
-        self.tails[kind] = tails[0], tails[1]
+        step = GAIN * sqrt(sum(judged) / len(judged)) * (wrong - forecast.tails[late])
+        shifts = list(self.shifts[group])
+        shifts[late] = min(max(shifts[late] + step, -SHIFT_MAX), SHIFT_MAX)
+        self.shifts[group] = shifts[0], shifts[1]
 
     def as_dict(self) -> dict[str, Any]:
         """The state that survives a restart, as JSON; pending forecasts are dropped."""
         return {
-            "tails": {kind.value: list(ends) for kind, ends in self.tails.items()},
+            "shifts": {group.value: list(ends) for group, ends in self.shifts.items()},
             "outcomes": {
                 "/".join(key): [[round(number, 4) for number in row] for row in rows]
                 for key, history in self._histories.items()
@@ -363,9 +463,9 @@ class Calibration:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore from :meth:`as_dict`; malformed entries are skipped."""
-        for kind, ends in dict(state.get("tails", {})).items():
-            if kind in _KINDS and _are_within(ends, *TAILS):
-                self.tails[Kind(kind)] = ends[0], ends[1]
+        for group, ends in dict(state.get("shifts", {})).items():
+            if group in set(Group) and _are_within(ends, -SHIFT_MAX, SHIFT_MAX):
+                self.shifts[Group(group)] = ends[0], ends[1]
         for name, outcomes in dict(state.get("outcomes", {})).items():
             key = tuple(str(name).split("/"))
             if key[0] in _KINDS and isinstance(outcomes, list):
@@ -387,16 +487,5 @@ def _are_within(pair: object, low: float, high: float) -> bool:
 def kaplan_meier(
     values: Floats, weights: Floats, true: Floats, shares: Iterable[float]
 ) -> tuple[float, ...]:
-    """Quantiles of ``values``, some of them only lower bounds (``true`` 0); 0 for no values.
-
-    A share that is beyond what came true is the largest value.
-    """
-    shares = tuple(shares)
-    if not len(values):
-        return (0.0,) * len(shares)
-    order = np.lexsort((-true, values))
-    values, weights, true = values[order], weights[order], true[order]
-    at_risk = np.cumsum(weights[::-1])[::-1]
-    survival = np.cumprod(1.0 - true * weights / np.maximum(at_risk, 1e-12))
-    indices = np.searchsorted(-survival, [-(1.0 - share) - 1e-12 for share in shares])
-    return tuple(float(values[min(int(i), len(values) - 1)]) for i in indices)
+    """Quantiles of a :class:`Curve`."""
+    return tuple(map(Curve(values, weights, true).quantile, shares))

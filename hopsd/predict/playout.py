@@ -8,11 +8,13 @@ What that gets wrong on average, calibration corrects (``calibration.py``).
 
 Arrays are (playouts, jobs); every playout has its own clock. A step goes to its next event, and the
 further ahead, the more events it takes together, so the number of steps hardly depends on the
-number of jobs.
+number of jobs. Where that is less than a round, it ends no later than the round: most jobs start
+just then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,7 +124,7 @@ class Playout:
         self._change_times, self._change_gpus = draw.change_times, draw.change_gpus
         self._limit = situation.work_cap[source]
         self._options()
-        self._min_count = self._sizes[source, 0]
+        self._min_count, self._largest = self._sizes[source, 0], self._sizes[source, -1]
         self._fits_now = np.where(new, True, situation.fits_now[source])
         idle = max(0.0, situation.gpus - float(situation.gpus_held.sum()))
         small = situation.competes & (situation.gpus_held == 0.0) & (self._sizes[:, 0] <= idle)
@@ -159,18 +161,22 @@ class Playout:
                 increment[:, m] > 0.0, np.minimum(density[:, m], last * 0.999999), -1.0
             )
             last = np.where(increment[:, m] > 0.0, density[:, m], last)
-        self._cost, self._density = increment[self._source], density[self._source]
+        used = int(np.flatnonzero((increment > 0.0).any(axis=0)).max(initial=0)) + 1
+        self._cost = increment[self._source, :used]
+        self._density = density[self._source, :used]
 
-    def run(self, only_start: int | None = None) -> Timeline:
-        """``only_start``: stop once this job has started in all playouts."""
+    def run(self, asked: Sequence[int] | None = None) -> Timeline:
+        """``asked``: stop once these have started or, where they run now, ended; None: once all
+        jobs have ended. What has not happened by then is infinity.
+        """
+        runs = self._situation.gpus_held > 0.0
+        columns = list(range(self._jobs)) if asked is None else asked
         self._plan(np.zeros(len(self._clock), dtype=bool))
         for _ in range(STEPS_MAX):
-            if only_start is not None and np.isfinite(self._start[:, only_start]).all():
-                break
-            busy = ~np.isfinite(self._end[:, : self._jobs])
-            if only_start is None and not (busy & self._competes[:, : self._jobs]).any():
-                break
-            if not self._step():
+            moments = self._end[:, columns]
+            if asked is not None:
+                moments = np.where(runs[columns], moments, self._start[:, columns])
+            if not (~np.isfinite(moments) & self._competes[:, columns]).any() or not self._step():
                 break
         jobs = slice(0, self._jobs)
         return Timeline(self._start[:, jobs], self._end[:, jobs])
@@ -187,9 +193,10 @@ class Playout:
         )
         waiting = self._present() & ~running
         waits: Bools = np.asarray((waiting | running).any(axis=1))
-        boundary = np.where(
-            waits & self._traits.preempts, np.maximum(self._boundary - self._clock, 1e-6), np.inf
-        )
+        # While nobody waits and all have their largest counts, a first plan changes nothing.
+        calm = ~(waiting | (running & (self._gpus < self._largest))).any(axis=1)
+        replans = waits & ~calm & self._traits.preempts
+        boundary = np.where(replans, np.maximum(self._boundary - self._clock, 1e-6), np.inf)
         event = np.minimum(ends.min(axis=1, initial=np.inf), arrive.min(axis=1, initial=np.inf))
         event = np.minimum(event, boundary)
         if self._change_gpus.size:
@@ -200,16 +207,19 @@ class Playout:
         alive = np.isfinite(event)
         if not alive.any():
             return False
-        step = np.where(alive, np.maximum(event, COARSENESS * self._clock), 0.0)
-        self._advance(step, ends)
-        crossed = alive & self._traits.preempts & (self._clock >= self._boundary - 1e-6)
+        length = self._situation.round_seconds
+        coarse = COARSENESS * self._clock
+        coarse = np.where(coarse < length, np.minimum(coarse, boundary), coarse)
+        self._advance(np.where(alive, np.maximum(event, coarse), 0.0), ends)
+        passed = alive & self._traits.preempts & (self._clock >= self._boundary - 1e-6)
+        behind = np.ceil((self._clock - self._boundary + 1e-6) / length).clip(0)
+        self._boundary = np.where(passed, self._boundary + behind * length, self._boundary)
+        self._round_start = np.where(passed, self._boundary - length, self._round_start)
+        crossed = passed & ~calm
         if self._traits.ends_early:
             min_length = max(MIN_ROUND[0], MIN_ROUND[1] * self._situation.round_seconds)
             crossed |= alive & (self._clock - self._round_start >= min_length)
         self._round_start = np.where(crossed, self._clock, self._round_start)
-        length = self._situation.round_seconds
-        behind = np.ceil((self._clock - self._boundary + 1e-6) / length).clip(0)
-        self._boundary = np.where(crossed, self._boundary + behind * length, self._boundary)
         self._plan(crossed)
         return True
 

@@ -56,7 +56,8 @@ MIN_MARGIN_SECONDS = 1.0
 class Prediction:
     """Made at ``at``: the job starts or ends at ``expected``, between ``low`` and ``high`` with
     80 %; all in seconds of one clock. ``progress``: share of the work, 0 to 1, None: unknown.
-    ``forecast`` and ``of_class``: what calibration keeps of it.
+    ``forecast`` and ``of_class``: what calibration keeps of it. ``certain``: the interval has no
+    width but the margin.
     """
 
     at: float
@@ -69,6 +70,7 @@ class Prediction:
     progress: float | None = None
     forecast: Forecast | None = field(default=None, compare=False)
     of_class: Class = ()
+    certain: bool = False
 
 
 @dataclass(slots=True)
@@ -176,7 +178,8 @@ class Predictor:
         draw = draw_sample(situation, self.playouts, times, likeness, rng, self.limits)
         if (table := self._timetable(situation, draw)) is not None:
             return table.starts, table.ends
-        timeline = Playout(situation, self.traits, draw).run(only)
+        asked = range(len(situation.ids)) if only is None else (only,)
+        timeline = Playout(situation, self.traits, draw).run(list(asked))
         return timeline.starts, timeline.ends
 
     def _timetable(self, situation: Situation, draw: Draw) -> Timeline | None:
@@ -214,12 +217,22 @@ class Predictor:
         )
         centre = scale(mid)
         spread = np.log1p(times / UNIT_SECONDS) - centre
-        ends = [centre + q for q in self.calibration.quantiles(key, situation.now, spread)]
-        median = unscale(ends[1])
-        margin = max(MIN_MARGIN_SECONDS, MIN_MARGIN_SHARE * median if kind is Kind.START else 0.0)
-        first = max(0.0, min(unscale(ends[0]), median - margin))
-        last = max(min(unscale(ends[2]), HORIZON_SECONDS), median + margin)
-        forecast = Forecast(kind, situation.now, centre, scale(first), scale(last))
+        share = MIN_MARGIN_SHARE if kind is Kind.START else 0.0
+        margin = scale(mid + max(MIN_MARGIN_SECONDS, share * mid)) - centre
+        interval = self.calibration.interval(key, situation.now, spread, margin)
+        median = unscale(centre + interval.middle)
+        seconds = max(MIN_MARGIN_SECONDS, share * median)
+        first = max(0.0, min(unscale(centre + interval.low), median - seconds))
+        last = max(min(unscale(centre + interval.high), HORIZON_SECONDS), median + seconds)
+        forecast = Forecast(
+            kind,
+            situation.now,
+            centre,
+            scale(first),
+            scale(last),
+            tails=interval.tails,
+            sure=interval.sure,
+        )
         job = situation.ids[index]
         if keep:
             self._keep(key, forecast, job)
@@ -234,4 +247,5 @@ class Predictor:
             situation.progress[index],
             forecast,
             key,
+            certain=last - first <= 2.0 * seconds + 1e-6,
         )

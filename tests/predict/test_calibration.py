@@ -14,16 +14,17 @@ from hopsd.predict.arrivals import HISTORY_SECONDS, HOURS, MIN_WATCH_SECONDS, Ar
 from hopsd.predict.calibration import (
     HISTORY_MAX,
     NOMINAL,
-    TAIL,
-    TAILS,
+    SHIFT_MAX,
     Calibration,
     Class,
     Forecast,
+    Group,
     History,
     Kind,
     kaplan_meier,
     scale,
     sort_of,
+    split_tails,
     unscale,
 )
 from hopsd.predict.limit_share import USUAL_SHARE, LimitShares
@@ -35,8 +36,13 @@ EXACT = np.zeros(16)
 
 
 def interval(of: Calibration, at: float, centre: float) -> tuple[float, float, float]:
-    low, mid, high = of.quantiles(CLASS, at, EXACT)
-    return centre + low, centre + mid, centre + high
+    made = of.interval(CLASS, at, EXACT)
+    return centre + made.low, centre + made.middle, centre + made.high
+
+
+def ends(of: Calibration, at: float) -> tuple[float, float, float]:
+    made = of.interval(CLASS, at, EXACT)
+    return made.low, made.middle, made.high
 
 
 @pytest.mark.parametrize(("bias", "sigma"), [(0.0, 0.3), (0.7, 0.5), (-1.0, 1.0)])
@@ -75,8 +81,7 @@ def test_what_is_still_open_makes_intervals_longer() -> None:
         if i % 2:
             of.resolve(said, at + 600.0)
     of.begin(200_000.0)
-    _, _, high = of.quantiles(CLASS, 200_000.0, EXACT)
-    assert unscale(centre + high) > 15_000.0
+    assert unscale(centre + of.interval(CLASS, 200_000.0, EXACT).high) > 15_000.0
 
 
 def test_a_queue_that_errs_together_counts_as_few() -> None:
@@ -95,8 +100,8 @@ def test_a_queue_that_errs_together_counts_as_few() -> None:
                 of.record(CLASS, said)
                 of.resolve(said, now + 3 * 3600.0)
         of.begin(1e7)
-        of.tails[Kind.START] = TAIL, TAIL
-        return of.quantiles(CLASS, 1e7, EXACT)[1]
+        of.shifts[Group.START] = 0.0, 0.0
+        return of.interval(CLASS, 1e7, EXACT).middle
 
     assert high([60.0 * i for i in range(60)], 20) == pytest.approx(0.0, abs=0.11)
     assert high([3600.0 * i for i in range(80)], 20) > 1.0
@@ -108,13 +113,13 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     late = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
     of.record(CLASS, late)
     of.begin(600.0)
-    assert of.tails[Kind.END][1] == TAIL
+    assert of.shifts[Group.END][1] == 0.0
     of.begin(800.0)
-    first, last = of.tails[Kind.END]
-    assert first > TAIL > last
+    first, last = of.shifts[Group.END]
+    assert first < 0.0 < last
     of.resolve(late, 900.0)  # it was judged already
     of.begin(1e6)
-    assert of.tails[Kind.END] == (first, last)
+    assert of.shifts[Group.END] == (first, last)
 
 
 def test_each_end_is_judged_when_it_has_passed() -> None:
@@ -127,7 +132,7 @@ def test_each_end_is_judged_when_it_has_passed() -> None:
     found = []
     for now in (490.0, 690.0, 710.0):
         of.begin(now)
-        found.append([tail > TAIL for tail in of.tails[Kind.END]])
+        found.append([shift < 0.0 for shift in of.shifts[Group.END]])
     assert found == [[False, False], [True, False], [True, True]]
 
 
@@ -142,8 +147,7 @@ def test_a_cancelled_job_teaches_nothing() -> None:
         gone = Forecast(Kind.START, 3600.0 * i, 4.0, 3.0, 5.0)
         of.record(("start", "2", "1", "gone"), gone)
         of.forget(gone)
-    found = of.quantiles(CLASS, 1e7, EXACT)
-    assert found == pytest.approx(plain.quantiles(CLASS, 1e7, EXACT), abs=0.02)
+    assert ends(of, 1e7) == pytest.approx(ends(plain, 1e7), abs=0.02)
 
 
 def test_only_the_newest_predictions_are_kept() -> None:
@@ -188,16 +192,15 @@ def test_the_state_survives_a_restart() -> None:
     again = Calibration()
     again.restore(json.loads(json.dumps(of.as_dict())))
     of.begin(1e9)
-    assert again.tails == of.tails
-    found = again.quantiles(CLASS, 1e9, EXACT)
-    assert found == pytest.approx(of.quantiles(CLASS, 1e9, EXACT), abs=1e-3)
+    assert again.shifts == of.shifts
+    assert ends(again, 1e9) == pytest.approx(ends(of, 1e9), abs=1e-3)
 
 
 @pytest.mark.parametrize(
     "damaged",
     [
         {},
-        {"tails": {"start": [7.0, 0.0], "end": "x", "never": [0.1, 0.1]}},
+        {"shifts": {"start": [7.0, 0.0], "end": "x", "never": [0.1, 0.1]}},
         {
             "outcomes": {
                 "start/1": "x",
@@ -213,15 +216,89 @@ def test_a_damaged_state_is_left_out(damaged: dict[str, object]) -> None:
     assert of.as_dict() == Calibration().as_dict()
 
 
-def test_tails_stay_within_bounds() -> None:
+@pytest.mark.parametrize(
+    ("below", "above", "tails"),
+    [
+        (0.5, 0.5, (0.1, 0.1)),
+        (0.0, 0.3, (0.0, 0.2)),
+        (0.3, 0.04, (0.16, 0.04)),
+        (0.05, 0.1, (0.05, 0.1)),
+    ],
+)
+def test_what_one_end_cannot_leave_out_the_other_does(
+    below: float, above: float, tails: tuple[float, float]
+) -> None:
+    assert split_tails(below, above) == pytest.approx(tails)
+
+
+def of_outcomes(late: int, residual: float = 1.0) -> Calibration:
+    """200 starts, ``late`` of every 20 of them late; all others come exactly when expected."""
     of = Calibration()
-    for low, bound in ((0.0, TAILS[1]), (5.0, TAILS[0])):
+    for i in range(200):
+        of.begin(36_000.0 * i)
+        made = Forecast(Kind.START, 36_000.0 * i, 3.0, 2.9, 9.0)
+        of.record(CLASS, made)
+        of.resolve(
+            made, made.time + unscale(3.0 + (residual * (1 + i / 2e3) if i % 20 < late else 0.0))
+        )
+    of.begin(1e9)
+    of.shifts[Group.START] = 0.0, 0.0
+    return of
+
+
+def test_a_point_mass_makes_no_interval_too_wide() -> None:
+    """It held 94 % where 30 % are late: equal tails leave nothing out below the mass."""
+    made = of_outcomes(6).interval(CLASS, 1e9, EXACT)
+    assert (made.low, made.middle) == pytest.approx((0.0, 0.0), abs=1e-9)
+    late = np.sort([1.0 * (1 + i / 2e3) for i in range(200) if i % 20 < 6])
+    assert np.mean(late > made.high) * 0.3 == pytest.approx(0.2, abs=0.01)
+    assert made.tails == pytest.approx((0.0, 0.2))
+    assert not made.sure
+
+
+def test_what_mostly_comes_when_expected_is_certain() -> None:
+    made = of_outcomes(3).interval(CLASS, 1e9, EXACT)
+    assert made.sure
+    assert (made.low, made.high) == pytest.approx((0.0, 0.0), abs=1e-9)
+    assert not of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.01).sure
+    assert of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.1).sure
+
+
+def test_ends_of_sure_predictions_move_alone() -> None:
+    """Of sure ones half are late: those after them get a width; others keep theirs."""
+    of = of_outcomes(3)
+    assert of.interval(CLASS, 1e9, EXACT).high == pytest.approx(0.0, abs=1e-9)
+    for i in range(100):
+        made = Forecast(Kind.START, 2e9 + 1e6 * i, 1.0, 1.0, 1.0, tails=(0.0, 0.15), sure=True)
+        of.record(("start", "3", "1", "samples"), made)
+        of.begin(made.time + (9e5 if i % 2 else 10.0))
+        of.resolve(made, made.time + 20.0)
+    assert of.shifts[Group.START] == (0.0, 0.0)
+    assert of.shifts[Group.SURE_START][1] > 0.5
+    assert of.interval(CLASS, 1e9, EXACT).high > 0.9
+
+
+def test_ends_move_beyond_all_outcomes() -> None:
+    """Their quantiles bound the ends of before, however often they were wrong."""
+    of = Calibration({CLASS[:depth]: [-1.0, -0.5, 0.0, 0.5, 1.0] for depth in (2, 3, 4)})
+    usual = of.interval(CLASS, 0.0, EXACT)
+    of.shifts[Group.START] = 0.0, SHIFT_MAX
+    moved = of.interval(CLASS, 0.0, EXACT)
+    assert moved.low == usual.low
+    assert moved.high > 1.5 * usual.high
+    of.shifts[Group.START] = -SHIFT_MAX, -SHIFT_MAX
+    assert of.interval(CLASS, 0.0, EXACT).high == 0.0
+
+
+def test_shifts_stay_within_bounds() -> None:
+    of = Calibration()
+    for low, bound in ((0.0, -SHIFT_MAX), (5.0, SHIFT_MAX)):
         for i in range(300):
             each = Forecast(Kind.END, 1e6 * i, 1.0, low, 9.0)
             of.record(CLASS, each)
             of.resolve(each, each.time + 10.0)
             of.begin(each.time + 9e5)
-        assert of.tails[Kind.END][0] == bound
+        assert of.shifts[Group.END][0] == bound
 
 
 def test_every_published_interval_counts_alike() -> None:
@@ -239,7 +316,7 @@ def test_every_published_interval_counts_alike() -> None:
         for each in (right, early):
             of.resolve(each, at + 600.0)
         of.begin(at + 9e4)
-    assert of.tails[Kind.END][0] == TAILS[0]
+    assert of.shifts[Group.END][0] == SHIFT_MAX
 
 
 def test_shares_of_limits_are_learnt() -> None:
@@ -302,7 +379,7 @@ def test_a_start_is_corrected_only_where_outcomes_are_clear() -> None:
             of.record(key, said)
             of.resolve(said, at + unscale(3.0 + (1.0 if i % 20 < 11 else 0.0)))
         of.begin(1e9)
-        assert of.quantiles(key, 1e9, EXACT)[1] == pytest.approx(expected, abs=0.01)
+        assert of.interval(key, 1e9, EXACT).middle == pytest.approx(expected, abs=0.01)
 
 
 def test_sorts_of_waiting_jobs() -> None:

@@ -18,6 +18,8 @@ from hopsd.model.plan import RoundInfo, Snapshot
 from hopsd.model.rules import Limit
 from hopsd.predict.calibration import Kind
 from hopsd.predict.capacity import Capacity, PlainJob
+from hopsd.predict.limit_share import LimitShares
+from hopsd.predict.playout import Playout, draw_sample
 from hopsd.predict.predictor import Prediction, Predictor
 from hopsd.predict.situation import Situation, Source, situation_of
 from hopsd.predict.traits import traits_of
@@ -188,6 +190,31 @@ def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
     end = said("hops", situation(jobs))["1", "end"]
     # After the round, or sooner, it has all four: 100 s on one, 300 s of work on four.
     assert 1000.0 + 90.0 <= end.expected <= 1000.0 + 250.0
+
+
+def played(of: Situation) -> Playout:
+    arrivals, likeness = np.zeros((2, 0)), np.zeros((2, 0), dtype=int)
+    rng = np.random.default_rng(0)
+    playout = Playout(
+        of, traits_of("hops"), draw_sample(of, 2, arrivals, likeness, rng, LimitShares())
+    )
+    playout._plan(np.zeros(2, dtype=bool))
+    return playout
+
+
+def test_a_step_ends_with_the_round() -> None:
+    """Steps of 2.5 % of the time ahead went 65 s past it, and so did the starts then."""
+    playout = played(situation([job("1", 9e4, 4, on={"n0": 4}), job("2", 9e4, 4)]))
+    playout._clock[:], playout._boundary[:] = 2990.0, 3000.0
+    assert playout._step()
+    assert playout._clock.tolist() == [3000.0, 3000.0]
+
+
+def test_a_calm_cluster_takes_a_step_for_each_event() -> None:
+    """Rounds of 100 s change nothing in 90,000 s: both jobs have all that they can use."""
+    playout = played(situation([job("1", 9e4, 2, on={"n0": 2}), job("2", 5e4, 2, on={"n0": 2})]))
+    assert [playout._step() for _ in range(3)] == [True, True, False]
+    assert playout._end.tolist() == [[9e4, 5e4]] * 2
 
 
 def test_samples_tell_no_end_until_a_speed_was_measured() -> None:

@@ -487,11 +487,17 @@ def _throughput(row: Document) -> str | None:
 def _expectation(row: Document) -> str:
     """Such as `about 3h 06m, 1h 12m to 6h 00m, from 14 runs of this workload by ann`."""
     expectation = row.get("expected")
+    by_samples = row["samples"] is not None
     if not expectation:
-        return duration(row["age_seconds"])
-    age, low, high = (duration(expectation[key]) for key in ("seconds", "low", "high"))
-    interval = "" if low == high else f", {low} to {high}"
-    return f"about {age}{interval}, {expectation['source']}"
+        text = duration(row["age_seconds"])
+    else:
+        age, low, high = (duration(expectation[key]) for key in ("seconds", "low", "high"))
+        interval = "" if low == high else f", {low} to {high}"
+        text = f"about {age}{interval}, {expectation['source']}"
+        by_samples = expectation["source"] == "from its training loop"
+    if by_samples and row["source"] == "assumed":
+        text += ", at an assumed speed: none was measured yet"
+    return text
 
 
 def when(row: Document, now: float | None) -> str:
@@ -514,6 +520,8 @@ def _prediction(row: Document) -> list[tuple[str, object]]:
     verb = "starts in" if prediction["kind"] == "start" else "ends in"
     age = duration(max(0.0, now - prediction["at"]))
     text = f"{when(row, now)}, by {clock(prediction['high'])}; estimated {age} ago, 80 % interval"
+    if prediction["source"] == "time limit":
+        text += ", from its time limit"
     facts: list[tuple[str, object]] = [(verb, text)]
     if prediction["progress"] is not None and prediction["kind"] == "end":
         facts.append(("progress", f"{prediction['progress']:.0%}"))

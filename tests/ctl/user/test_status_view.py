@@ -18,7 +18,16 @@ from rich.console import Console
 
 from hopsd.ctl import cli, render
 from hopsd.ctl.user import status
-from hopsd.ctl.user.status import FIRST, MANY, _moment, _prediction, explain_moment, page, view
+from hopsd.ctl.user.status import (
+    FIRST,
+    MANY,
+    _expectation,
+    _moment,
+    _prediction,
+    explain_moment,
+    page,
+    view,
+)
 from hopsd.errors import InputError
 from hopsd.serve.excerpt import Choice, excerpt, totals
 
@@ -255,6 +264,22 @@ def test_explain_tells_how_old_an_estimate_is(monkeypatch: pytest.MonkeyPatch) -
     assert str(facts["ends in"]).endswith("; estimated 1m00s ago, 80 % interval")
     assert facts["progress"] == "40%"
     assert "starts in" in dict(_prediction(job(2, predicted=predicted("start"))))
+
+
+def test_explain_says_what_run_times_rest_on() -> None:
+    """It showed "47h00m" beside "ends in 5m00s" for a workload of which no speed was measured."""
+    new = job(1, age_seconds=169_200.0, samples=1e5, source="assumed")
+    assert _expectation(new) == "47h00m, at an assumed speed: none was measured yet"
+    assert _expectation(new | {"source": "model"}) == "47h00m"
+    limit = {**predicted("end"), "source": "time limit"}
+    assert str(dict(_prediction(job(1, predicted=limit)))["ends in"]).endswith(
+        " ago, 80 % interval, from its time limit"
+    )
+    loop: dict[str, Any] = dict.fromkeys(("seconds", "low", "high"), 169_200.0)
+    loop["source"] = "from its training loop"
+    assert _expectation(new | {"samples": None, "expected": loop}) == (
+        "about 47h00m, from its training loop, at an assumed speed: none was measured yet"
+    )
 
 
 def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:

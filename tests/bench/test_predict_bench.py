@@ -1,0 +1,49 @@
+"""``bench.predict``: what is kept gives the same predictions, and certain ones count apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bench.predict.__main__ import line, measured
+from bench.predict.replay import Case, playouts_of, recorded, replay
+from hopsd.predict.calibration import Kind
+from hopsd.sim.information.knowledge import Knows
+from hopsd.sim.presets import preset
+
+
+def test_kept_playouts_give_the_same_predictions(tmp_path: Path) -> None:
+    made = preset("paper-64")
+    workload = made.workload(3, jobs=6, rate_per_hour=60.0)
+    case = Case("few", made.cluster(), workload, "hops", Knows.MEASURED)
+    recording = recorded(case, tmp_path / "recording")
+    new = replay(case, recording, playouts_of(case, recording, tmp_path / "playouts"))
+    kept = replay(
+        case,
+        recorded(case, tmp_path / "recording"),
+        playouts_of(case, recording, tmp_path / "playouts"),
+    )
+    assert new.said == kept.said
+    assert {p.kind for p in kept.said} == set(Kind)
+    for kind in Kind:
+        rows = measured(kept, kind)
+        assert len(rows)
+        assert np.isfinite(rows[:, :5]).all()
+
+
+def test_certain_predictions_count_apart() -> None:
+    """Ten certain ones, one of them wrong; of ten others one comes too early and two too late."""
+    rows = np.zeros((20, 9))
+    rows[:, 1:4] = 100.0, 99.0, 101.0
+    rows[:, 4] = 100.0
+    rows[0, 4] = 500.0
+    rows[10:, 2:4] = 50.0, 150.0
+    rows[10, 4], rows[11:13, 4] = 10.0, 200.0
+    rows[:, 5] = 1000.0
+    rows[:10, 8] = 1.0
+    cells = [cell.strip() for cell in line("all", rows).strip("|").split("|")]
+    assert cells[1:5] == ["20", "50% (90%)", "70% (10%, 20%)", "100"]
+    assert cells[6] == "900/874 (0%)"
+    assert [cell.strip() for cell in line("none", rows[:0]).strip("|").split("|")][1] == "0"
+    assert " 100% (90%) |  |  |" in line("certain", rows[:10])
