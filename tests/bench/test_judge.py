@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.chaos import judge
-from bench.chaos.__main__ import longest_gaps
+from bench.chaos.__main__ import Gaps, longest_gaps
 from bench.chaos.slurm_log import SlurmLog
 from bench.chaos.world import SubmittedJob, Wait
 from hopsd.model.allocation import Allocation
@@ -134,5 +134,5 @@ def test_gaps_are_the_leaders_and_between_plans_only_good_ticks_count(tmp_path: 
         for at, mode, level in ticks
     ]  # fmt: skip
     log.write_text("no JSON\n" + "\n".join(lines))
-    peace, between_ticks, plans = longest_gaps([Wait(0.0, 20.0, 40.0, 50.0)], [log])
-    assert (peace, between_ticks, plans) == (17.0, 18.0, 10.0)
+    gaps = longest_gaps([Wait(0.0, 20.0, 40.0, 50.0)], [log])
+    assert gaps == Gaps(ticks=18.0, plans=10.0, quiet_ticks=17.0, quiet_plans=17.0)
