@@ -38,6 +38,9 @@ _NO_ANSWER = (
     "Could not establish a configuration source",
 )
 
+UNRECORDED = "the DB index is being set"
+"""What slurmctld says of a job that slurmdbd has not heard of, after five seconds (22.05)."""
+
 _PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
 """Set whatever the administrator's own environment says, so that the output has one form
 and the numbers of an array's tasks are not cut short.
@@ -229,7 +232,7 @@ class ScontrolSession:
             error = _refusal(name, output)
             if isinstance(error, SlurmUnavailableError):
                 self._end()
-            elif words[0] == "update":
+            elif words[0] == "update" and UNRECORDED not in output:
                 self._commands.run(*self._program, *words)
                 return
             raise error

@@ -1,0 +1,94 @@
+"""While slurmdbd hangs, one update waits for it, not one for each job and again for each try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId
+from hopsd.slurm.accounting.unrecorded import FIRST_PAUSE_SECONDS, UnrecordedJobs
+from hopsd.slurm.command import UNRECORDED, SlurmCommands
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+REFUSAL = f"scontrol update: Job update not available right now, {UNRECORDED}, try again in a bit"
+
+
+@dataclass
+class Slurm:
+    """A slurmctld that waits five seconds for each update of a job submitted since ``hangs``."""
+
+    hangs: float = 1000.0
+    now: float = 1030.0
+    asked: list[float] = field(default_factory=list)
+    jobs: UnrecordedJobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.jobs = UnrecordedJobs(lambda: self.now)
+
+    def update(self, submitted: float) -> str:
+        """Why it was refused, "" if it was not."""
+        try:
+            with self.jobs.update(submitted):
+                self.asked.append(submitted)
+                if submitted >= self.hangs:
+                    self.now += 5.0
+                    raise SlurmError(REFUSAL)
+        except SlurmError as error:
+            return str(error)
+        return ""
+
+
+def test_one_wait_tells_for_all_jobs_that_are_as_new() -> None:
+    slurm = Slurm()
+    refusals = [slurm.update(submitted) for submitted in (1020.0, 1025.0, 1006.0, 1021.0)]
+    assert all(UNRECORDED in refusal for refusal in refusals)
+    assert slurm.asked == [1020.0]
+    assert slurm.update(990.0) == "", "a job that slurmdbd knows waits for nobody"
+
+
+def test_a_job_that_is_older_than_was_thought_costs_one_more_wait() -> None:
+    slurm = Slurm()
+    for submitted in (1029.0, 1001.0, 1029.0, 1001.0):
+        assert slurm.update(submitted)
+    assert slurm.asked == [1029.0, 1001.0]
+
+
+def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -> None:
+    slurm = Slurm()
+    slurm.update(1020.0)
+    slurm.now += FIRST_PAUSE_SECONDS
+    slurm.hangs = float("inf")
+    assert [slurm.update(submitted) for submitted in (1021.0, 1020.0, 1025.0)] == [""] * 3
+
+
+def test_a_silence_of_slurmdbd_tells_without_any_wait() -> None:
+    slurm = Slurm()
+    slurm.jobs.note_silence(slurm.now, "sacct: no answer within 4 s")
+    assert UNRECORDED in slurm.update(1029.0)
+    assert slurm.asked == []
+
+
+def test_other_refusals_are_the_jobs_own() -> None:
+    slurm = Slurm()
+    with pytest.raises(SlurmError, match="no such node"), slurm.jobs.update(1020.0):
+        raise SlurmError("no such node")
+    slurm.update(1020.0)
+    assert slurm.asked == [1020.0]
+
+
+def test_the_adapter_asks_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[str]] = []
+
+    def run(_: SlurmCommands, *words: str) -> str:
+        asked.append(words)
+        raise SlurmError(REFUSAL)
+
+    monkeypatch.setattr(SlurmCommands, "run", run)
+    adapter = ScontrolAdapter()
+    for job in ("1", "2", "1"):
+        with pytest.raises(SlurmError, match=UNRECORDED):
+            adapter.hold(JobId(job))
+    assert [words[2] for words in asked] == ["jobid=1"]
