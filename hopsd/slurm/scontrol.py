@@ -19,7 +19,7 @@ from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.guarded import GuardedCommands
 from hopsd.slurm.accounting.rules import SiteRulesReader
-from hopsd.slurm.accounting.unrecorded import UnrecordedJobs
+from hopsd.slurm.accounting.unrecorded import UPDATE_SECONDS, UnrecordedJobs
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
@@ -95,12 +95,12 @@ class ScontrolAdapter:
         self._clock = clock
         self._shadow = shadow
         self._scripts = Scripts(self._commands)
-        self._unrecorded = UnrecordedJobs()
+        self._unrecorded = UnrecordedJobs(clock)
         self._submitted: Mapping[JobId, float] = {}
         self._slurmdbd = GuardedCommands(
             "slurmdbd",
             self._commands,
-            on_silence=lambda error: self._unrecorded.note_silence(self._clock(), error),
+            on_silence=lambda error: self._unrecorded.note_silence(clock(), error),
         )
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
@@ -263,11 +263,14 @@ class ScontrolAdapter:
 
     def _update(self, job: JobId, *words: str) -> None:
         words = ("update", f"jobid={self._printed_name(job)}", *words)
+        commands = self._commands
+        if self._has_slurmdbd() and self._unrecorded.is_new(self._submitted.get(job, inf)):
+            commands = commands.within(UPDATE_SECONDS)
         with self._updating(job):
             if self._session is None:
-                self._commands.run("scontrol", *words)
+                commands.run("scontrol", *words)
             else:
-                self._session.run(*words)
+                self._session.run(*words, seconds=commands.timeout_seconds)
 
     def _updating(self, job: JobId) -> AbstractContextManager[None]:
         """Refuses at once what slurmctld would refuse after seconds."""

@@ -104,6 +104,13 @@ def test_a_warning_is_no_refusal(session: Session) -> None:
         session.run("write", "warned")
 
 
+def test_one_request_may_have_less_time_than_the_others(session: Session) -> None:
+    with pytest.raises(SlurmUnavailableError, match="no answer within 1 s"):
+        session.run("update", "jobid=1", "silence", seconds=1.0)
+    session.run("update", "jobid=2")
+    assert session.log[-1] == "said update jobid=2"
+
+
 def test_a_refusal_after_a_wait_for_slurmdbd_is_not_waited_for_again(session: Session) -> None:
     with pytest.raises(SlurmError, match=UNRECORDED):
         session.run("update", "jobid=1", "unrecorded")

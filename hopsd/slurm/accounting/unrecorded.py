@@ -3,6 +3,8 @@
 While slurmdbd hangs, slurmctld waits five seconds for each update of such a job, and then refuses
 it (22.05, ESLURM_JOB_SETTING_DB_INX). These are the jobs that were submitted or requeued since it
 hangs, or a moment before. One wait tells, and the others are refused here until a pause is over.
+A new job's update is waited for even less: slurmctld carries it out later, or not, and the job
+stays held either way.
 """
 
 from __future__ import annotations
@@ -14,18 +16,26 @@ from math import inf
 
 from hopsd.breaker import Breaker
 from hopsd.errors import SlurmError
-from hopsd.slurm.command import UNRECORDED
+from hopsd.slurm.command import NO_ANSWER, UNRECORDED
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 6.0, 12.0
 
-_MARGIN_SECONDS = 15.0
+NEW_SECONDS = 15.0
 """slurmctld tells slurmdbd of new jobs every five seconds, all in one message."""
+
+UPDATE_SECONDS = 3.0
+"""The update of a new job takes some milliseconds otherwise. Tried again after slurmctld's own five
+seconds: the pause is longer than the rest of them."""
 
 
 class UnrecordedJobs:
     """Whether the update of a job is to be tried."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, epoch: Callable[[], float], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``epoch``: Slurm's clock."""
+        self._epoch = epoch
         self._breaker = Breaker("slurmdbd", FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, clock)
         self._since = inf
 
@@ -42,14 +52,23 @@ class UnrecordedJobs:
         try:
             yield
         except SlurmError as error:
-            if UNRECORDED in str(error):
-                self.note_silence(submitted, str(error))
-            raise
+            silent = NO_ANSWER in str(error) and self.is_new(submitted)
+            if not silent and UNRECORDED not in str(error):
+                raise
+            raise SlurmError(self.note_silence(submitted, str(error))) from error
         if suspect:
             self._since = inf
             self._breaker.note_answer()
 
-    def note_silence(self, time: float, error: str) -> None:
-        """slurmdbd had not recorded a job of that time (epoch), or did not answer at that time."""
-        self._since = min(self._since, time - _MARGIN_SECONDS)
-        self._breaker.note_silence(f"{UNRECORDED}: {error}" if UNRECORDED not in error else error)
+    def is_new(self, submitted: float) -> bool:
+        """Whether slurmdbd may not have heard yet of a job of that time (epoch)."""
+        return self._epoch() - submitted < NEW_SECONDS
+
+    def note_silence(self, at: float, error: str) -> str:
+        """slurmdbd had not recorded a job of that time (epoch), or did not answer at that time.
+        Returns what is said of it.
+        """
+        self._since = min(self._since, at - NEW_SECONDS)
+        problem = error if UNRECORDED in error else f"{UNRECORDED}: {error}"
+        self._breaker.note_silence(problem)
+        return problem

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hopsd.errors import SlurmError
+from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId
-from hopsd.slurm.accounting.unrecorded import FIRST_PAUSE_SECONDS, UnrecordedJobs
+from hopsd.slurm.accounting.unrecorded import FIRST_PAUSE_SECONDS, UPDATE_SECONDS, UnrecordedJobs
 from hopsd.slurm.command import UNRECORDED, SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
 
@@ -26,7 +26,7 @@ class Slurm:
     jobs: UnrecordedJobs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.jobs = UnrecordedJobs(lambda: self.now)
+        self.jobs = UnrecordedJobs(lambda: self.now, lambda: self.now)
 
     def update(self, submitted: float) -> str:
         """Why it was refused, "" if it was not."""
@@ -79,10 +79,41 @@ def test_other_refusals_are_the_jobs_own() -> None:
     assert slurm.asked == [1020.0]
 
 
+def test_a_new_jobs_update_that_is_not_answered_is_put_off_and_an_old_ones_fails() -> None:
+    silence = SlurmUnavailableError("scontrol update: no answer within 3 s")
+    slurm = Slurm()
+    with pytest.raises(SlurmUnavailableError), slurm.jobs.update(1029.0):
+        raise SlurmUnavailableError("scontrol update: Connection refused")
+    with pytest.raises(SlurmError, match=UNRECORDED) as new, slurm.jobs.update(1029.0):
+        raise silence
+    assert not isinstance(new.value, SlurmUnavailableError)
+    with pytest.raises(SlurmUnavailableError), slurm.jobs.update(900.0):
+        raise silence
+
+
+@pytest.mark.parametrize(("submitted", "seconds"), [(90.0, UPDATE_SECONDS), (80.0, 30.0)])
+def test_slurmctld_has_little_time_for_a_new_jobs_update(
+    monkeypatch: pytest.MonkeyPatch, submitted: float, seconds: float
+) -> None:
+    time_outs: list[float] = []
+
+    def run(commands: SlurmCommands, *_: str) -> str:
+        time_outs.append(commands.timeout_seconds)
+        return "AccountingStorageType = accounting_storage/slurmdbd"
+
+    monkeypatch.setattr(SlurmCommands, "run", run)
+    adapter = ScontrolAdapter(clock=lambda: 100.0)
+    adapter._submitted = {JobId("1"): submitted}
+    adapter.hold(JobId("1"))
+    assert time_outs[-1] == seconds
+
+
 def test_the_adapter_asks_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Sequence[str]] = []
 
     def run(_: SlurmCommands, *words: str) -> str:
+        if words[1] == "show":
+            return ""
         asked.append(words)
         raise SlurmError(REFUSAL)
 
