@@ -18,6 +18,7 @@ from random import Random
 
 from bench.chaos.faults import FAULTS, Kind
 from bench.chaos.judge import Finding, judge, read_runs, redone
+from bench.chaos.slurm_log import STUCK_SECONDS, SlurmLog
 from bench.chaos.world import Wait, World, wait_until, world
 
 JOBS_AT_A_TIME = 8
@@ -176,9 +177,13 @@ def _drain(world: World, record: Record) -> None:
         # has not, and refuses signals. Suspending again brings both into line.
         if world.run("scontrol", "suspend", job.id) is not None:
             world.insist(job, "scontrol", "resume")
-    began = time.time()
+    began = looked = time.time()
 
     def is_over() -> bool:
+        nonlocal looked
+        if time.time() > looked + STUCK_SECONDS:
+            looked = time.time()
+            record.findings += _cancel_stuck(world)
         world.in_order()
         world.well()
         queue = world.queue()
@@ -216,6 +221,20 @@ class Gaps:
     plans: float
     quiet_ticks: float
     quiet_plans: float
+
+
+def _cancel_stuck(world: World) -> list[Finding]:
+    """Jobs that slurmctld will never update again, cancelled."""
+    slurm = SlurmLog.read(world.folder / "log" / "slurmctld.log")
+    findings = []
+    for token, (job, state) in (world.queue() or {}).items():
+        if state == "PENDING" and token in world.jobs and slurm.refuses_updates(job):
+            explanation = "slurmctld was killed while it asked slurmdbd for the job's index"
+            text = f"job {job}: slurmctld refuses every update"
+            findings.append(Finding("never updated", token, text, explanation))
+            world.jobs[token].is_cancelled = True
+            world.run("scancel", job)
+    return findings
 
 
 def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> Gaps:

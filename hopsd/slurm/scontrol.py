@@ -274,7 +274,7 @@ class ScontrolAdapter:
 
     def _updating(self, job: JobId) -> AbstractContextManager[None]:
         """Refuses at once what slurmctld would refuse after seconds."""
-        return self._unrecorded.update(self._submitted.get(job, inf))
+        return self._unrecorded.update(job, self._submitted.get(job, inf))
 
     def _printed_name(self, job: JobId) -> str:
         """The job's id for Slurm: an array alone would mean all its tasks, running ones too."""
@@ -333,6 +333,7 @@ class ScontrolAdapter:
         )
         self._rests = {job.id: job.rest for job in readings if job.rest is not None}
         self._submitted = {job.id: job.submit for job in readings}
+        self._unrecorded.keep(self._submitted.keys())
         readings = self._lines.applied(readings, submit_lines(answer["jobs"]))
         scripts, waited_for = (
             self._scripts.for_jobs(readings, learn=learn),

@@ -10,15 +10,19 @@ stays held either way.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from math import inf
 
 from hopsd.breaker import Breaker
 from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId
 from hopsd.slurm.command import NO_ANSWER, UNRECORDED
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 6.0, 12.0
+
+_OWN_PAUSE_SECONDS = FIRST_PAUSE_SECONDS, 600.0
+"""The first and the longest pause of a job that was refused."""
 
 NEW_SECONDS = 15.0
 """slurmctld tells slurmdbd of new jobs every five seconds, all in one message."""
@@ -36,18 +40,21 @@ class UnrecordedJobs:
     ) -> None:
         """``epoch``: Slurm's clock."""
         self._epoch = epoch
+        self._clock = clock
         self._breaker = Breaker("slurmdbd", FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, clock)
         self._since = inf
+        self._own: dict[JobId, Breaker] = {}
 
     @contextmanager
-    def update(self, submitted: float) -> Iterator[None]:
-        """Within it, a job that was submitted or requeued at that time (epoch) is updated.
+    def update(self, job: JobId, submitted: float) -> Iterator[None]:
+        """Within it, ``job``, submitted or requeued at that time (epoch), is updated.
 
         Raises:
             SlurmError: slurmctld would wait for slurmdbd.
         """
         suspect = submitted >= self._since
-        if suspect and (problem := self._breaker.refusal()):
+        problem = self._own[job].refusal() if job in self._own else ""
+        if problem := problem or (self._breaker.refusal() if suspect else ""):
             raise SlurmError(problem)
         try:
             yield
@@ -55,10 +62,25 @@ class UnrecordedJobs:
             silent = NO_ANSWER in str(error) and self.is_new(submitted)
             if not silent and UNRECORDED not in str(error):
                 raise
-            raise SlurmError(self.note_silence(submitted, str(error))) from error
+            raise SlurmError(self._note_refusal(job, submitted, str(error))) from error
+        self._own.pop(job, None)
         if suspect:
             self._since = inf
             self._breaker.note_answer()
+
+    def _note_refusal(self, job: JobId, submitted: float, error: str) -> str:
+        """A slurmctld that was killed at the wrong moment never again updates a job (22.05): the
+        others are tried before it is.
+        """
+        if job not in self._own:
+            self._own[job] = Breaker(f"slurmdbd for job {job}", *_OWN_PAUSE_SECONDS, self._clock)
+        problem = self.note_silence(submitted, error)
+        self._own[job].note_silence(problem)
+        return problem
+
+    def keep(self, jobs: Collection[JobId]) -> None:
+        """Forget all but ``jobs``."""
+        self._own = {job: breaker for job, breaker in self._own.items() if job in jobs}
 
     def is_new(self, submitted: float) -> bool:
         """Whether slurmdbd may not have heard yet of a job of that time (epoch)."""

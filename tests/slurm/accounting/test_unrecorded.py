@@ -18,9 +18,12 @@ REFUSAL = f"scontrol update: Job update not available right now, {UNRECORDED}, t
 
 @dataclass
 class Slurm:
-    """A slurmctld that waits five seconds for each update of a job submitted since ``hangs``."""
+    """A slurmctld that waits five seconds for each update of a job submitted since ``hangs``, and
+    for those of ``stuck`` ones for ever.
+    """
 
     hangs: float = 1000.0
+    stuck: float = 0.0
     now: float = 1030.0
     asked: list[float] = field(default_factory=list)
     jobs: UnrecordedJobs = field(init=False)
@@ -31,9 +34,9 @@ class Slurm:
     def update(self, submitted: float) -> str:
         """Why it was refused, "" if it was not."""
         try:
-            with self.jobs.update(submitted):
+            with self.jobs.update(JobId(f"{submitted:g}"), submitted):
                 self.asked.append(submitted)
-                if submitted >= self.hangs:
+                if submitted >= self.hangs or submitted == self.stuck:
                     self.now += 5.0
                     raise SlurmError(REFUSAL)
         except SlurmError as error:
@@ -64,6 +67,19 @@ def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -
     assert [slurm.update(submitted) for submitted in (1021.0, 1020.0, 1025.0)] == [""] * 3
 
 
+def test_a_job_that_slurmctld_never_updates_again_keeps_no_other_waiting() -> None:
+    """Killed while it asked slurmdbd for a job's number, slurmctld refuses every update since."""
+    slurm = Slurm(hangs=float("inf"), stuck=1020.0)
+    begun, started = slurm.now, 0
+    for _ in range(600):
+        slurm.update(1020.0)
+        started += slurm.update(1025.0) == ""
+        slurm.now += 1.0
+    assert started > 400
+    assert slurm.asked.count(1020.0) < 10
+    assert slurm.now - begun < 650.0
+
+
 def test_a_silence_of_slurmdbd_tells_without_any_wait() -> None:
     slurm = Slurm()
     slurm.jobs.note_silence(slurm.now, "sacct: no answer within 4 s")
@@ -73,7 +89,7 @@ def test_a_silence_of_slurmdbd_tells_without_any_wait() -> None:
 
 def test_other_refusals_are_the_jobs_own() -> None:
     slurm = Slurm()
-    with pytest.raises(SlurmError, match="no such node"), slurm.jobs.update(1020.0):
+    with pytest.raises(SlurmError, match="no such node"), slurm.jobs.update(JobId("1"), 1020.0):
         raise SlurmError("no such node")
     slurm.update(1020.0)
     assert slurm.asked == [1020.0]
@@ -82,12 +98,12 @@ def test_other_refusals_are_the_jobs_own() -> None:
 def test_a_new_jobs_update_that_is_not_answered_is_put_off_and_an_old_ones_fails() -> None:
     silence = SlurmUnavailableError("scontrol update: no answer within 3 s")
     slurm = Slurm()
-    with pytest.raises(SlurmUnavailableError), slurm.jobs.update(1029.0):
+    with pytest.raises(SlurmUnavailableError), slurm.jobs.update(JobId("1"), 1029.0):
         raise SlurmUnavailableError("scontrol update: Connection refused")
-    with pytest.raises(SlurmError, match=UNRECORDED) as new, slurm.jobs.update(1029.0):
+    with pytest.raises(SlurmError, match=UNRECORDED) as new, slurm.jobs.update(JobId("1"), 1029.0):
         raise silence
     assert not isinstance(new.value, SlurmUnavailableError)
-    with pytest.raises(SlurmUnavailableError), slurm.jobs.update(900.0):
+    with pytest.raises(SlurmUnavailableError), slurm.jobs.update(JobId("2"), 900.0):
         raise silence
 
 
