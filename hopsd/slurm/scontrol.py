@@ -264,7 +264,7 @@ class ScontrolAdapter:
     def _update(self, job: JobId, *words: str) -> None:
         words = ("update", f"jobid={self._printed_name(job)}", *words)
         commands = self._commands
-        if self._has_slurmdbd() and self._unrecorded.is_new(self._submitted.get(job, inf)):
+        if self._has_slurmdbd() and self._unrecorded.may_wait(self._submitted.get(job, inf)):
             commands = commands.within(UPDATE_SECONDS)
         with self._updating(job):
             if self._session is None:

@@ -27,7 +27,7 @@ _OWN_PAUSE_SECONDS = FIRST_PAUSE_SECONDS, 600.0
 NEW_SECONDS = 15.0
 """slurmctld tells slurmdbd of new jobs every five seconds, all in one message."""
 
-UPDATE_SECONDS = 3.0
+UPDATE_SECONDS = 2.0
 """The update of a new job takes some milliseconds otherwise. Tried again after slurmctld's own five
 seconds: the pause is longer than the rest of them."""
 
@@ -59,7 +59,7 @@ class UnrecordedJobs:
         try:
             yield
         except SlurmError as error:
-            silent = NO_ANSWER in str(error) and self.is_new(submitted)
+            silent = NO_ANSWER in str(error) and self.may_wait(submitted)
             if not silent and UNRECORDED not in str(error):
                 raise
             raise SlurmError(self._note_refusal(job, submitted, str(error))) from error
@@ -82,9 +82,9 @@ class UnrecordedJobs:
         """Forget all but ``jobs``."""
         self._own = {job: breaker for job, breaker in self._own.items() if job in jobs}
 
-    def is_new(self, submitted: float) -> bool:
+    def may_wait(self, submitted: float) -> bool:
         """Whether slurmdbd may not have heard yet of a job of that time (epoch)."""
-        return self._epoch() - submitted < NEW_SECONDS
+        return self._epoch() - submitted < NEW_SECONDS or submitted >= self._since
 
     def note_silence(self, at: float, error: str) -> str:
         """slurmdbd had not recorded a job of that time (epoch), or did not answer at that time.
