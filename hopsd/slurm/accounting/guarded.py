@@ -23,7 +23,7 @@ class GuardedCommands:
         commands: SlurmCommands,
         clock: Callable[[], float] = time.monotonic,
         *,
-        on_silence: Callable[[str], None] = lambda _: None,
+        on_silence: Callable[[str], object] = lambda _: None,
     ) -> None:
         """``on_silence`` is told of each silence, in words."""
         self._commands = commands.within(TIMEOUT_SECONDS)
