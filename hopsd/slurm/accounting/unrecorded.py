@@ -19,10 +19,11 @@ from hopsd.errors import SlurmError
 from hopsd.model.ids import JobId
 from hopsd.slurm.command import NO_ANSWER, UNRECORDED
 
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 6.0, 12.0
+PAUSE_SECONDS = 6.0
 
-_OWN_PAUSE_SECONDS = FIRST_PAUSE_SECONDS, 600.0
-"""The first and the longest pause of a job that was refused."""
+OWN_PAUSE_SECONDS = 15.0, 600.0
+"""The first and the longest pause of a job that was refused, longer than that of all: others are
+tried first. Three that slurmctld never updates again delayed all new jobs by a minute."""
 
 NEW_SECONDS = 15.0
 """slurmctld tells slurmdbd of new jobs every five seconds, all in one message."""
@@ -41,7 +42,7 @@ class UnrecordedJobs:
         """``epoch``: Slurm's clock."""
         self._epoch = epoch
         self._clock = clock
-        self._breaker = Breaker("slurmdbd", FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, clock)
+        self._breaker = Breaker("slurmdbd", PAUSE_SECONDS, PAUSE_SECONDS, clock)
         self._since = inf
         self._own: dict[JobId, Breaker] = {}
 
@@ -73,7 +74,7 @@ class UnrecordedJobs:
         others are tried before it is.
         """
         if job not in self._own:
-            self._own[job] = Breaker(f"slurmdbd for job {job}", *_OWN_PAUSE_SECONDS, self._clock)
+            self._own[job] = Breaker(f"slurmdbd for job {job}", *OWN_PAUSE_SECONDS, self._clock)
         problem = self.note_silence(submitted, error)
         self._own[job].note_silence(problem)
         return problem

@@ -9,7 +9,12 @@ import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
 from hopsd.model.ids import JobId
-from hopsd.slurm.accounting.unrecorded import FIRST_PAUSE_SECONDS, UPDATE_SECONDS, UnrecordedJobs
+from hopsd.slurm.accounting.unrecorded import (
+    OWN_PAUSE_SECONDS,
+    PAUSE_SECONDS,
+    UPDATE_SECONDS,
+    UnrecordedJobs,
+)
 from hopsd.slurm.command import UNRECORDED, SlurmCommands
 from hopsd.slurm.scontrol import ScontrolAdapter
 
@@ -23,7 +28,7 @@ class Slurm:
     """
 
     hangs: float = 1000.0
-    stuck: float = 0.0
+    stuck: Sequence[float] = ()
     now: float = 1030.0
     asked: list[float] = field(default_factory=list)
     jobs: UnrecordedJobs = field(init=False)
@@ -36,7 +41,7 @@ class Slurm:
         try:
             with self.jobs.update(JobId(f"{submitted:g}"), submitted):
                 self.asked.append(submitted)
-                if submitted >= self.hangs or submitted == self.stuck:
+                if submitted >= self.hangs or submitted in self.stuck:
                     self.now += 5.0
                     raise SlurmError(REFUSAL)
         except SlurmError as error:
@@ -62,14 +67,16 @@ def test_a_job_that_is_older_than_was_thought_costs_one_more_wait() -> None:
 def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -> None:
     slurm = Slurm()
     slurm.update(1020.0)
-    slurm.now += FIRST_PAUSE_SECONDS
+    slurm.now += PAUSE_SECONDS
     slurm.hangs = float("inf")
-    assert [slurm.update(submitted) for submitted in (1021.0, 1020.0, 1025.0)] == [""] * 3
+    assert [slurm.update(submitted) for submitted in (1021.0, 1025.0)] == [""] * 2
+    slurm.now += OWN_PAUSE_SECONDS[0] - PAUSE_SECONDS
+    assert slurm.update(1020.0) == ""
 
 
 def test_a_job_that_slurmctld_never_updates_again_keeps_no_other_waiting() -> None:
     """Killed while it asked slurmdbd for a job's number, slurmctld refuses every update since."""
-    slurm = Slurm(hangs=float("inf"), stuck=1020.0)
+    slurm = Slurm(hangs=float("inf"), stuck=(1020.0,))
     begun, started = slurm.now, 0
     for _ in range(600):
         slurm.update(1020.0)
@@ -78,6 +85,17 @@ def test_a_job_that_slurmctld_never_updates_again_keeps_no_other_waiting() -> No
     assert started > 400
     assert slurm.asked.count(1020.0) < 10
     assert slurm.now - begun < 650.0
+
+
+def test_several_such_jobs_delay_the_others_by_a_pause_each() -> None:
+    slurm = Slurm(hangs=float("inf"), stuck=(1018.0, 1019.0, 1020.0))
+    begun = slurm.now
+    while slurm.now < begun + 120.0:
+        refused = [slurm.update(submitted) for submitted in (1018.0, 1019.0, 1020.0, 1025.0)]
+        if not refused[-1]:
+            break
+        slurm.now += 1.0
+    assert slurm.now <= begun + 3 * (5.0 + PAUSE_SECONDS + 1.0)
 
 
 def test_a_silence_of_slurmdbd_tells_without_any_wait() -> None:
