@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
 
 from hopsd.breaker import Breaker
@@ -21,9 +22,10 @@ from hopsd.slurm.command import NO_ANSWER, UNRECORDED
 
 PAUSE_SECONDS = 6.0
 
-OWN_PAUSE_SECONDS = 15.0, 600.0
-"""The first and the longest pause of a job that was refused, longer than that of all: others are
-tried first. Three that slurmctld never updates again delayed all new jobs by a minute."""
+OWN_PAUSE_SECONDS = 30.0
+MAX_OWN_PAUSE_SECONDS = 600.0
+"""Of a job that was refused, twice as long each time and longer than that of all: others are tried
+first. Three that slurmctld never updates again delayed all new jobs by a minute."""
 
 NEW_SECONDS = 15.0
 """slurmctld tells slurmdbd of new jobs every five seconds, all in one message."""
@@ -31,6 +33,15 @@ NEW_SECONDS = 15.0
 UPDATE_SECONDS = 2.0
 """The update of a new job takes some milliseconds otherwise. Tried again after slurmctld's own five
 seconds: the pause is longer than the rest of them."""
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A job that was refused so many ``times``; not asked for again ``until`` then."""
+
+    times: int
+    until: float
+    problem: str
 
 
 class UnrecordedJobs:
@@ -44,7 +55,7 @@ class UnrecordedJobs:
         self._clock = clock
         self._breaker = Breaker("slurmdbd", PAUSE_SECONDS, PAUSE_SECONDS, clock)
         self._since = inf
-        self._own: dict[JobId, Breaker] = {}
+        self._refused: dict[JobId, _Refused] = {}
 
     @contextmanager
     def update(self, job: JobId, submitted: float) -> Iterator[None]:
@@ -54,9 +65,11 @@ class UnrecordedJobs:
             SlurmError: slurmctld would wait for slurmdbd.
         """
         suspect = submitted >= self._since
-        problem = self._own[job].refusal() if job in self._own else ""
-        if problem := problem or (self._breaker.refusal() if suspect else ""):
+        if suspect and (problem := self._breaker.refusal()):
             raise SlurmError(problem)
+        before = self._refused.get(job)
+        if before is not None and self._clock() < before.until:
+            raise SlurmError(before.problem)
         try:
             yield
         except SlurmError as error:
@@ -64,24 +77,24 @@ class UnrecordedJobs:
             if not silent and UNRECORDED not in str(error):
                 raise
             raise SlurmError(self._note_refusal(job, submitted, str(error))) from error
-        self._own.pop(job, None)
+        self._refused.pop(job, None)
         if suspect:
             self._since = inf
             self._breaker.note_answer()
+            for other in self._refused.values():  # the others' first refusal may have been the same
+                other.until = -inf if other.times == 1 else other.until
 
     def _note_refusal(self, job: JobId, submitted: float, error: str) -> str:
-        """A slurmctld that was killed at the wrong moment never again updates a job (22.05): the
-        others are tried before it is.
-        """
-        if job not in self._own:
-            self._own[job] = Breaker(f"slurmdbd for job {job}", *OWN_PAUSE_SECONDS, self._clock)
+        """A slurmctld that was killed at the wrong moment never again updates a job (22.05)."""
         problem = self.note_silence(submitted, error)
-        self._own[job].note_silence(problem)
+        times = self._refused[job].times if job in self._refused else 0
+        pause = min(OWN_PAUSE_SECONDS * 2.0 ** min(times, 30), MAX_OWN_PAUSE_SECONDS)
+        self._refused[job] = _Refused(times + 1, self._clock() + pause, problem)
         return problem
 
     def keep(self, jobs: Collection[JobId]) -> None:
         """Forget all but ``jobs``."""
-        self._own = {job: breaker for job, breaker in self._own.items() if job in jobs}
+        self._refused = {job: entry for job, entry in self._refused.items() if job in jobs}
 
     def may_wait(self, submitted: float) -> bool:
         """Whether slurmdbd may not have heard yet of a job of that time (epoch)."""
