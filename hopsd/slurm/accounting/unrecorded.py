@@ -15,12 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 
-from hopsd.breaker import Breaker
+import structlog
+
 from hopsd.errors import SlurmError
 from hopsd.model.ids import JobId
 from hopsd.slurm.command import NO_ANSWER, UNRECORDED
 
+log = structlog.get_logger()
+
 PAUSE_SECONDS = 6.0
+_SHORT_PAUSE_SECONDS = 0.5
+"""After a job's further refusals: no second wait in one tick, and the others go on in the next."""
 
 OWN_PAUSE_SECONDS = 30.0
 MAX_OWN_PAUSE_SECONDS = 600.0
@@ -53,8 +58,9 @@ class UnrecordedJobs:
         """``epoch``: Slurm's clock."""
         self._epoch = epoch
         self._clock = clock
-        self._breaker = Breaker("slurmdbd", PAUSE_SECONDS, PAUSE_SECONDS, clock)
         self._since = inf
+        self._until = -inf
+        self._problem = ""
         self._refused: dict[JobId, _Refused] = {}
 
     @contextmanager
@@ -65,8 +71,8 @@ class UnrecordedJobs:
             SlurmError: slurmctld would wait for slurmdbd.
         """
         suspect = submitted >= self._since
-        if suspect and (problem := self._breaker.refusal()):
-            raise SlurmError(problem)
+        if suspect and self._clock() < self._until:
+            raise SlurmError(self._problem)
         before = self._refused.get(job)
         if before is not None and self._clock() < before.until:
             raise SlurmError(before.problem)
@@ -80,14 +86,14 @@ class UnrecordedJobs:
         self._refused.pop(job, None)
         if suspect:
             self._since = inf
-            self._breaker.note_answer()
             for other in self._refused.values():  # the others' first refusal may have been the same
                 other.until = -inf if other.times == 1 else other.until
 
     def _note_refusal(self, job: JobId, submitted: float, error: str) -> str:
         """A slurmctld that was killed at the wrong moment never again updates a job (22.05)."""
-        problem = self.note_silence(submitted, error)
         times = self._refused[job].times if job in self._refused else 0
+        seconds = _SHORT_PAUSE_SECONDS if times else PAUSE_SECONDS
+        problem = self.note_silence(submitted, error, seconds)
         pause = min(OWN_PAUSE_SECONDS * 2.0 ** min(times, 30), MAX_OWN_PAUSE_SECONDS)
         self._refused[job] = _Refused(times + 1, self._clock() + pause, problem)
         return problem
@@ -100,11 +106,12 @@ class UnrecordedJobs:
         """Whether slurmdbd may not have heard yet of a job of that time (epoch)."""
         return self._epoch() - submitted < NEW_SECONDS or submitted >= self._since
 
-    def note_silence(self, at: float, error: str) -> str:
+    def note_silence(self, at: float, error: str, seconds: float = PAUSE_SECONDS) -> str:
         """slurmdbd had not recorded a job of that time (epoch), or did not answer at that time.
-        Returns what is said of it.
+        Jobs as new are refused for ``seconds``. Returns what is said of it.
         """
         self._since = min(self._since, at - NEW_SECONDS)
-        problem = error if UNRECORDED in error else f"{UNRECORDED}: {error}"
-        self._breaker.note_silence(problem)
-        return problem
+        self._problem = error if UNRECORDED in error else f"{UNRECORDED}: {error}"
+        self._until = self._clock() + seconds
+        log.warning("silence", server="slurmdbd", problem=self._problem, again_in_seconds=seconds)
+        return self._problem
