@@ -18,6 +18,7 @@ from random import Random
 
 from bench.chaos.faults import FAULTS, Kind
 from bench.chaos.judge import Finding, judge, read_runs, redone
+from bench.chaos.slurm_log import STUCK_SECONDS, SlurmLog
 from bench.chaos.world import Wait, World, wait_until, world
 
 JOBS_AT_A_TIME = 8
@@ -176,9 +177,13 @@ def _drain(world: World, record: Record) -> None:
         # has not, and refuses signals. Suspending again brings both into line.
         if world.run("scontrol", "suspend", job.id) is not None:
             world.insist(job, "scontrol", "resume")
-    began = time.time()
+    began = looked = time.time()
 
     def is_over() -> bool:
+        nonlocal looked
+        if time.time() > looked + STUCK_SECONDS:
+            looked = time.time()
+            record.findings += _cancel_stuck(world)
         world.in_order()
         world.well()
         queue = world.queue()
@@ -206,10 +211,34 @@ def _drain(world: World, record: Record) -> None:
             record.findings.append(Finding("floods its log", "", f"{daemon.name}: {lines} lines"))
 
 
-def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[float, float, float]:
-    """Longest gaps in seconds: between ticks of the leader before and during the hang, and between
-    planning ticks during it.
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Longest gaps of the leader in seconds, between ticks and between ticks that planned: while
+    everything hung, and in the minute before (``quiet``).
     """
+
+    ticks: float
+    plans: float
+    quiet_ticks: float
+    quiet_plans: float
+
+
+def _cancel_stuck(world: World) -> list[Finding]:
+    """Jobs that slurmctld will never update again, cancelled."""
+    slurm = SlurmLog.read(world.folder / "log" / "slurmctld.log")
+    findings = []
+    for token, (job, state) in (world.queue() or {}).items():
+        if state == "PENDING" and token in world.jobs and slurm.refuses_updates(job):
+            explanation = "slurmctld was killed while it asked slurmdbd for the job's index"
+            text = f"job {job}: slurmctld refuses every update"
+            findings.append(Finding("never updated", token, text, explanation))
+            world.jobs[token].is_cancelled = True
+            world.run("scancel", job)
+    return findings
+
+
+def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> Gaps:
+    """The longest gaps of all ``waits``, by the daemons' logs."""
     ticks: list[float] = []
     plans: list[float] = []
     for log in daemon_logs:
@@ -220,10 +249,11 @@ def longest_gaps(waits: Sequence[Wait], daemon_logs: Iterable[Path]) -> tuple[fl
                     time = datetime.fromisoformat(entry["timestamp"]).timestamp()
                     ticks.append(time)
                     plans += [time] if entry["level"] == "info" else []
-    return (
-        max(_longest_gap(ticks, wait.peace, wait.start) for wait in waits),
-        max(_longest_gap(ticks, wait.start, wait.end) for wait in waits),
-        max(_longest_gap(plans, wait.start, wait.planned_until) for wait in waits),
+    return Gaps(
+        ticks=max(_longest_gap(ticks, wait.start, wait.end) for wait in waits),
+        plans=max(_longest_gap(plans, wait.start, wait.planned_until) for wait in waits),
+        quiet_ticks=max(_longest_gap(ticks, wait.peace, wait.start) for wait in waits),
+        quiet_plans=max(_longest_gap(plans, wait.peace, wait.start) for wait in waits),
     )
 
 
@@ -245,11 +275,11 @@ def tell(world: World, record: Record, findings: list[Finding], seed: int) -> No
     slowest = max(record.recoveries, default=0.0)
     print(f"well again after {slowest:.1f} s at the latest ({len(record.recoveries)} looks)")
     if world.waits:
-        peace, ticks, plans = longest_gaps(world.waits, [daemon.log for daemon in world.hopsd])
+        gaps = longest_gaps(world.waits, [daemon.log for daemon in world.hopsd])
         print(
             f"with every wait at once, {len(world.waits)} times: longest gap between two ticks"
-            f" {ticks:.1f} s, between two plans {plans:.1f} s; just before, without any, between"
-            f" two ticks {peace:.1f} s"
+            f" {gaps.ticks:.1f} s, between two plans {gaps.plans:.1f} s; in the quiet minute before"
+            f" {gaps.quiet_ticks:.1f} and {gaps.quiet_plans:.1f} s"
         )
     print("  ".join(f"{name} {count}" for name, count in sorted(record.fault_counts.items())))
     violations = [finding for finding in findings if not finding.explanation]

@@ -18,9 +18,12 @@ from random import Random
 import psycopg
 
 from bench.chaos.hanging import hanging_file_system
-from bench.chaos.world import Daemon, Hold, SubmittedJob, Wait, World
+from bench.chaos.world import Daemon, Hold, SubmittedJob, Wait, World, wait_until
 
 Harm = Callable[[World, Random], Iterator[float]]
+
+QUIET_SECONDS = 60.0
+"""Before everything hangs at once, for comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,9 +473,10 @@ def job_suspended(world: World, rng: Random) -> Iterator[float]:
 @fault("pause")
 def hops_paused(world: World, rng: Random) -> Iterator[float]:
     leader = world.leader()
-    if leader is None or leader.ask("pause") is None:
+    if leader is None:
         return
-    yield rng.uniform(2.0, 10.0)
+    if leader.ask("pause") is not None:  # hopsd may still carry out what it did not answer in time
+        yield rng.uniform(2.0, 10.0)
     world.resume()
 
 
@@ -497,8 +501,9 @@ def every_wait_at_once(world: World, rng: Random) -> Iterator[float]:
     """Hang everything that a tick could wait for. hops cannot plan while PostgreSQL is silent: for
     4 s while we watch plans, for 13 s while we watch only ticks.
     """
+    wait_until(world.well, QUIET_SECONDS)
     peace = time.time()
-    time.sleep(20.0)
+    time.sleep(QUIET_SECONDS)
     began = time.time()
     harms = [w(world, rng) for w in (long_grace, epilog_long, slurmdbd_frozen, reports_hang)]
     for harm in harms:

@@ -13,6 +13,8 @@ from pathlib import Path
 _LINE = re.compile(r"\[([0-9T:.-]+)\] (.*)")
 _JOB = re.compile(r"JobId=(\d+)")
 RELEASED_MARK = "#hops-released"
+STUCK_SECONDS = 60.0
+"""slurmdbd is away for half as long at most."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,19 @@ class SlurmLog:
             and next_text.endswith(" done")
         ]
         return max(ends, default=None)
+
+    def refuses_updates(self, job: str) -> bool:
+        """Whether slurmctld has refused every update of the job for STUCK_SECONDS: it was killed
+        while it asked slurmdbd for the job's index, and waits for that ever since (22.05).
+        """
+        refused: list[float] = []
+        for time, text in self.jobs[job]:
+            if "the DB index is being set" in text:
+                refused.append(time)
+            elif "complete JobId" in text:
+                refused.clear()
+        restarts = [start for start in self.starts if refused and start < refused[0]]
+        return bool(restarts) and refused[-1] - refused[0] > STUCK_SECONDS
 
     def dropped_job(self, job: str, submit_time: float) -> bool:
         """Whether a later restart of slurmctld did not recover the job."""

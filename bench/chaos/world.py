@@ -257,6 +257,10 @@ class World:
         for node, state in (line.split() for line in nodes.splitlines()):
             if "drain" in state or "down" in state:  # Slurm refused to resume it, or drained it
                 self.run("scontrol", "update", f"nodename={node}", "state=resume")
+        for line in (self.run("squeue", "--noheader", "--format=%A|%r") or "").splitlines():
+            job, _, reason = line.partition("|")
+            if reason.startswith("launch failed"):  # Slurm holds it until an operator releases it
+                self.run("scontrol", "release", job)
         return self.server.running and self.queue() is not None
 
     def well(self) -> bool:

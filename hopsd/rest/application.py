@@ -27,7 +27,7 @@ from hopsd.rest.contract import (
     request_payload,
 )
 from hopsd.rest.munge import CredentialError, Munge
-from hopsd.serve.http import TARGET
+from hopsd.serve.http import TARGET, UNTIL_SENT
 from hopsd.serve.peers import BusyError, RequestSlots, trusted
 from hopsd.serve.socket import CONNECTIONS_PER_USER, REQUEST_BYTES_MAX, Handler, Request
 
@@ -74,8 +74,13 @@ def _view(operation: Operation, handler: Handler, turns: RequestSlots) -> Callab
         arguments = operation.arguments(request.args.to_dict(flat=False)) | path
         if operation.body:
             arguments |= _body()
-        with turns.turn(g.uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(g.uid)):
-            return _answer(handler(Request(operation.command, arguments, g.uid)))
+        question = request.environ[UNTIL_SENT].enter_context(
+            turns.question(g.uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(g.uid))
+        )
+        with question.turn():
+            answer = _answer(handler(Request(operation.command, arguments, g.uid)))
+        question.keep(answer.calculate_content_length() or 0)
+        return answer
 
     return view
 

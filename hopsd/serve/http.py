@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from socketserver import TCPServer
 from string import punctuation
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CALLER = "hops.caller"
 """Where an application finds the uid of who asks if the kernel knows it, else the host."""
+UNTIL_SENT = "hops.until_sent"
+"""Where an application finds an `ExitStack` that is closed once the answer is sent, or cut off."""
 TARGET = "hops.target"
 """Where an application finds what was asked for as the client wrote it: path and query."""
 
@@ -168,13 +170,19 @@ class _Handler(WSGIRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.connection.settimeout(self.server.silence_seconds)
+        self._until_sent = ExitStack()
+
+    def finish(self) -> None:
+        with self._until_sent:
+            super().finish()
 
     def get_environ(self) -> dict[str, Any]:
         caller = self.server.caller(self.connection)
         environ = super().get_environ()
         # Raw bytes, which no client of HTTP sends, would be no text of an application's.
         query = quote(environ["QUERY_STRING"], safe=punctuation, encoding="latin-1")
-        return {**environ, "QUERY_STRING": query, CALLER: caller, TARGET: self.path}
+        own = {CALLER: caller, TARGET: self.path, UNTIL_SENT: self._until_sent}
+        return {**environ, "QUERY_STRING": query, **own}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """A request every some seconds is no news."""

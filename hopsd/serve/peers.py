@@ -8,7 +8,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +20,13 @@ from hopsd.errors import HopsError
 ANSWERS = 3
 """At a time, of several users: one fewer than the connections to PostgreSQL, which the round needs
 as well. root and hopsd's account do not wait for the others.
+"""
+SMALL_ANSWER = 1 << 16
+UNREAD_BYTES_PER_USER = 1 << 25
+"""A first answer may have more."""
+UNREAD_BYTES = 1 << 28
+"""Eight users who read nothing reach it; small answers, and those to root and hopsd's account, are
+given beyond it. hopsd's unit allows 4 GiB.
 """
 UNKNOWN = -1
 """The uid of a caller who hung up before the kernel was asked."""
@@ -129,38 +136,92 @@ class BoundedThreads(ThreadingMixIn):
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Slot:
+    """One caller's: ``unread_bytes`` of answers to ``open_questions``."""
+
     lock: threading.Lock = field(default_factory=threading.Lock)
-    waiters: int = 0
+    open_questions: int = 0
+    unread_bytes: int = 0
 
 
 class RequestSlots:
     """One answer after another to each user, to a few users at a time: some questions cost seconds
-    of the processor and PostgreSQL that the round needs.
+    of the processor and PostgreSQL that the round needs. An answer is in hopsd's memory until its
+    reader has taken it: each user's have a bound, and all users'.
     """
 
     def __init__(self, answers: int = ANSWERS) -> None:
         self._answers = threading.BoundedSemaphore(answers)
-        self._turns: dict[Hashable, _Turn] = {}
+        self._slots: dict[Hashable, _Slot] = {}
+        self._unread_bytes = 0
         self._lock = threading.Lock()
 
     @contextmanager
-    def turn(self, caller: Hashable, *, waiting: int, at_once: bool = False) -> Iterator[None]:
-        """Wait for the caller's turn to be answered; ``at_once``: not for the other callers.
+    def question(
+        self, caller: Hashable, *, waiting: int, at_once: bool = False
+    ) -> Iterator[Question]:
+        """A question of the caller's, which is open until its answer is sent. ``at_once``: whatever
+        the other callers ask and read.
 
         Raises:
             BusyError: ``waiting`` questions of this caller are open.
         """
         with self._lock:
-            slot = self._turns.setdefault(caller, _Turn())
-            if slot.waiters >= waiting:
+            slot = self._slots.setdefault(caller, _Slot())
+            if slot.open_questions >= waiting:
                 raise BusyError(f"{waiting} of your questions wait for an answer: ask again later")
-            slot.waiters += 1
+            slot.open_questions += 1
+        question = Question(self, slot, at_once=at_once)
         try:
-            with slot.lock, nullcontext() if at_once else self._answers:
-                yield
+            yield question
         finally:
             with self._lock:
-                slot.waiters -= 1
-                if not slot.waiters:
-                    del self._turns[caller]
+                slot.open_questions -= 1
+                slot.unread_bytes -= question.unread_bytes
+                self._unread_bytes -= question.unread_bytes
+                if not slot.open_questions:
+                    del self._slots[caller]
+
+    @contextmanager
+    def turn(self, slot: _Slot, *, at_once: bool) -> Iterator[None]:
+        """Of one question of the slot's caller after another."""
+        with slot.lock, nullcontext() if at_once else self._answers:
+            yield
+
+    def keep(self, slot: _Slot, size: int, *, at_once: bool) -> None:
+        """Count an answer of ``size`` bytes as unread.
+
+        Raises:
+            BusyError: the caller's unread answers, or all callers', are too large already.
+        """
+        with self._lock:
+            own = slot.unread_bytes
+            if size > SMALL_ANSWER and own and own + size > UNREAD_BYTES_PER_USER:
+                raise BusyError(
+                    f"you have {own >> 20} MiB of answers to read: read them, then ask again"
+                )
+            if size > SMALL_ANSWER and not at_once and self._unread_bytes + size > UNREAD_BYTES:
+                raise BusyError("too much that others asked for is still unread: ask again later")
+            slot.unread_bytes += size
+            self._unread_bytes += size
+
+
+class Question:
+    """An open question, as `RequestSlots.question` gives it."""
+
+    def __init__(self, slots: RequestSlots, slot: _Slot, *, at_once: bool) -> None:
+        self._slots, self._slot, self._at_once = slots, slot, at_once
+        self.unread_bytes = 0
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait for the caller's turn to be answered."""
+        return self._slots.turn(self._slot, at_once=self._at_once)
+
+    def keep(self, size: int) -> None:
+        """Keep an answer of ``size`` bytes until the question is closed.
+
+        Raises:
+            BusyError: too much is unread.
+        """
+        self._slots.keep(self._slot, size, at_once=self._at_once)
+        self.unread_bytes += size

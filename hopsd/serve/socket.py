@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,23 +114,34 @@ class _Connection(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        try:
-            text = self._answer()
-        except HopsError as error:
-            text = json.dumps({"error": str(error), "input": isinstance(error, InputError)})
-        except OSError:
-            raise
-        except Exception as defect:  # the caller gets the error, and the log says where
-            _log_defect()
-            text = json.dumps({"error": f"a defect of hops, {type(defect).__name__}: {defect}"})
-        self.request.settimeout(REQUEST_SECONDS)
-        self.request.sendall(text.encode() + b"\n")
+        with ExitStack() as until_sent:
+            try:
+                answer = self._answer(until_sent)
+            except HopsError as error:
+                answer = _encoded({"error": str(error), "input": isinstance(error, InputError)})
+            except OSError:
+                raise
+            except Exception as defect:  # the caller gets the error, and the log says where
+                _log_defect()
+                text = f"a defect of hops, {type(defect).__name__}: {defect}"
+                answer = _encoded({"error": text})
+            self.request.settimeout(REQUEST_SECONDS)
+            self.request.sendall(answer)
 
-    def _answer(self) -> str:
+    def _answer(self, until_sent: ExitStack) -> bytes:
         command, arguments = _parsed(_line(self.request, REQUEST_SECONDS))
         uid = int(self.server.caller(self.request))
-        with self.server.turns.turn(uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(uid)):
-            return json.dumps({"data": self.server.handler(Request(command, arguments, uid))})
+        question = until_sent.enter_context(
+            self.server.turns.question(uid, waiting=CONNECTIONS_PER_USER, at_once=trusted(uid))
+        )
+        with question.turn():
+            answer = _encoded({"data": self.server.handler(Request(command, arguments, uid))})
+        question.keep(len(answer))
+        return answer
+
+
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document).encode() + b"\n"
 
 
 def _line(connection: socket.socket, seconds: float) -> bytes:

@@ -25,6 +25,7 @@ from hopsd.model.reading import (
 )
 from hopsd.model.step import OutcomeStatus, Step, StepKind, StepOutcome, Transition
 from hopsd.slurm.adapter import Adapter
+from hopsd.slurm.command import UNRECORDED
 from hopsd.slurm.steps.place import RELEASING_SECONDS, VACATED_SECONDS, Placer
 from hopsd.slurm.steps.requeues import Requeues
 from hopsd.slurm.steps.vacate import SaveWatch, Vacating, died_of_warning
@@ -377,7 +378,7 @@ def _passes(refusal: str) -> bool:
     """Whether Slurm refuses only for now: it changes no job that slurmdbd has not heard of, as for
     as long as that hangs (22.05: ESLURM_JOB_SETTING_DB_INX).
     """
-    return "the DB index is being set" in refusal
+    return UNRECORDED in refusal
 
 
 def _departed_result(job: JobReading | None) -> Result:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from math import inf
 from threading import Timer
 from typing import IO, Protocol, cast
 
@@ -37,6 +38,12 @@ _NO_ANSWER = (
     "Unable to process configuration file",
     "Could not establish a configuration source",
 )
+
+NO_ANSWER = "no answer within"
+"""In the error of a command that took longer than its time-out."""
+
+UNRECORDED = "the DB index is being set"
+"""What slurmctld says of a job that slurmdbd has not heard of, after five seconds (22.05)."""
 
 _PLAIN = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
 """Set whatever the administrator's own environment says, so that the output has one form
@@ -114,7 +121,7 @@ class SlurmCommands:
             # With a missing configuration, Slurm's commands say so and try for a minute (22.05).
             lines = (error.stderr or b"").decode(errors="replace").strip().splitlines()
             raise SlurmUnavailableError(
-                f"{name}: no answer within {self.timeout_seconds:g} s"
+                f"{name}: {NO_ANSWER} {self.timeout_seconds:g} s"
                 + (f"; it said: {lines[-1]}" if lines else "")
             ) from error
         except OSError as error:
@@ -157,7 +164,7 @@ class SlurmCommands:
         except OSError as error:
             raise SlurmUnavailableError(f"{name}: {error.strerror or error}") from error
         if not in_time:
-            raise SlurmUnavailableError(f"{name}: no answer within {self.timeout_seconds:g} s")
+            raise SlurmUnavailableError(f"{name}: {NO_ANSWER} {self.timeout_seconds:g} s")
         if code:
             raise _refusal(name, "".join(lines).strip() or f"exit code {code}")
 
@@ -209,28 +216,32 @@ class ScontrolSession:
         self._running: _Running | None = None
         self._said = b""
 
-    def run(self, *words: str) -> None:
+    def run(self, *words: str, seconds: float = inf) -> None:
         """Carry out ``scontrol WORDS``; in a process of its own where the words need quotes.
+        ``seconds``: a time-out shorter than that of all commands.
 
         Raises:
             SlurmUnavailableError, SlurmError: as for :meth:`SlurmCommands.run`.
         """
         line = " ".join(words)
+        commands = self._commands.within(seconds)
         if len(words) > _WORDS_MAX or len(line) > _LINE_MAX or not all(map(_is_plain, words)):
-            self._commands.run(*self._program, *words)
+            commands.run(*self._program, *words)
             return
         name = _command_text(("scontrol", *words))
         if self._running is not None and self._running.process.poll() is not None:
             self._end()  # it was killed between two requests: nothing of this one was sent
         if self._running is None:
             self._running = self._start(name)
-            self._ask("", name)  # what it has to say about its configuration
-        if output := self._ask(line, name).strip():
+            self._ask(
+                "", name, self._commands.timeout_seconds
+            )  # what it has to say about its configuration
+        if output := self._ask(line, name, commands.timeout_seconds).strip():
             error = _refusal(name, output)
             if isinstance(error, SlurmUnavailableError):
                 self._end()
-            elif words[0] == "update":
-                self._commands.run(*self._program, *words)
+            elif words[0] == "update" and UNRECORDED not in output:
+                commands.run(*self._program, *words)
                 return
             raise error
 
@@ -254,7 +265,7 @@ class ScontrolSession:
         self._said = b""
         return _Running(process, cast(IO[bytes], process.stdin), cast(IO[bytes], process.stderr))
 
-    def _ask(self, line: str, name: str) -> str:
+    def _ask(self, line: str, name: str, seconds: float) -> str:
         """What was said about one line."""
         running = cast(_Running, self._running)
         # Not to be guessed by whoever can bring a text of theirs into an error message.
@@ -264,7 +275,7 @@ class ScontrolSession:
             running.stdin.write(f"{line}\n{mark}\n".encode())
             running.stdin.flush()
         try:
-            self._read_until(end, running.stderr.fileno())
+            self._read_until(end, running.stderr.fileno(), seconds)
         except TimeoutError as error:
             last = self._said.decode(errors="replace").strip().splitlines()[-1:]
             self._end()
@@ -276,15 +287,14 @@ class ScontrolSession:
             raise SlurmUnavailableError(f"{name}: {text.strip() or 'scontrol ended'}")
         return text
 
-    def _read_until(self, end: bytes, stderr: int) -> None:
+    def _read_until(self, end: bytes, stderr: int, seconds: float) -> None:
         """Read what it says up to ``end``, or all of it if it ends."""
-        seconds = self._commands.timeout_seconds
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(stderr, selectors.EVENT_READ)
             while end not in self._said:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise TimeoutError(f"no answer within {seconds:g} s")
+                    raise TimeoutError(f"{NO_ANSWER} {seconds:g} s")
                 part = os.read(stderr, 65536)
                 if not part:
                     return

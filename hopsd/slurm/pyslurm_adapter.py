@@ -112,7 +112,7 @@ class PyslurmAdapter(ScontrolAdapter):
         return "_" in job or job in self._rests
 
     def _modify(self, job: JobId, **changes: Any) -> None:
-        with _asking(f"update {job}"):
+        with self._updating(job), _asking(f"update {job}"):
             self._slurm.Job(int(job)).modify(self._slurm.JobSubmitDescription(**changes))
 
     def _is_simple(self, placement: Placement) -> bool:

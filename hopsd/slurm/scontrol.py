@@ -6,8 +6,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from hopsd.core.submission.comment import parse
@@ -18,6 +19,7 @@ from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.model.site import Licence
 from hopsd.slurm.accounting.guarded import GuardedCommands
 from hopsd.slurm.accounting.rules import SiteRulesReader
+from hopsd.slurm.accounting.unrecorded import UPDATE_SECONDS, UnrecordedJobs
 from hopsd.slurm.adapter import Placement, SignalScope
 from hopsd.slurm.command import ScontrolSession, SlurmCommands
 from hopsd.slurm.mixed import OTHER_TYPE_SINCE, places, with_idle_shares
@@ -93,7 +95,13 @@ class ScontrolAdapter:
         self._clock = clock
         self._shadow = shadow
         self._scripts = Scripts(self._commands)
-        self._slurmdbd = GuardedCommands("slurmdbd", self._commands)
+        self._unrecorded = UnrecordedJobs(clock)
+        self._submitted: Mapping[JobId, float] = {}
+        self._slurmdbd = GuardedCommands(
+            "slurmdbd",
+            self._commands,
+            on_silence=lambda error: self._unrecorded.note_silence(clock(), error),
+        )
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}
@@ -255,10 +263,18 @@ class ScontrolAdapter:
 
     def _update(self, job: JobId, *words: str) -> None:
         words = ("update", f"jobid={self._printed_name(job)}", *words)
-        if self._session is None:
-            self._commands.run("scontrol", *words)
-        else:
-            self._session.run(*words)
+        commands = self._commands
+        if self._has_slurmdbd() and self._unrecorded.may_wait(self._submitted.get(job, inf)):
+            commands = commands.within(UPDATE_SECONDS)
+        with self._updating(job):
+            if self._session is None:
+                commands.run("scontrol", *words)
+            else:
+                self._session.run(*words, seconds=commands.timeout_seconds)
+
+    def _updating(self, job: JobId) -> AbstractContextManager[None]:
+        """Refuses at once what slurmctld would refuse after seconds."""
+        return self._unrecorded.update(job, self._submitted.get(job, inf))
 
     def _printed_name(self, job: JobId) -> str:
         """The job's id for Slurm: an array alone would mean all its tasks, running ones too."""
@@ -316,6 +332,8 @@ class ScontrolAdapter:
             lambda record, task: task_reading(record, task, known_jobs_now),
         )
         self._rests = {job.id: job.rest for job in readings if job.rest is not None}
+        self._submitted = {job.id: job.submit for job in readings}
+        self._unrecorded.keep(self._submitted.keys())
         readings = self._lines.applied(readings, submit_lines(answer["jobs"]))
         scripts, waited_for = (
             self._scripts.for_jobs(readings, learn=learn),

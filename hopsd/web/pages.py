@@ -7,7 +7,6 @@ import math
 import pwd
 import secrets
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import wraps
@@ -25,8 +24,8 @@ from hopsd.model.journal import HOUR
 from hopsd.model.privacy import Private, Viewer
 from hopsd.model.reason import clock, duration
 from hopsd.serve.answers import STRANGER, QueryService
-from hopsd.serve.http import CALLER
-from hopsd.serve.peers import BusyError, RequestSlots
+from hopsd.serve.http import CALLER, UNTIL_SENT
+from hopsd.serve.peers import BusyError, Question, RequestSlots
 from hopsd.web import drawing
 from hopsd.web.choice import Choice, progress
 from hopsd.web.links import links
@@ -117,8 +116,8 @@ class _Gate:
         if not self._on_socket and _host_name(request.host) not in self._names:
             abort(421, "That is no name of this page; web.names may list more.")
         user = request.headers.get(self._header, "") if self._header else ""
-        g.reader = user or request.environ[CALLER]
         g.who = self._reader(user)
+        g.reader = g.who.uid if user else request.environ[CALLER]
 
     def _reader(self, user: str) -> Viewer:
         if not user:
@@ -152,13 +151,20 @@ class _Pages:
 
         @wraps(page)
         def made(**arguments: str) -> Response:
-            with self._turn():
-                return page(**arguments)
+            question = self._question()
+            with question.turn():
+                answer = page(**arguments)
+            question.keep(answer.calculate_content_length() or 0)
+            return answer
 
         return made
 
-    def _turn(self) -> AbstractContextManager[None]:
-        return self._turns.turn(g.reader, waiting=OPEN_QUESTIONS)
+    def _question(self) -> Question:
+        """The reader's, until the answer is sent."""
+        question: Question = request.environ[UNTIL_SENT].enter_context(
+            self._turns.question(g.reader, waiting=OPEN_QUESTIONS)
+        )
+        return question
 
     def cluster(self) -> Response:
         doc = self._answers.status(g.who)
@@ -291,7 +297,8 @@ class _Pages:
 
     def what_if(self) -> Response:
         """Not in turn while plans are made: they take long, and have a process of their own."""
-        with self._turn():
+        question = self._question()
+        with question.turn():
             doc = self._answers.status(g.who)
         asked = {key: request.args.get(key, "").strip() for key in ("drain", "job", "reqs")}
         given = [key for key, value in asked.items() if value]
@@ -303,10 +310,11 @@ class _Pages:
             found = None if answer is None else asdict(answer)
             return Response(json.dumps({"nodes": nodes, "answer": found}), mimetype=JSON)
         query = urlencode({key: asked[key] for key in given} | {"format": "json"})
-        with self._turn():
+        with question.turn():
             page = render_template(
                 "what-if.html", doc=doc, nodes=nodes, answer=answer, json_query=query, **asked
             )
+        question.keep(len(page))
         return Response(page)
 
     def _plan_anew(self, doc: dict[str, Any], nodes: list[str], asked: dict[str, str]) -> Answer:

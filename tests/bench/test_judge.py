@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.chaos import judge
-from bench.chaos.__main__ import longest_gaps
+from bench.chaos.__main__ import Gaps, longest_gaps
 from bench.chaos.slurm_log import SlurmLog
 from bench.chaos.world import SubmittedJob, Wait
 from hopsd.model.allocation import Allocation
@@ -134,5 +134,26 @@ def test_gaps_are_the_leaders_and_between_plans_only_good_ticks_count(tmp_path: 
         for at, mode, level in ticks
     ]  # fmt: skip
     log.write_text("no JSON\n" + "\n".join(lines))
-    peace, between_ticks, plans = longest_gaps([Wait(0.0, 20.0, 40.0, 50.0)], [log])
-    assert (peace, between_ticks, plans) == (17.0, 18.0, 10.0)
+    gaps = longest_gaps([Wait(0.0, 20.0, 40.0, 50.0)], [log])
+    assert gaps == Gaps(ticks=18.0, plans=10.0, quiet_ticks=17.0, quiet_plans=17.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "stuck"),
+    [
+        ([(5.0, START), (9.0, "REFUSED"), (80.0, "REFUSED")], True),
+        ([(5.0, START), (9.0, "REFUSED"), (40.0, "REFUSED")], False),
+        ([(9.0, "REFUSED"), (80.0, "REFUSED")], False),
+        ([(5.0, START), (9.0, "REFUSED"), (50.0, "UPDATED"), (80.0, "REFUSED")], False),
+    ],
+)
+def test_a_job_that_slurmctld_never_updates_again_is_its_own(
+    tmp_path: Path, said: list[tuple[float, str]], stuck: bool
+) -> None:
+    words = {
+        "REFUSED": "_slurm_rpc_update_job: JobId=36 uid=0: Job update not available right now,"
+        " the DB index is being set, try again in a bit",
+        "UPDATED": "_slurm_rpc_update_job: complete JobId=36 uid=0 usec=347",
+    }
+    lines = [(at, words.get(text, text)) for at, text in said]
+    assert slurm_log(tmp_path, *lines).refuses_updates("36") is stuck

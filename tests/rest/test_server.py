@@ -27,6 +27,7 @@ from hopsd.rest.client import Server, ask_server
 from hopsd.rest.contract import request_payload
 from hopsd.rest.munge import CredentialError, Munge
 from hopsd.rest.server import HOSTS, RestServer
+from hopsd.serve import peers
 from hopsd.serve.http import HttpServer
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import REQUEST_BYTES_MAX, Request
@@ -223,6 +224,29 @@ def test_a_body_has_a_bound(server: Server) -> None:
     body = b"x" * (REQUEST_BYTES_MAX + 1)
     headers = signed(server, "POST", "/v1/release", body)
     assert Reply(server, "POST", "/v1/release", body, **headers).status == 413
+
+
+def test_what_a_user_leaves_unread_has_a_bound(
+    socket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else 512 connections that read nothing fill hopsd's memory."""
+    monkeypatch.setattr(peers, "UNREAD_BYTES_PER_USER", 1)
+    port = _free_port()
+    config = ApiConfig(listen=NetworkAddress(f"127.0.0.1:{port}"), munge_socket=socket)
+    text = "x" * (1 << 24)  # more than the kernel keeps for a connection
+    served = RestServer(config, lambda _: text)
+    server = Server("127.0.0.1", port, socket)
+    try:
+        reader = HTTPConnection(server.host, server.port, timeout=30)
+        reader.request("GET", "/v1/health", headers=signed(server, "GET", "/v1/health"))
+        with reader.getresponse() as unread:
+            assert unread.status == 200
+            headers = signed(server, "GET", "/v1/health")
+            refused = Reply(server, "GET", "/v1/health", **headers)
+            assert (refused.status, "answers to read" in refused.text) == (429, True)
+        reader.close()
+    finally:
+        served.close()
 
 
 def test_munged_that_is_away_is_named(server: Server) -> None:

@@ -115,6 +115,23 @@ def test_gpus_that_a_job_is_to_get_are_given_to_no_other() -> None:
     assert slurm.writes().count("requeue_hold") == 1
 
 
+def test_a_run_that_is_over_before_a_later_tick_reads_it_back_is_in_the_history() -> None:
+    """Its outcome did not say when it was released, and a newer plan was there."""
+    slurm, memory = FakeSlurm(), store()
+    site, job = port(slurm), submit(slurm, 1, 2)
+    observe(site, memory, 8)
+    slurm.begins = {job: 20.0}
+    target = Allocation.of({NodeName("n0"): 2})
+    begin(slurm, site, memory, Step(job, StepKind.START, target=target))
+    begin(slurm, site, memory)
+    over = {"state": SlurmState.COMPLETED, "ran_on": target.nodes, "allocation": Allocation()}
+    slurm.change(job, start=slurm.now, end=slurm.now + 0.2, **over)
+    slurm.sleep(1.0)
+    assert [outcome.status for outcome in carry_on(site, memory)] == [OutcomeStatus.GONE]
+    observe(site, memory, 8)
+    assert [placement.allocation for placement in memory.placements(job)] == [target]
+
+
 def test_a_hopsd_that_is_killed_in_a_grace_goes_on_with_it() -> None:
     slurm, memory = FakeSlurm(), store()
     job = stubborn(slurm)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from hopsd.serve.peers import UNKNOWN, BusyError, RequestSlots, peer_uid
+from hopsd.serve.peers import (
+    SMALL_ANSWER,
+    UNKNOWN,
+    UNREAD_BYTES,
+    UNREAD_BYTES_PER_USER,
+    BusyError,
+    RequestSlots,
+    peer_uid,
+)
 
 
 def listening(family: socket.AddressFamily, folder: Path) -> socket.socket:
@@ -59,11 +68,40 @@ def test_who_hung_up_on_a_port_is_nobody(tmp_path: Path) -> None:
 
 
 def test_one_caller_has_so_many_open_questions_and_the_others_theirs() -> None:
-    turns = RequestSlots(2)
-    with turns.turn("ann", waiting=1):
-        with turns.turn("ben", waiting=1):
+    slots = RequestSlots(2)
+    with slots.question("ann", waiting=1):
+        with slots.question("ben", waiting=1) as other, other.turn():
             pass
-        with pytest.raises(BusyError, match="1 of your questions"), turns.turn("ann", waiting=1):
-            pass
-    with turns.turn("ann", waiting=1):
-        pass
+        with pytest.raises(BusyError, match="1 of your questions"):
+            ask(slots, "ann", waiting=1)
+    ask(slots, "ann", waiting=1)
+
+
+def ask(slots: RequestSlots, caller: str, size: int = 1, *, waiting: int = 99) -> None:
+    with slots.question(caller, waiting=waiting) as question:
+        question.keep(size)
+
+
+def test_what_one_caller_leaves_unread_has_a_bound_and_the_others_theirs() -> None:
+    slots = RequestSlots()
+    with slots.question("ann", waiting=99) as question:
+        question.keep(2 * UNREAD_BYTES_PER_USER)  # a first answer may be large
+        with pytest.raises(BusyError, match="you have 64 MiB of answers to read"):
+            ask(slots, "ann", SMALL_ANSWER + 1)
+        ask(slots, "ann", SMALL_ANSWER)
+        ask(slots, "ben", UNREAD_BYTES_PER_USER)
+    ask(slots, "ann", UNREAD_BYTES_PER_USER)
+
+
+def test_what_all_callers_leave_unread_has_a_bound_that_root_does_not_meet() -> None:
+    slots = RequestSlots()
+    with ExitStack() as unread:
+        for number in range(UNREAD_BYTES // UNREAD_BYTES_PER_USER):
+            question = unread.enter_context(slots.question(number, waiting=1))
+            question.keep(UNREAD_BYTES_PER_USER)
+        with pytest.raises(BusyError, match="others"):
+            ask(slots, "ann", SMALL_ANSWER + 1)
+        ask(slots, "ann", SMALL_ANSWER)
+        with slots.question("root", waiting=1, at_once=True) as question:
+            question.keep(UNREAD_BYTES_PER_USER)
+    ask(slots, "ann", UNREAD_BYTES)

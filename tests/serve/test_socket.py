@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import re
@@ -21,6 +22,7 @@ import pytest
 from hopsd import __version__
 from hopsd.ctl.daemon import ask
 from hopsd.errors import HopsError, InputError, RefusedError, UnreachableError
+from hopsd.serve import peers
 from hopsd.serve import socket as local_socket
 from hopsd.serve.peers import RequestSlots
 from hopsd.serve.socket import CONNECTIONS_PER_USER, LocalServer, Request
@@ -33,6 +35,8 @@ def answer(request: Request) -> Any:
         raise ValueError("not foreseen")
     if request.command == "forbidden":
         raise HopsError("not for you")
+    if request.command == "large":
+        return {"text": "x" * request.arguments["size"]}
     return {"uid": request.uid, "arguments": dict(request.arguments)}
 
 
@@ -180,6 +184,29 @@ def test_who_asks_for_much_at_once_is_answered_one_by_one() -> None:
             go_on.set()
             for other in others:
                 assert other.communicate(timeout=60)[0].strip() == b"answered"
+
+
+def test_answers_that_nobody_reads_do_not_fill_hopsds_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is kept until its reader has it: 32 connections, as large as the status of all jobs."""
+    monkeypatch.setattr(peers, "UNREAD_BYTES_PER_USER", 3 << 20)
+    text = "x" * (1 << 20)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            reader = stack.enter_context(socket.socket(socket.AF_UNIX))
+            reader.connect(str(path))
+            reader.sendall(json.dumps({"command": "large", "size": len(text)}).encode() + b"\n")
+            assert reader.recv(1)  # the rest does not fit into the socket
+        with pytest.raises(RefusedError, match="MiB of answers to read"):
+            ask(path, "large", size=len(text))
+        assert ask(path, "who")["uid"] == os.getuid()
+    deadline = time.monotonic() + 30.0
+    while time.monotonic() < deadline:
+        with contextlib.suppress(RefusedError):
+            assert ask(path, "large", size=len(text))["text"] == text
+            return
+    pytest.fail("no large answer after the others hung up")
 
 
 def test_a_request_that_never_ends_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hopsd.errors import SlurmError, SlurmUnavailableError
-from hopsd.slurm.command import ScontrolSession, SlurmCommands
+from hopsd.slurm.command import UNRECORDED, ScontrolSession, SlurmCommands
 
 LIKE_SCONTROL = """
     import os, sys, time
@@ -36,6 +36,8 @@ LIKE_SCONTROL = """
             print("invalid keyword: hops-0123456789abcdef\\nrefused", file=sys.stderr, flush=True)
         elif words[-1] == "warned":
             print("scontrol: warning: this site has rules", file=sys.stderr, flush=True)
+        elif words[-1] == "unrecorded":
+            print("slurm_update error: the DB index is being set", file=sys.stderr, flush=True)
         elif words[-1] == "away":
             print("slurm_update error: Connection refused", file=sys.stderr, flush=True)
         elif words[-1] == "silence":
@@ -100,6 +102,19 @@ def test_a_warning_is_no_refusal(session: Session) -> None:
     assert session.log[-1] == "once 'update' 'jobid=1' 'warned'"
     with pytest.raises(SlurmError, match="this site has rules"):
         session.run("write", "warned")
+
+
+def test_one_request_may_have_less_time_than_the_others(session: Session) -> None:
+    with pytest.raises(SlurmUnavailableError, match="no answer within 1 s"):
+        session.run("update", "jobid=1", "silence", seconds=1.0)
+    session.run("update", "jobid=2")
+    assert session.log[-1] == "said update jobid=2"
+
+
+def test_a_refusal_after_a_wait_for_slurmdbd_is_not_waited_for_again(session: Session) -> None:
+    with pytest.raises(SlurmError, match=UNRECORDED):
+        session.run("update", "jobid=1", "unrecorded")
+    assert session.log[-1] == "said update jobid=1 unrecorded"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,13 @@ import os
 import pwd
 import queue
 import re
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,7 +31,7 @@ from hopsd.model.plan import PlanSettings
 from hopsd.model.privacy import Privacy, Private
 from hopsd.model.reading import SlurmState
 from hopsd.model.reason import duration
-from hopsd.web import Web, drawing
+from hopsd.web import READERS, Web, drawing
 
 pytest.importorskip("flask")
 from web_site import Page, WebSite
@@ -389,10 +392,83 @@ def test_one_readers_questions_are_answered_one_by_one(
         refused = next(as_completed(asked, timeout=60.0))
         assert refused.result().status == 429
         assert "ask again later" in words(refused.result())
-        assert site.get("/").status == 200
+        assert site.get("/", X_Remote_User="nobody").status == 200
         assert answering.empty()
         go_on.set()
     assert sorted(page.result().status for page in asked) == [200] * OPEN_QUESTIONS + [429]
+
+
+def large_answers(site: WebSite, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Have job 1's page answer ``size`` bytes as JSON."""
+    told = {"job": {"id": "1"}, "history": {}, "text": "x" * size}
+    monkeypatch.setattr(site.answers, "explain", lambda _who, _job: told)
+
+
+LARGE = "/jobs/1?format=json"
+
+
+def test_a_proxys_reader_who_takes_no_answers_keeps_no_other_reader_out(
+    site: WebSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reader of large answers had all 64 connections of the proxy."""
+    large_answers(site, monkeypatch, 1 << 20)
+    request = f"GET {LARGE} HTTP/1.1\r\nHost: hops\r\nX-Remote-User: {ME}\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(OPEN_QUESTIONS):
+            reader = stack.enter_context(socket.socket(socket.AF_UNIX))
+            reader.connect(str(site.listen.path))
+            reader.sendall(request.encode())
+            assert reader.recv(1)
+        assert site.get(LARGE, X_Remote_User=ME).status == 429
+        assert site.get(LARGE, X_Remote_User="nobody").status == 200
+    until = time.monotonic() + 30.0
+    while time.monotonic() < until:
+        if site.get(LARGE, X_Remote_User=ME).status == 200:
+            return
+    pytest.fail("no answer after the others hung up")
+
+
+HOLDER = """
+import socket, sys
+held = [socket.socket() for _ in range(int(sys.argv[2]))]
+for client in held:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    try:
+        client.connect(("127.0.0.1", int(sys.argv[1])))
+        client.sendall(f"GET {sys.argv[3]} HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n".encode())
+    except OSError:
+        pass
+print("held", flush=True)
+sys.stdin.read()
+"""
+READER = """
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1], timeout=90).status)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
+def test_one_account_that_reads_nothing_keeps_no_other_account_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = WebSite(tmp_path, rig(tmp_path), on_port=True)
+    made.rig.tick()
+    large_answers(made, monkeypatch, 1 << 22)  # more than the kernel keeps for a connection
+    words = ["/usr/bin/python3", "-c", HOLDER, str(made.listen.host_and_port[1])]
+    with (
+        closing(made),
+        subprocess.Popen(
+            [*words, str(READERS.in_all), LARGE], user=65531, stdin=-1, stdout=-1, text=True
+        ) as holder,
+    ):
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        done = subprocess.run(
+            ["/usr/bin/python3", "-c", READER, f"{made.url}/jobs"],
+            user=65532, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.stdout == "200\n", done.stderr
+        holder.communicate(timeout=60)
 
 
 def test_jobs_are_filtered_and_sorted(site: WebSite) -> None:

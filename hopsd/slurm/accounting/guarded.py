@@ -22,8 +22,12 @@ class GuardedCommands:
         server: str,
         commands: SlurmCommands,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        on_silence: Callable[[str], object] = lambda _: None,
     ) -> None:
+        """``on_silence`` is told of each silence, in words."""
         self._commands = commands.within(TIMEOUT_SECONDS)
+        self._on_silence = on_silence
         self._breaker = Breaker(server, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, clock)
 
     @property
@@ -44,6 +48,7 @@ class GuardedCommands:
             output = self._commands.run(*arguments)
         except SlurmUnavailableError as error:
             self._breaker.note_silence(str(error))
+            self._on_silence(str(error))
             raise
         self._breaker.note_answer()
         return output

@@ -550,13 +550,13 @@ class Placer:
         step = start.step
         if job is None or job.state.finished:
             end_text = "it ended before its allocation was read"
-            return Result(
-                OutcomeStatus.GONE, error=end_text if job else "Slurm does not know it any more"
-            )
+            error = end_text if job else "Slurm does not know it any more"
+            return Result(OutcomeStatus.GONE, error=error, started=start.released)
         if job.state in _HOLDING and job.allocation == step.target:
             return Result(OutcomeStatus.DONE, job.allocation, started=job.start)
         if job.state is SlurmState.COMPLETING:
-            return Result(OutcomeStatus.FAILED, job.allocation, f"it is {job.state_text}")
+            error = f"it is {job.state_text}"
+            return Result(OutcomeStatus.FAILED, job.allocation, error, started=start.released)
         refused = self._take_back(job)
         now = self._watch.jobs().get(job.id) if refused else job
         if now is None or (now.state, now.hold) != (job.state, job.hold):  # such as: it just began

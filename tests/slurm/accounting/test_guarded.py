@@ -53,6 +53,15 @@ def test_one_silence_costs_one_short_time_out() -> None:
     assert dbd.problem == "slurmdbd does not answer (sacct: no answer within 4 s)"
 
 
+def test_others_are_told_of_a_silence_once() -> None:
+    server, silences = Server(SlurmUnavailableError("sacct: no answer")), list[str]()
+    dbd = GuardedCommands("slurmdbd", server, on_silence=silences.append)  # type: ignore[arg-type]
+    for _ in range(3):
+        with pytest.raises(SlurmUnavailableError):
+            dbd.run("sacct")
+    assert silences == ["sacct: no answer"]
+
+
 def test_it_is_asked_again_at_longer_and_longer_intervals() -> None:
     server = Server(SlurmUnavailableError("silence"))
     dbd = breaker(server)

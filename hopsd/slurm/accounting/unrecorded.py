@@ -1,0 +1,117 @@
+"""Jobs that slurmdbd has not heard of: slurmctld changes none of them before it has.
+
+While slurmdbd hangs, slurmctld waits five seconds for each update of such a job, and then refuses
+it (22.05, ESLURM_JOB_SETTING_DB_INX). These are the jobs that were submitted or requeued since it
+hangs, or a moment before. One wait tells, and the others are refused here until a pause is over.
+A new job's update is waited for even less: slurmctld carries it out later, or not, and the job
+stays held either way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+
+import structlog
+
+from hopsd.errors import SlurmError
+from hopsd.model.ids import JobId
+from hopsd.slurm.command import NO_ANSWER, UNRECORDED
+
+log = structlog.get_logger()
+
+PAUSE_SECONDS = 6.0
+_SHORT_PAUSE_SECONDS = 0.5
+"""After a job's further refusals: no second wait in one tick, and the others go on in the next."""
+
+OWN_PAUSE_SECONDS = 30.0
+MAX_OWN_PAUSE_SECONDS = 600.0
+"""Of a job that was refused, twice as long each time and longer than that of all: others are tried
+first. Three that slurmctld never updates again delayed all new jobs by a minute."""
+
+NEW_SECONDS = 15.0
+"""slurmctld tells slurmdbd of new jobs every five seconds, all in one message."""
+
+UPDATE_SECONDS = 2.0
+"""The update of a new job takes some milliseconds otherwise. Tried again after slurmctld's own five
+seconds: the pause is longer than the rest of them."""
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A job that was refused so many ``times``; not asked for again ``until`` then."""
+
+    times: int
+    until: float
+    problem: str
+
+
+class UnrecordedJobs:
+    """Whether the update of a job is to be tried."""
+
+    def __init__(
+        self, epoch: Callable[[], float], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``epoch``: Slurm's clock."""
+        self._epoch = epoch
+        self._clock = clock
+        self._since = inf
+        self._until = -inf
+        self._problem = ""
+        self._refused: dict[JobId, _Refused] = {}
+
+    @contextmanager
+    def update(self, job: JobId, submitted: float) -> Iterator[None]:
+        """Within it, ``job``, submitted or requeued at that time (epoch), is updated.
+
+        Raises:
+            SlurmError: slurmctld would wait for slurmdbd.
+        """
+        suspect = submitted >= self._since
+        if suspect and self._clock() < self._until:
+            raise SlurmError(self._problem)
+        before = self._refused.get(job)
+        if before is not None and self._clock() < before.until:
+            raise SlurmError(before.problem)
+        try:
+            yield
+        except SlurmError as error:
+            silent = NO_ANSWER in str(error) and self.may_wait(submitted)
+            if not silent and UNRECORDED not in str(error):
+                raise
+            raise SlurmError(self._note_refusal(job, submitted, str(error))) from error
+        self._refused.pop(job, None)
+        if suspect:
+            self._since = inf
+            for other in self._refused.values():  # the others' first refusal may have been the same
+                other.until = -inf if other.times == 1 else other.until
+
+    def _note_refusal(self, job: JobId, submitted: float, error: str) -> str:
+        """A slurmctld that was killed at the wrong moment never again updates a job (22.05)."""
+        times = self._refused[job].times if job in self._refused else 0
+        seconds = _SHORT_PAUSE_SECONDS if times else PAUSE_SECONDS
+        problem = self.note_silence(submitted, error, seconds)
+        pause = min(OWN_PAUSE_SECONDS * 2.0 ** min(times, 30), MAX_OWN_PAUSE_SECONDS)
+        self._refused[job] = _Refused(times + 1, self._clock() + pause, problem)
+        return problem
+
+    def keep(self, jobs: Collection[JobId]) -> None:
+        """Forget all but ``jobs``."""
+        self._refused = {job: entry for job, entry in self._refused.items() if job in jobs}
+
+    def may_wait(self, submitted: float) -> bool:
+        """Whether slurmdbd may not have heard yet of a job of that time (epoch)."""
+        return self._epoch() - submitted < NEW_SECONDS or submitted >= self._since
+
+    def note_silence(self, at: float, error: str, seconds: float = PAUSE_SECONDS) -> str:
+        """slurmdbd had not recorded a job of that time (epoch), or did not answer at that time.
+        Jobs as new are refused for ``seconds``. Returns what is said of it.
+        """
+        self._since = min(self._since, at - NEW_SECONDS)
+        self._problem = error if UNRECORDED in error else f"{UNRECORDED}: {error}"
+        self._until = self._clock() + seconds
+        log.warning("silence", server="slurmdbd", problem=self._problem, again_in_seconds=seconds)
+        return self._problem

@@ -1,0 +1,156 @@
+"""While slurmdbd hangs, one update waits for it, not one for each job and again for each try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from hopsd.errors import SlurmError, SlurmUnavailableError
+from hopsd.model.ids import JobId
+from hopsd.slurm.accounting.unrecorded import (
+    PAUSE_SECONDS,
+    UPDATE_SECONDS,
+    UnrecordedJobs,
+)
+from hopsd.slurm.command import UNRECORDED, SlurmCommands
+from hopsd.slurm.scontrol import ScontrolAdapter
+
+REFUSAL = f"scontrol update: Job update not available right now, {UNRECORDED}, try again in a bit"
+
+
+@dataclass
+class Slurm:
+    """A slurmctld that waits five seconds for each update of a job submitted since ``hangs``, and
+    for those of ``stuck`` ones for ever.
+    """
+
+    hangs: float = 1000.0
+    stuck: Sequence[float] = ()
+    now: float = 1030.0
+    asked: list[float] = field(default_factory=list)
+    jobs: UnrecordedJobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.jobs = UnrecordedJobs(lambda: self.now, lambda: self.now)
+
+    def update(self, submitted: float) -> str:
+        """Why it was refused, "" if it was not."""
+        try:
+            with self.jobs.update(JobId(f"{submitted:g}"), submitted):
+                self.asked.append(submitted)
+                if submitted >= self.hangs or submitted in self.stuck:
+                    self.now += 5.0
+                    raise SlurmError(REFUSAL)
+        except SlurmError as error:
+            return str(error)
+        return ""
+
+
+def test_one_wait_tells_for_all_jobs_that_are_as_new() -> None:
+    slurm = Slurm()
+    refusals = [slurm.update(submitted) for submitted in (1020.0, 1025.0, 1006.0, 1021.0)]
+    assert all(UNRECORDED in refusal for refusal in refusals)
+    assert slurm.asked == [1020.0]
+    assert slurm.update(990.0) == "", "a job that slurmdbd knows waits for nobody"
+
+
+def test_a_job_that_is_older_than_was_thought_costs_one_more_wait() -> None:
+    slurm = Slurm()
+    for submitted in (1029.0, 1001.0, 1029.0, 1001.0):
+        assert slurm.update(submitted)
+    assert slurm.asked == [1029.0, 1001.0]
+
+
+def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -> None:
+    slurm = Slurm()
+    slurm.update(1020.0)
+    slurm.now += PAUSE_SECONDS
+    slurm.hangs = float("inf")
+    assert [slurm.update(submitted) for submitted in (1021.0, 1020.0, 1025.0)] == [""] * 3
+
+
+def test_a_job_that_slurmctld_never_updates_again_keeps_no_other_waiting() -> None:
+    """Killed while it asked slurmdbd for a job's number, slurmctld refuses every update since."""
+    slurm = Slurm(hangs=float("inf"), stuck=(1020.0,))
+    begun, started = slurm.now, 0
+    for _ in range(600):
+        slurm.update(1020.0)
+        started += slurm.update(1025.0) == ""
+        slurm.now += 1.0
+    assert started > 400
+    assert slurm.asked.count(1020.0) < 10
+    assert slurm.now - begun < 650.0
+
+
+def test_several_such_jobs_delay_the_others_by_a_pause_each() -> None:
+    slurm = Slurm(hangs=float("inf"), stuck=(1017.0, 1018.0, 1019.0, 1020.0))
+    begun = slurm.now
+    while slurm.now < begun + 300.0:
+        refused = [slurm.update(submitted) for submitted in (*slurm.stuck, 1025.0)]
+        if not refused[-1]:
+            break
+        slurm.now += 1.0
+    assert slurm.now <= begun + 60.0
+
+
+def test_a_silence_of_slurmdbd_tells_without_any_wait() -> None:
+    slurm = Slurm()
+    slurm.jobs.note_silence(slurm.now, "sacct: no answer within 4 s")
+    assert UNRECORDED in slurm.update(1029.0)
+    assert slurm.asked == []
+
+
+def test_other_refusals_are_the_jobs_own() -> None:
+    slurm = Slurm()
+    with pytest.raises(SlurmError, match="no such node"), slurm.jobs.update(JobId("1"), 1020.0):
+        raise SlurmError("no such node")
+    slurm.update(1020.0)
+    assert slurm.asked == [1020.0]
+
+
+def test_a_new_jobs_update_that_is_not_answered_is_put_off_and_an_old_ones_fails() -> None:
+    silence = SlurmUnavailableError("scontrol update: no answer within 3 s")
+    slurm = Slurm()
+    with pytest.raises(SlurmUnavailableError), slurm.jobs.update(JobId("1"), 1029.0):
+        raise SlurmUnavailableError("scontrol update: Connection refused")
+    with pytest.raises(SlurmError, match=UNRECORDED) as new, slurm.jobs.update(JobId("1"), 1029.0):
+        raise silence
+    assert not isinstance(new.value, SlurmUnavailableError)
+    with pytest.raises(SlurmUnavailableError), slurm.jobs.update(JobId("2"), 900.0):
+        raise silence
+
+
+@pytest.mark.parametrize(("submitted", "seconds"), [(90.0, UPDATE_SECONDS), (80.0, 30.0)])
+def test_slurmctld_has_little_time_for_a_new_jobs_update(
+    monkeypatch: pytest.MonkeyPatch, submitted: float, seconds: float
+) -> None:
+    time_outs: list[float] = []
+
+    def run(commands: SlurmCommands, *_: str) -> str:
+        time_outs.append(commands.timeout_seconds)
+        return "AccountingStorageType = accounting_storage/slurmdbd"
+
+    monkeypatch.setattr(SlurmCommands, "run", run)
+    adapter = ScontrolAdapter(clock=lambda: 100.0)
+    adapter._submitted = {JobId("1"): submitted}
+    adapter.hold(JobId("1"))
+    assert time_outs[-1] == seconds
+
+
+def test_the_adapter_asks_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[str]] = []
+
+    def run(_: SlurmCommands, *words: str) -> str:
+        if words[1] == "show":
+            return ""
+        asked.append(words)
+        raise SlurmError(REFUSAL)
+
+    monkeypatch.setattr(SlurmCommands, "run", run)
+    adapter = ScontrolAdapter()
+    for job in ("1", "2", "1"):
+        with pytest.raises(SlurmError, match=UNRECORDED):
+            adapter.hold(JobId(job))
+    assert [words[2] for words in asked] == ["jobid=1"]
